@@ -1,0 +1,66 @@
+"""Sum and Mean: totals of a column."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, LiteralString
+
+from state_backends.aggregators.column import cast, number_type, quoted
+
+
+class Sum:
+    """Adds numbers. Stored: the running total. Empty input gives 0; nulls add nothing.
+
+    column: what to add. type: `double precision`, `bigint` or `numeric`; whole numbers are exact in a double up to
+    2^53, and a bigint that overflows is an error, not a wrong total.
+    """
+
+    name: ClassVar[str] = "sum"
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "coalesce({stored}, 0) + coalesce({partial}, 0)"}
+    finish_sql: LiteralString = "coalesce({stored}, 0)"
+
+    def __init__(self, column: str, type: str = "double precision") -> None:
+        self.column = column
+        self.columns = {"": number_type(type, f"Sum({column!r})")}
+        self.result_type: str = type
+
+    def partial(self) -> dict[str, str]:
+        return {"": f"coalesce(sum({cast(self.column, self.result_type)}), 0)"}
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        return {"": (stored[""] or 0) + (partial[""] or 0)}
+
+    def finish(self, stored: Mapping[str, Any]) -> Any:
+        return stored[""] or 0
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "type": self.result_type}
+
+
+class Mean:
+    """The arithmetic mean. Stored: the total and how many numbers went into it. Empty input gives null."""
+
+    name: ClassVar[str] = "mean"
+    columns: ClassVar[Mapping[str, LiteralString]] = {"sum": "double precision", "count": "bigint"}
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {
+        "sum": "coalesce({stored_sum}, 0) + coalesce({partial_sum}, 0)",
+        "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
+    }
+    finish_sql: LiteralString = "{stored_sum} / nullif({stored_count}, 0)"
+    result_type = "double precision"
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def partial(self) -> dict[str, str]:
+        return {
+            "sum": f"coalesce(sum({cast(self.column, 'double precision')}), 0)",
+            "count": f"count({quoted(self.column)})",
+        }
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        return {part: (stored[part] or 0) + (partial[part] or 0) for part in self.columns}
+
+    def finish(self, stored: Mapping[str, Any]) -> float | None:
+        return stored["sum"] / stored["count"] if stored["count"] else None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column}

@@ -1,0 +1,1 @@
+"""Where the rows of a state live: one file per backend."""

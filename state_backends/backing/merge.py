@@ -1,0 +1,99 @@
+"""Merge: fold a batch's partial aggregates into a state table, on the server, in one statement.
+
+Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
+one -> the current version becomes the previous one, then fold; by a newer one -> leave it alone, and the caller
+raises. A version that is no longer live at the batch time counts as nothing. Transactional rows that carry this txid
+are skipped; non-transactional ones always fold.
+"""
+
+from psycopg import sql
+
+from state_backends.live import live_sql
+from state_backends.spec import stored_column
+from state_backends.table import StateTable, columns, commas
+
+TXID, CLOCK, TTL = sql.Placeholder("txid"), sql.Placeholder("batch_time"), sql.Placeholder("ttl")
+
+
+def merge_sql(table: StateTable) -> sql.Composed:
+    """Return the statement; parameters txid, batch_time and ttl, rows from the temporary table `incoming`."""
+    written = [*table.key, *table.values, "updated_at", *(["txid"] if table.keeps_txid else [])]
+    return sql.SQL(
+        "INSERT INTO {table} AS t ({written}) SELECT {incoming}, {stamp} FROM incoming ORDER BY {key} "
+        "ON CONFLICT ({key}) DO UPDATE SET {assignments} WHERE {applies}"
+    ).format(
+        table=table.name,
+        written=columns(written),
+        incoming=columns([*table.key, *table.values]),
+        stamp=commas([CLOCK, TXID] if table.keeps_txid else [CLOCK]),
+        key=columns(table.key),
+        assignments=commas(_assignments(table)),
+        applies=_applies(table),
+    )
+
+
+def newer_sql(table: StateTable) -> sql.Composed:
+    """Return the query for one row of `incoming` that a newer batch wrote: its key as JSON, and that batch."""
+    return sql.SQL(
+        "SELECT json_build_array({key})::text, t.txid FROM incoming i JOIN {table} t ON {same} WHERE t.txid > {txid} LIMIT 1"
+    ).format(key=columns(table.key, "t"), table=table.name, same=table.same_key("i", "t"), txid=TXID)
+
+
+def _applies(table: StateTable) -> sql.Composable:
+    if table.keeps_previous:
+        return sql.SQL("t.txid <= {}").format(TXID)
+    return sql.SQL("t.txid < {}").format(TXID) if table.keeps_txid else sql.SQL("true")
+
+
+def _assignments(table: StateTable) -> list[sql.Composed]:
+    assigned = {name: _folded(table, measure, suffix) for measure, suffix, name in _stored(table)}
+    assigned |= {"removed": sql.SQL("false"), "updated_at": CLOCK}
+    if table.keeps_txid:
+        assigned["txid"] = TXID
+    if table.keeps_previous:
+        assigned |= {f"prev_{name}": _shifted(name) for name in [*table.version, "txid"]}
+    return [sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, value in assigned.items()]
+
+
+def _stored(table: StateTable) -> list[tuple[str, str, str]]:
+    return [
+        (measure, suffix, stored_column(measure, suffix))
+        for measure, aggregator in table.spec.measures.items()
+        for suffix in aggregator.columns
+    ]
+
+
+def _shifted(name: str) -> sql.Composable:
+    return sql.SQL("CASE WHEN t.txid = {} THEN {} ELSE {} END").format(
+        TXID, sql.Identifier("t", f"prev_{name}"), sql.Identifier("t", name)
+    )
+
+
+def _folded(table: StateTable, measure: str, suffix: str) -> sql.Composable:
+    current = _fold(table, measure, suffix, "")
+    live = live_sql("t", TTL, CLOCK)
+    fresh = sql.Identifier("excluded", stored_column(measure, suffix))
+    if not table.keeps_previous:
+        return sql.SQL("CASE WHEN {} THEN {} ELSE {} END").format(live, current, fresh)
+    return sql.SQL(
+        "CASE WHEN t.txid < {txid} THEN CASE WHEN {live} THEN {current} ELSE {fresh} END "
+        "WHEN t.prev_txid IS NOT NULL AND {prev_live} THEN {previous} ELSE {fresh} END"
+    ).format(
+        txid=TXID,
+        live=live,
+        current=current,
+        prev_live=live_sql("t", TTL, CLOCK, "prev_"),
+        previous=_fold(table, measure, suffix, "prev_"),
+        fresh=fresh,
+    )
+
+
+def _fold(table: StateTable, measure: str, suffix: str, version: str) -> sql.Composed:
+    aggregator = table.spec.measures[measure]
+    names: dict[str, sql.Composable] = {}
+    for part in aggregator.columns:
+        column = stored_column(measure, part)
+        tail = f"_{part}" if part else ""
+        names[f"stored{tail}"] = sql.Identifier("t", f"{version}{column}")
+        names[f"partial{tail}"] = sql.Identifier("excluded", column)
+    return sql.SQL(aggregator.fold_sql[suffix]).format(**names)

@@ -1,0 +1,49 @@
+"""What can go wrong with a state, one class per thing a caller can do about it."""
+
+
+class TidemarkError(Exception):
+    """Anything this library refuses; catch it at a door, catch its children where you can act."""
+
+
+class SpecError(TidemarkError):
+    """A declaration is wrong: correct the StateSpec."""
+
+
+class SpecMismatchError(TidemarkError):
+    """A declaration differs from the stored state: restore it, or reprocess into a new state."""
+
+
+class KeyShapeError(TidemarkError):
+    """A key does not fit the state's key columns: correct the key."""
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class DuplicateKeyError(TidemarkError):
+    """One write carries a key twice: combine the rows of a key before writing."""
+
+
+class StaleBatchError(TidemarkError):
+    """A stored row is newer than the batch that wants to write it: stop the older writer."""
+
+
+class FencedError(TidemarkError):
+    """Another driver or attempt has taken over: stop this one."""
+
+
+class PipelineHeldError(TidemarkError):
+    """A live driver holds the pipeline: stop that one first."""
+
+
+class BatchOrderError(TidemarkError):
+    """A batch is neither the next nor the last committed one: the checkpoint and the ledger disagree."""
+
+
+class CheckpointMismatchError(TidemarkError):
+    """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
+
+
+class UnknownStateError(TidemarkError):
+    """No state has that name."""

@@ -1,0 +1,26 @@
+"""The factory: which class keeps the rows of a state, and which map gives them their kind."""
+
+import psycopg
+
+from state_backends.backing.memory import MemoryBackingMap
+from state_backends.backing.postgres import PostgresBackingMap
+from state_backends.maps.batch_map import BatchMap
+from state_backends.maps.non_transactional import NonTransactionalMap
+from state_backends.maps.opaque import OpaqueMap
+from state_backends.maps.transactional import TransactionalMap
+from state_backends.protocols import IBackingMap
+from state_backends.spec import StateSpec
+
+BACKENDS = {"memory": MemoryBackingMap, "postgres": PostgresBackingMap}
+
+MAPS: dict[str, type[BatchMap]] = {
+    "opaque": OpaqueMap,
+    "transactional": TransactionalMap,
+    "non_transactional": NonTransactionalMap,
+}
+
+
+def state_map(spec: StateSpec, conn: psycopg.Connection | None = None) -> BatchMap:
+    """Return the map of the spec's kind, over PostgreSQL where a connection is given, else in memory."""
+    backing: IBackingMap = MemoryBackingMap(spec) if conn is None else PostgresBackingMap(conn, spec)
+    return MAPS[spec.kind](backing)

@@ -1,0 +1,43 @@
+"""Expiry: free the rows whose time to live has run out. Readers stopped seeing them the moment it did."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from state_backends.journal.trim import Step, Walk
+from state_backends.live import live_sql
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable
+
+
+def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
+    """Delete expired rows of a registered state, a page per step; stop iterating to stop.
+
+    conn: in autocommit mode. A row goes only if it is expired at the clock of the batch that is open, or now if none
+    is: every later merge would take it as nothing too, so freeing it changes no result. It stays while the committed
+    batch or an open one could still have to revert to it. The row lock re-checks both.
+    """
+    table = StateTable(spec)
+    settled = sql.SQL("t.txid < %(committed)s") if table.keeps_txid else sql.SQL("true")
+    trim = sql.SQL(
+        "DELETE FROM {table} t USING page k WHERE {same} AND NOT t.removed AND NOT {live} AND {settled} RETURNING 1"
+    ).format(
+        table=table.name,
+        same=table.same_key("k", "t"),
+        live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")),
+        settled=settled,
+    )
+    yield from Walk("expired rows", table.name, list(table.key), trim, lambda conn: _clock(conn, spec.name)).run(conn)
+
+
+def _clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
+    # Held until the page is done, so that no batch begins with an earlier time meanwhile.
+    row = conn.execute(
+        "SELECT p.committed_txid, coalesce(p.open_time, clock_timestamp()), s.ttl FROM tidemark.state s "
+        "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s FOR SHARE OF p",
+        [state],
+    ).fetchone()
+    assert row is not None, f"state {state!r} is not registered"
+    return dict(zip(("committed", "clock", "ttl"), row, strict=True))

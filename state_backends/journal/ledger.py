@@ -1,0 +1,268 @@
+"""The ledger: who may write a pipeline's states, which batch is open, and which is committed.
+
+One row per pipeline decides everything, so a batch becomes visible in all states of a pipeline at once, and a
+driver that was replaced cannot write any more. Executors hold that row FOR SHARE while they write; taking a
+pipeline over and closing a batch update it, and so wait for them.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+
+# The first half of the advisory lock's number, so that it meets nobody else's; schema.sql repeats it.
+LOCK_CLASS = 7103845
+
+CHANNEL = "tidemark"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One attempt at one batch: what an executor must show before it may write.
+
+    txid: the batch's transaction id, rising by one. attempt: 1 for the first try. batch_time: the clock of all ttl
+    arithmetic, the same for every attempt at an open batch.
+    """
+
+    pipeline: str
+    fence: int
+    txid: int
+    attempt: int
+    batch_time: datetime
+
+    @property
+    def is_retry(self) -> bool:
+        """True where an earlier attempt may have written: revert before writing."""
+        return self.attempt > 1
+
+
+class BatchLedger:
+    """The ledger of one pipeline, for its driver.
+
+    conn: a psycopg connection in autocommit mode that lives as long as the driver does: its session holds the
+    pipeline's lock. The pipeline must be registered (see Catalog).
+    """
+
+    def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
+        self.pipeline = pipeline
+        self.fence: int | None = None
+        self._conn = conn
+
+    def acquire(self) -> int:
+        """Take the pipeline over and return the new fence; work under an older fence is refused from here on.
+
+        Waits for transactions in flight under the old fence, so that afterwards nothing stale can land.
+        Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
+        """
+        if not self._try_lock():
+            raise PipelineHeldError(self._holder())
+        row = self._conn.execute(
+            "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING fence", [self.pipeline]
+        ).fetchone()
+        if row is None:
+            raise BatchOrderError(f"pipeline {self.pipeline!r} is not registered; register its states first")
+        self.fence = int(row[0])
+        self._introduce()
+        return self.fence
+
+    def release(self) -> None:
+        """Let the next driver in. The end of the session does the same."""
+        self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
+        self.fence = None
+
+    def bind(self, checkpoint_id: str, *, rebind: bool = False) -> None:
+        """Tie the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
+
+        rebind: accept another checkpoint and count its batches from 0. Only the operator can know that the source
+        goes on where the states stopped.
+        Raises CheckpointMismatchError where committed states meet a checkpoint that is not theirs.
+        """
+        with self._conn.transaction():
+            row = self._locked_row()
+            if row["checkpoint_id"] == checkpoint_id:
+                return
+            if row["committed_txid"] and not rebind:
+                raise CheckpointMismatchError(
+                    f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "
+                    f"batch {row['committed_txid']}, and this is checkpoint {checkpoint_id!r}: input would be counted "
+                    "twice or left out; restore the old checkpoint, or feed new states from the start, or pass "
+                    "--rebind if the source goes on exactly where the states stopped"
+                )
+            self._conn.execute(
+                "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
+                [checkpoint_id, self.pipeline],
+            )
+
+    def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
+        """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
+
+        The next batch is the normal case; if it is open already, an earlier attempt died and this is a retry. The
+        committed batch comes again when Spark died before noting our commit: a transactional spout brings the same
+        tuples, so it is skipped; any other sets the commit back by one and applies what comes this time.
+        offsets: where the source stands, any JSON value, kept with the batch.
+        Raises FencedError if another driver took over, BatchOrderError for any other batch.
+        """
+        with self._conn.transaction():
+            row = self._locked_row()
+            if batch_id == row["committed_batch_id"] and batch_id >= 0:
+                if spout == "transactional":
+                    return None
+                row = self._set_back(row)
+            if batch_id != row["committed_batch_id"] + 1:
+                raise BatchOrderError(self._out_of_order(batch_id, row))
+            return self._open(row, batch_id, offsets)
+
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        rows_in: int | None = None,
+        keys_written: Mapping[str, int] | None = None,
+        dead_letters: int = 0,
+    ) -> None:
+        """Make the batch visible in every state of the pipeline at once, and tell listeners.
+
+        rows_in, keys_written (state to keys), dead_letters: its figures, for the batch's record.
+        Raises FencedError if another driver or attempt has taken over.
+        """
+        with self._conn.transaction():
+            done = self._conn.execute(
+                "UPDATE tidemark.pipeline SET committed_txid = open_txid, committed_attempt = open_attempt, "
+                "committed_batch_id = open_batch_id, committed_time = open_time, "
+                "open_txid = NULL, open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
+                "WHERE name = %s AND fence = %s AND open_txid = %s AND open_attempt = %s",
+                [batch.pipeline, batch.fence, batch.txid, batch.attempt],
+            ).rowcount
+            if not done:
+                raise FencedError(_taken_over(batch))
+            self._conn.execute(
+                "UPDATE tidemark.batch SET committed_at = clock_timestamp(), rows_in = %s, keys_written = %s::jsonb, "
+                "dead_letters = %s WHERE pipeline = %s AND txid = %s",
+                [rows_in, json.dumps(dict(keys_written or {})), dead_letters, batch.pipeline, batch.txid],
+            )
+            self._conn.execute(
+                "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
+            )
+
+    def report(self, status: str, message: str = "", progress: Mapping[str, Any] | None = None) -> None:
+        """Say how the driver is: status, a message for people, and progress figures (None keeps the last ones)."""
+        self._conn.execute(
+            "UPDATE tidemark.driver SET status = %s, message = %s, progress = coalesce(%s::jsonb, progress), "
+            "updated_at = clock_timestamp() WHERE pipeline = %s",
+            [status, message, None if progress is None else json.dumps(progress), self.pipeline],
+        )
+
+    def _try_lock(self) -> bool:
+        row = self._conn.execute(
+            "SELECT pg_try_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline]
+        ).fetchone()
+        return bool(row and row[0])
+
+    def _holder(self) -> str:
+        row = self._conn.execute(
+            "SELECT host, pid, since FROM tidemark.driver WHERE pipeline = %s", [self.pipeline]
+        ).fetchone()
+        who = f"host {row[0]!r}, pid {row[1]}, since {row[2]:%Y-%m-%d %H:%M:%S %Z}" if row else "an unknown driver"
+        return f"pipeline {self.pipeline!r} is held by a live driver ({who}); stop it before starting another"
+
+    def _introduce(self) -> None:
+        self._conn.execute(
+            "INSERT INTO tidemark.driver (pipeline, host, pid, since, status, updated_at) "
+            "VALUES (%s, %s, %s, clock_timestamp(), 'starting', clock_timestamp()) ON CONFLICT (pipeline) DO UPDATE "
+            "SET host = excluded.host, pid = excluded.pid, since = excluded.since, status = excluded.status, "
+            "message = '', updated_at = excluded.updated_at",
+            [self.pipeline, socket.gethostname(), os.getpid()],
+        )
+
+    def _locked_row(self) -> dict[str, Any]:
+        with self._conn.cursor(row_factory=dict_row) as cursor:
+            row = cursor.execute(
+                "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
+            ).fetchone()
+        if row is None or self.fence is None or row["fence"] != self.fence:
+            now = "no pipeline" if row is None else f"fence {row['fence']}"
+            raise FencedError(
+                f"pipeline {self.pipeline!r}: this driver holds fence {self.fence} and the ledger has {now}; "
+                "another driver has taken over, so stop this one"
+            )
+        return row
+
+    def _set_back(self, row: dict[str, Any]) -> dict[str, Any]:
+        before = self._conn.execute(
+            "SELECT attempt, batch_time FROM tidemark.batch WHERE pipeline = %s AND txid = %s",
+            [self.pipeline, row["committed_txid"] - 1],
+        ).fetchone()
+        attempt, batch_time = before or (0, None)
+        back = {
+            "committed_txid": row["committed_txid"] - 1,
+            "committed_attempt": attempt,
+            "committed_batch_id": row["committed_batch_id"] - 1,
+            "committed_time": batch_time,
+            "open_txid": row["committed_txid"],
+            "open_attempt": row["committed_attempt"],
+        }
+        return row | back
+
+    def _open(self, row: dict[str, Any], batch_id: int, offsets: Any) -> Batch:
+        txid = row["committed_txid"] + 1
+        retry = row["open_txid"] == txid
+        attempt = (row["open_attempt"] or 0) + 1 if retry else 1
+        opened = self._conn.execute(
+            # An open batch keeps its time over all attempts; time never runs backwards from batch to batch, so a row
+            # that one batch saw expire is expired for every later one.
+            "UPDATE tidemark.pipeline SET committed_txid = %(committed_txid)s, "
+            "committed_attempt = %(committed_attempt)s, committed_batch_id = %(committed_batch_id)s, "
+            "committed_time = %(committed_time)s, open_txid = %(txid)s, open_attempt = %(attempt)s, "
+            "open_batch_id = %(batch_id)s, "
+            "open_time = coalesce(%(open_time)s, greatest(clock_timestamp(), committed_time)) "
+            "WHERE name = %(name)s RETURNING open_time",
+            row | {"txid": txid, "attempt": attempt, "batch_id": batch_id, "open_time": row["open_time"] if retry else None},
+        ).fetchone()
+        assert opened is not None and self.fence is not None
+        batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0])
+        self._record(batch, batch_id, offsets)
+        return batch
+
+    def _record(self, batch: Batch, batch_id: int, offsets: Any) -> None:
+        self._conn.execute(
+            "INSERT INTO tidemark.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, offsets) "
+            "VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp(), %s::jsonb) ON CONFLICT (pipeline, txid) DO UPDATE "
+            "SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, "
+            "batch_time = excluded.batch_time, started_at = excluded.started_at, offsets = excluded.offsets, "
+            "committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0",
+            [batch.pipeline, batch.txid, batch.attempt, batch_id, batch.fence, batch.batch_time, json.dumps(offsets)],
+        )
+
+    def _out_of_order(self, batch_id: int, row: dict[str, Any]) -> str:
+        expected = row["committed_batch_id"] + 1
+        where = f"pipeline {self.pipeline!r}: the checkpoint brings batch {batch_id}, the ledger expects {expected}"
+        if batch_id < expected:
+            return f"{where}; the checkpoint is behind by {expected - batch_id}: restore the newest one"
+        return f"{where}; batches {expected} to {batch_id - 1} never reached the states: restore the database's newest copy"
+
+
+def share(conn: psycopg.Connection, batch: Batch) -> None:
+    """Hold the ledger's row until the transaction ends, having checked that this attempt may still write.
+
+    To be called inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
+    """
+    row = conn.execute(
+        "SELECT fence, open_txid, open_attempt FROM tidemark.pipeline WHERE name = %s FOR SHARE", [batch.pipeline]
+    ).fetchone()
+    if row is None or tuple(row) != (batch.fence, batch.txid, batch.attempt):
+        raise FencedError(_taken_over(batch))
+
+
+def _taken_over(batch: Batch) -> str:
+    return (
+        f"pipeline {batch.pipeline!r}: attempt {batch.attempt} at batch {batch.txid} under fence {batch.fence} is no "
+        "longer the open one; another driver or attempt has taken over, so stop this one"
+    )

@@ -1,0 +1,75 @@
+"""Trimming a table in small steps: walk it in key order, a page per transaction, so that writers hardly wait.
+
+A walk may be stopped between pages and killed anywhere: each page is whole, and the next walk starts over.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from state_backends.table import columns
+
+# About 30 ms of work here; a driver that wants to commit waits no longer than one page.
+PAGE_ROWS = 5_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """Progress of a run after one page. step: what is being done; seen, removed: rows of that step so far."""
+
+    step: str
+    seen: int
+    removed: int
+
+
+@dataclass
+class Walk:
+    """One walk over `table` in the order of `order` (unique, indexed).
+
+    trim: the statement that trims the rows of the CTE `page`; it may use the parameters that `open_page` returns and
+    must return one row per row trimmed. open_page runs first in each page's transaction.
+    """
+
+    step: str
+    table: sql.Composable
+    order: list[str]
+    trim: sql.Composable
+    open_page: Callable[[psycopg.Connection], dict[str, Any]] = field(default=lambda conn: {})
+
+    def run(self, conn: psycopg.Connection) -> Iterator[Step]:
+        seen = removed = 0
+        last: tuple[Any, ...] | None = None
+        while True:
+            with conn.transaction():
+                parameters = self.open_page(conn)
+                bounds = {f"after_{i}": part for i, part in enumerate(last or ())}
+                row = conn.execute(self._page_sql(last is not None), parameters | bounds).fetchone()
+            assert row is not None
+            page_rows, trimmed, *last_key = row
+            if not page_rows:
+                return
+            seen, removed, last = seen + page_rows, removed + trimmed, tuple(last_key)
+            yield Step(self.step, seen, removed)
+
+    def _page_sql(self, onward: bool) -> sql.Composed:
+        after = sql.SQL("true")
+        order = columns(self.order)
+        if onward:
+            marks = sql.SQL(", ").join(sql.Placeholder(f"after_{i}") for i in range(len(self.order)))
+            after = sql.SQL("({}) > ({})").format(order, marks)  # type: ignore[assignment]
+        return sql.SQL(
+            "WITH page AS MATERIALIZED (SELECT {order} FROM {table} WHERE {after} ORDER BY {order} LIMIT {rows}), "
+            "trimmed AS ({trim}), last AS (SELECT * FROM page ORDER BY {descending} LIMIT 1) "
+            "SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM trimmed), last.* "
+            "FROM (SELECT) one LEFT JOIN last ON true"
+        ).format(
+            order=order,
+            table=self.table,
+            after=after,
+            rows=sql.Literal(PAGE_ROWS),
+            trim=self.trim,
+            descending=sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(name)) for name in self.order),
+        )

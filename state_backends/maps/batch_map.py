@@ -1,0 +1,82 @@
+"""What the three maps share: a batch that is open or not, and updates of many keys with one read and one write."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from state_backends.maps.updaters import Replace
+from state_backends.protocols import IBackingMap, Updater
+from state_backends.versioned import Key, Versioned
+
+
+class BatchMap(ABC):
+    """A map state over a backing map, updated batch by batch. Trident's MapState.
+
+    Begin a batch, update, commit. Between commit and the next begin no batch is open: reads see the current values,
+    and an update changes the current version where it stands, under the txid it has, so it cannot poison a later batch.
+    """
+
+    def __init__(self, backing: IBackingMap) -> None:
+        self._backing = backing
+        self._txid: int | None = None
+        self._written: dict[Key, Versioned] = {}
+
+    def begin_commit(self, txid: int | None) -> None:
+        """Open batch `txid`; None stands for writes outside any batch."""
+        self._txid = txid
+        self._written.clear()
+
+    def commit(self, txid: int | None) -> None:
+        """Close the batch. What it wrote is in the backing map already."""
+        self._txid = None
+        self._written.clear()
+
+    def rollback(self, txid: int) -> int:
+        """Undo what batch `txid` wrote, as far as the kind can. Returns the number of rows put back."""
+        self._written.clear()
+        return self._backing.revert(txid)
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the value of each key, in the order asked; None where a key is absent or removed.
+
+        Inside a batch: the values this batch builds upon, and for keys it has written, what it wrote.
+        """
+        return [self._seen(key, row) for key, row in zip(keys, self._backing.multi_get(keys), strict=True)]
+
+    def multi_update(self, keys: Sequence[Key], updaters: Sequence[Updater]) -> list[Any]:
+        """Apply updaters[i] to the value of keys[i] and return the new values, in order.
+
+        One read and one write of the backing map. A key that comes twice is updated twice, the second time upon the
+        first (Storm loses the first). If an updater raises, nothing is written.
+        """
+        stored = dict(zip(keys, self._backing.multi_get(keys), strict=True))
+        rows: dict[Key, Versioned] = {}
+        values = []
+        for key, updater in zip(keys, updaters, strict=True):
+            row = self._again(rows[key], updater) if key in rows else self._updated(key, stored[key], updater)
+            if row is not stored[key]:
+                rows[key] = row
+            values.append(row.value)
+        if rows:
+            self._backing.multi_put(list(rows), list(rows.values()))
+            self._written.update(rows)
+        return values
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        """Put values[i] under keys[i], under the same rules as an update; None removes a key."""
+        self.multi_update(keys, [Replace(value) for value in values])
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove keys. Where the kind keeps versions a tombstone stays until compaction, so that a replay is exact."""
+        self.multi_put(keys, [None] * len(keys))
+
+    @abstractmethod
+    def _seen(self, key: Key, row: Versioned | None) -> Any:
+        """Return the value that a reader inside the open batch, if any, sees of this row."""
+
+    @abstractmethod
+    def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
+        """Return the row after the update; the very row given where nothing changes."""
+
+    def _again(self, row: Versioned, updater: Updater) -> Versioned:
+        return Versioned(updater.update(row.value), row.txid, row.prev, row.prev_txid)

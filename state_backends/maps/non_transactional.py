@@ -1,0 +1,17 @@
+"""Non-transactional map: the value alone, for sources that never replay or counts that may be off."""
+
+from typing import Any
+
+from state_backends.maps.batch_map import BatchMap
+from state_backends.protocols import Updater
+from state_backends.versioned import Key, Versioned
+
+
+class NonTransactionalMap(BatchMap):
+    """A map state that looks at no txid: every update applies, so a replay counts twice. Trident's NonTransactionalMap."""
+
+    def _seen(self, key: Key, row: Versioned | None) -> Any:
+        return None if row is None else row.value
+
+    def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
+        return Versioned(updater.update(None if row is None else row.value), None)

@@ -1,0 +1,41 @@
+"""Updaters: how a batch's contribution joins what is stored. Trident's ValueUpdater and its two children."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Combine:
+    """Join a partial computed beforehand. fold(stored, partial) -> new; nothing stored gives the partial itself."""
+
+    fold: Callable[[Any, Any], Any]
+    partial: Any
+
+    def update(self, stored: Any) -> Any:
+        return self.partial if stored is None else self.fold(stored, self.partial)
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """Fold items one by one. init() -> start, used where nothing is stored; fold(value, item) -> value."""
+
+    init: Callable[[], Any]
+    fold: Callable[[Any, Any], Any]
+    items: Iterable[Any]
+
+    def update(self, stored: Any) -> Any:
+        value = self.init() if stored is None else stored
+        for item in self.items:
+            value = self.fold(value, item)
+        return value
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Put a value in place of whatever is stored; None removes the key."""
+
+    value: Any
+
+    def update(self, stored: Any) -> Any:
+        return self.value

@@ -1,0 +1,167 @@
+"""StateReader: look values up as of the committed batch, whole batches only, in one statement.
+
+The statement joins the ledger's row with the state's, so every key of an answer comes from the same batch even while
+executors write the next one. PostgreSQL builds the JSON; no Python object is made per row.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from state_backends.errors import SpecError, UnknownStateError
+from state_backends.live import live_sql
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable, columns, commas
+from state_backends.versioned import Key
+from state_backends.visible import chosen, exists_at_commit, isolation, visible_columns
+
+TTL, NOW = sql.SQL("s.ttl"), sql.SQL("now()")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An answer and the batch it belongs to.
+
+    txid: the committed batch, 0 before the first. attempt: which attempt at it was committed. as_of: its batch time.
+    results: a JSON array, as bytes ready to send.
+    """
+
+    txid: int
+    attempt: int
+    as_of: datetime | None
+    results: bytes
+
+    def parsed(self) -> list[dict[str, Any]]:
+        return json.loads(self.results)  # type: ignore[no-any-return]
+
+
+class StateReader:
+    """Reads one state at its pipeline's committed batch. conn: any psycopg connection to the database."""
+
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        self.spec = spec
+        self.isolation = isolation(spec)
+        self._conn = conn
+        self._table = StateTable(spec)
+
+    def multi_get(self, keys: Sequence[Key], measures: Sequence[str] | None = None) -> Snapshot:
+        """Answer each key asked, in the order asked; a key asked twice is answered twice.
+
+        keys: n tuples. measures: which ones to answer; None means all.
+        Each result is `{"key": [..], "status": "found" | "missing" | "expired", "value": {measure: ..} | null}`.
+        Raises KeyShapeError naming the key's index, SpecError for an unknown measure, UnknownStateError.
+        """
+        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
+        return self._snapshot(self._lookup_sql(self._checked(measures)), arrays)
+
+    def entries(
+        self,
+        *,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> Snapshot:
+        """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
+
+        search: keep keys with a part that begins so, whatever its case. order_by: a measure; None orders by key.
+        Raises SpecError for an unknown measure, UnknownStateError.
+        """
+        if order_by is not None:
+            self._checked([order_by])
+        pattern = _like(search)
+        parameters = [pattern] * (len(self.spec.key) if search else 0)
+        return self._snapshot(
+            self._entries_sql(bool(search), order_by, descending), [*parameters, limit, offset]
+        )
+
+    def _checked(self, measures: Sequence[str] | None) -> Sequence[str]:
+        known = list(self.spec.measures) or ["value"]
+        for measure in measures or []:
+            if measure not in known:
+                raise SpecError(f"state {self.spec.name!r}: no measure {measure!r}; there are {', '.join(known)}")
+        return known if measures is None else measures
+
+    def _snapshot(self, results: sql.Composed, parameters: Sequence[Any]) -> Snapshot:
+        statement = sql.SQL(
+            "SELECT p.committed_txid, p.committed_attempt, p.committed_time, ({results})::text "
+            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
+        ).format(results=results)
+        row = self._conn.execute(statement, [*parameters, self.spec.name]).fetchone()
+        if row is None:
+            raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
+        return Snapshot(row[0], row[1], row[2], row[3].encode())
+
+    def _lookup_sql(self, measures: Sequence[str]) -> sql.Composed:
+        versioned = [*self._table.values, "removed", "updated_at"]
+        picked = commas(
+            sql.SQL("{} AS {}").format(chosen(name, self._table.keeps_previous), sql.Identifier(name))
+            for name in versioned
+        )
+        status = sql.SQL(
+            "CASE WHEN t.{first} IS NULL OR NOT {exists} OR v.removed THEN 'missing' "
+            "WHEN {live} THEN 'found' ELSE 'expired' END"
+        ).format(
+            first=sql.Identifier(next(iter(self._table.key))),
+            exists=exists_at_commit(self._table),
+            live=live_sql("v", TTL, NOW),
+        )
+        return sql.SQL(
+            "SELECT coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
+            "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]') "
+            "FROM {keys} LEFT JOIN {table} t ON {same} "
+            "CROSS JOIN LATERAL (SELECT {picked}) v CROSS JOIN LATERAL (SELECT {status} AS status) r"
+        ).format(
+            key=self._json_key("k"),
+            value=self._json_value(measures),
+            keys=self._table.unnest(with_ordinality=True),
+            table=self._table.name,
+            same=self._table.same_key("k", "t"),
+            picked=picked,
+            status=status,
+        )
+
+    def _entries_sql(self, searched: bool, order_by: str | None, descending: bool) -> sql.Composed:
+        names = list(self.spec.key)
+        matches = [sql.SQL("e.{}::text ILIKE %s").format(sql.Identifier(name)) for name in names]
+        where = sql.SQL(" OR ").join(matches) if searched and names else sql.SQL("true")
+        direction = sql.SQL(" DESC NULLS LAST") if descending else sql.SQL("")
+        first = [sql.Identifier("e", order_by) + direction] if order_by else []
+        order = [*first, *(sql.Identifier("e", name) for name in names)] or [sql.SQL("1")]
+        measures = list(self.spec.measures) or ["value"]
+        return sql.SQL(
+            "SELECT coalesce(json_agg(json_build_object('key', {key}, 'value', {value}, 'txid', r.txid, "
+            "'updated_at', r.updated_at)), '[]') FROM (SELECT e.* FROM {view} e WHERE {where} ORDER BY {order} "
+            "LIMIT %s OFFSET %s) r"
+        ).format(
+            key=self._json_key("r"),
+            value=_json_object({name: sql.Identifier("r", name) for name in measures}),
+            view=self._table.live_view,
+            where=where,
+            order=commas(order),
+        )
+
+    def _json_key(self, row: str) -> sql.Composed:
+        return sql.SQL("json_build_array({})").format(columns(self.spec.key, row))
+
+    def _json_value(self, measures: Sequence[str]) -> sql.Composed:
+        if not self.spec.measures:
+            return sql.SQL("v.value::json")  # type: ignore[return-value]
+        return _json_object(visible_columns(self.spec, "v", measures))
+
+
+def _json_object(parts: dict[str, sql.Composable]) -> sql.Composed:
+    return sql.SQL("json_build_object({})").format(
+        commas(sql.SQL("{}, {}").format(sql.Literal(name), expression) for name, expression in parts.items())
+    )
+
+
+def _like(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"

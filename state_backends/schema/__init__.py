@@ -1,0 +1,1 @@
+"""The tables: Tidemark's own, and one per state."""

@@ -1,0 +1,118 @@
+-- What Tidemark keeps beside the states: who may write, what is open, what is committed, what exists.
+-- Installed by state_backends.schema.install; every statement may run again.
+
+CREATE SCHEMA IF NOT EXISTS tidemark;
+CREATE SCHEMA IF NOT EXISTS tidemark_state;      -- a table per state
+CREATE SCHEMA IF NOT EXISTS tidemark_live;       -- a view per state: committed, unexpired, finished
+CREATE SCHEMA IF NOT EXISTS tidemark_changelog;  -- a table per state that asked for one
+
+CREATE TABLE IF NOT EXISTS tidemark.schema_version (
+    version      integer PRIMARY KEY,
+    installed_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- The ledger's row. Executors hold it FOR SHARE while they write, so nothing may touch it while a batch is open.
+CREATE TABLE IF NOT EXISTS tidemark.pipeline (
+    name               text COLLATE "C" PRIMARY KEY,
+    description        text NOT NULL DEFAULT '',
+    spout              text NOT NULL DEFAULT 'opaque',
+    fence              bigint NOT NULL DEFAULT 0,
+    checkpoint_id      text,
+    committed_txid     bigint NOT NULL DEFAULT 0,
+    committed_attempt  integer NOT NULL DEFAULT 0,
+    committed_batch_id bigint NOT NULL DEFAULT -1,  -- Spark's number of the committed batch; -1: none yet
+    committed_time     timestamptz,                 -- its batch time
+    open_txid          bigint,                      -- null: no batch is open
+    open_attempt       integer,
+    open_batch_id      bigint,
+    open_time          timestamptz,
+    created_at         timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+
+CREATE TABLE IF NOT EXISTS tidemark.batch (
+    pipeline     text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    txid         bigint NOT NULL,
+    attempt      integer NOT NULL,
+    batch_id     bigint NOT NULL,
+    fence        bigint NOT NULL,
+    batch_time   timestamptz NOT NULL,
+    started_at   timestamptz NOT NULL,   -- of the latest attempt
+    committed_at timestamptz,            -- null: open
+    offsets      jsonb,
+    rows_in      bigint,
+    keys_written jsonb,                  -- state name to number of keys
+    dead_letters bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (pipeline, txid)
+) WITH (fillfactor = 70);
+
+-- What the driver says of itself; apart from the ledger's row, which it must not touch while a batch is open.
+CREATE TABLE IF NOT EXISTS tidemark.driver (
+    pipeline   text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    host       text NOT NULL,
+    pid        integer NOT NULL,
+    since      timestamptz NOT NULL,
+    status     text NOT NULL,            -- starting, running, restarting, stopped, finished, failed
+    message    text NOT NULL DEFAULT '',
+    progress   jsonb NOT NULL DEFAULT '{}',
+    updated_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE IF NOT EXISTS tidemark.state (
+    name        text COLLATE "C" PRIMARY KEY,
+    pipeline    text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    definition  jsonb NOT NULL,
+    version     integer NOT NULL DEFAULT 1,       -- grows with each change of the definition
+    ttl         interval,
+    guarantee   text NOT NULL,
+    oldest_txid bigint NOT NULL DEFAULT 0,        -- reads in the past reach back to here
+    created_at  timestamptz NOT NULL DEFAULT now()
+);
+
+-- Input that could not be counted. Rows of a batch that is not committed do not count yet.
+CREATE TABLE IF NOT EXISTS tidemark.dead_letter (
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline    text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    txid        bigint NOT NULL,
+    state       text COLLATE "C" NOT NULL DEFAULT '',  -- the state that could not take it; empty: the source
+    part        integer NOT NULL DEFAULT 0,            -- the task that wrote it, so that its retry replaces it
+    source      text NOT NULL,                         -- the file, topic or table
+    line_number bigint,
+    line        text NOT NULL,
+    reason      text NOT NULL,
+    at          timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX IF NOT EXISTS dead_letter_by_batch ON tidemark.dead_letter (pipeline, txid);
+
+CREATE TABLE IF NOT EXISTS tidemark.maintenance_run (
+    id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind             text NOT NULL CHECK (kind IN ('compaction', 'expiry')),
+    state            text COLLATE "C" NOT NULL REFERENCES tidemark.state ON DELETE CASCADE,
+    status           text NOT NULL DEFAULT 'queued'
+                     CHECK (status IN ('queued', 'running', 'done', 'failed', 'cancelled')),
+    requested_by     text NOT NULL,
+    requested_at     timestamptz NOT NULL DEFAULT now(),
+    started_at       timestamptz,
+    finished_at      timestamptz,
+    cancel_requested boolean NOT NULL DEFAULT false,
+    progress         jsonb NOT NULL DEFAULT '{}',
+    before           jsonb NOT NULL DEFAULT '{}',
+    after            jsonb NOT NULL DEFAULT '{}',
+    error            text NOT NULL DEFAULT ''
+) WITH (fillfactor = 50);
+CREATE INDEX IF NOT EXISTS maintenance_run_by_state ON tidemark.maintenance_run (state, id DESC);
+
+-- Live: see state_backends/live.py, whose is_live() says the same in Python.
+CREATE OR REPLACE FUNCTION tidemark.is_live(removed boolean, updated_at timestamptz, ttl interval, clock timestamptz)
+    RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN NOT removed AND (ttl IS NULL OR updated_at + ttl > clock);
+
+-- A driver holds this advisory lock for as long as its session lives.
+CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)
+    RETURNS boolean LANGUAGE sql STABLE
+    RETURN EXISTS (
+        SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+        WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database()
+          AND l.classid = 7103845 AND l.objid::bigint = (hashtext(pipeline)::bigint & 4294967295) AND l.objsubid = 2
+    );
+
+INSERT INTO tidemark.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;

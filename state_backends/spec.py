@@ -1,0 +1,165 @@
+"""StateSpec: what a state is called, what its keys and measures are, and what it promises."""
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any, Literal, LiteralString, get_args
+
+from state_backends.errors import KeyShapeError, SpecError
+from state_backends.protocols import Aggregator
+from state_backends.versioned import Key
+
+Kind = Literal["opaque", "transactional", "non_transactional"]
+
+# PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is left for the other columns and headers.
+MAX_KEY_BYTES = 2048
+
+# PostgreSQL cuts identifiers at 63 bytes; the longest thing added to a measure's name is `prev_` and a suffix.
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+KEY_TYPES: Mapping[str, type] = {
+    "text": str,
+    "bigint": int,
+    "integer": int,
+    "boolean": bool,
+    "double precision": float,
+    "timestamptz": datetime,
+    "date": date,
+    "uuid": uuid.UUID,
+}
+INTEGER_BITS = {"bigint": 64, "integer": 32}
+
+RESERVED = {"txid", "removed", "updated_at", "singleton", "ordinality"}
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """The declaration of one state.
+
+    name: names the table `tidemark_state.<name>`; lower case letters, digits, underscores, at most 40.
+    key: the key columns in order, name to type (one of KEY_TYPES); empty for a global aggregate, whose key is `()`.
+    measures: name to aggregator; or `value="jsonb"` instead, for a state whose value is any JSON value.
+    kind: what a row keeps, and so which replays count once: `opaque` (any), `transactional` (identical ones),
+        `non_transactional` (none).
+    ttl: how long after its last update a row is served; None for ever.
+    changelog: keep every version, for history and reads in the past.
+    partitions: spread the table over this many hash partitions.
+    Raises SpecError, naming the part that is wrong.
+    """
+
+    name: str
+    key: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[str, Aggregator] = field(default_factory=dict)
+    value: str | None = None
+    kind: Kind = "opaque"
+    ttl: timedelta | None = None
+    changelog: bool = False
+    partitions: int = 1
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_values()
+        if self.kind not in get_args(Kind):
+            raise SpecError(f"state {self.name!r}: kind {self.kind!r} is none of {', '.join(get_args(Kind))}")
+        if self.ttl is not None and self.ttl <= timedelta():
+            raise SpecError(f"state {self.name!r}: ttl {self.ttl!r} must be longer than nothing; None means for ever")
+        if self.partitions < 1 or (self.partitions > 1 and not self.key):
+            raise SpecError(f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, and 1 without a key")
+
+    def _check_names(self) -> None:
+        for name in (self.name, *self.key, *self.measures):
+            if not NAME.fullmatch(name):
+                raise SpecError(
+                    f"state {self.name!r}: {name!r} is no name; use a lower case letter, then letters, digits or "
+                    "underscores, at most 40 in all"
+                )
+        columns = [*self.key, *self.value_columns]
+        for name in columns:
+            if name in RESERVED or name.startswith("prev_") or columns.count(name) > 1:
+                raise SpecError(f"state {self.name!r}: column {name!r} is taken or reserved; choose another name")
+        for name, sql_type in self.key.items():
+            if sql_type not in KEY_TYPES:
+                raise SpecError(
+                    f"state {self.name!r}: key {name!r} has type {sql_type!r}; choose one of {', '.join(KEY_TYPES)}"
+                )
+
+    def _check_values(self) -> None:
+        if bool(self.measures) == (self.value is not None):
+            raise SpecError(f"state {self.name!r}: give measures or value='jsonb', one of the two")
+        if self.value not in (None, "jsonb"):
+            raise SpecError(f"state {self.name!r}: value {self.value!r} is not supported; use 'jsonb' or measures")
+
+    @property
+    def value_columns(self) -> dict[str, LiteralString]:
+        """The stored columns of the value, name to SQL type."""
+        if not self.measures:
+            return {"value": "jsonb"}
+        return {
+            stored_column(measure, suffix): sql_type
+            for measure, aggregator in self.measures.items()
+            for suffix, sql_type in aggregator.columns.items()
+        }
+
+    def check_key(self, key: Any, index: int | None = None) -> Key:
+        """Return `key` as a tuple of Python values of the declared types.
+
+        Timestamps, dates and uuids may come as ISO text, as they do over JSON. Raises KeyShapeError, carrying
+        `index`, that says which part is wrong and what was expected.
+        """
+        at = "" if index is None else f"key {index}: "
+        if not isinstance(key, list | tuple):
+            raise KeyShapeError(f"{at}expected a list of {len(self.key)} parts, got {key!r}", index)
+        if len(key) != len(self.key):
+            names = ", ".join(self.key) or "none"
+            raise KeyShapeError(f"{at}expected {len(self.key)} parts ({names}), got {len(key)}", index)
+        try:
+            parts = tuple(_typed(part, name, kind) for part, (name, kind) in zip(key, self.key.items(), strict=True))
+        except ValueError as error:
+            raise KeyShapeError(f"{at}{error}", index) from None
+        size = sum(len(part.encode()) for part in parts if isinstance(part, str))
+        if size > MAX_KEY_BYTES:
+            raise KeyShapeError(f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}", index)
+        return parts
+
+
+def stored_column(measure: str, suffix: str) -> str:
+    return f"{measure}_{suffix}" if suffix else measure
+
+
+def _typed(part: Any, name: str, sql_type: str) -> Any:
+    expected = KEY_TYPES[sql_type]
+    value = _from_text(part, expected) if isinstance(part, str) and expected not in (str, int, bool, float) else part
+    if expected is float and type(value) is int:
+        value = float(value)
+    if type(value) is not expected:
+        raise ValueError(f"{name} must be {sql_type}, got {_shown(part)}")
+    if expected is int and not -(1 << INTEGER_BITS[sql_type] - 1) <= value < 1 << INTEGER_BITS[sql_type] - 1:
+        raise ValueError(f"{name} must be {sql_type}, and {part!r} is out of its range")
+    if expected is str:
+        _check_text(value, name)
+    if expected is datetime and value.tzinfo is None:
+        raise ValueError(f"{name} must be a timestamp with an offset, as 2013-01-01T05:00:00Z, got {_shown(part)}")
+    return value
+
+
+def _from_text(part: str, expected: type) -> Any:
+    try:
+        return expected(part) if expected is uuid.UUID else expected.fromisoformat(part)  # type: ignore[attr-defined]
+    except ValueError:
+        return part
+
+
+def _check_text(value: str, name: str) -> None:
+    if "\0" in value:
+        raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds half of a surrogate pair, which is no text") from None
+
+
+def _shown(part: Any, limit: int = 80) -> str:
+    shown = repr(part)
+    return shown if len(shown) <= limit else f"{shown[:limit]}.."

@@ -1,0 +1,74 @@
+"""A state is a table: the names of its columns, and the two versions each row carries.
+
+Shared by the rooms that read, write, trim and create state tables, so that none of them spells a column twice.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, LiteralString
+
+from psycopg import sql
+
+from state_backends.spec import StateSpec
+from state_backends.versioned import Key
+
+# A global aggregate has no key columns, and a table wants a primary key.
+SINGLETON: dict[str, LiteralString] = {"singleton": "boolean"}
+
+
+class StateTable:
+    """Identifiers and columns of `tidemark_state.<name>` and its changelog.
+
+    key: the key columns, name to SQL type; a global aggregate has one that is always true.
+    values: the value's columns. version: those and what belongs to a version of an opaque row beside its txid.
+    """
+
+    def __init__(self, spec: StateSpec) -> None:
+        self.spec = spec
+        self.name = sql.Identifier("tidemark_state", spec.name)
+        self.changelog = sql.Identifier("tidemark_changelog", spec.name)
+        self.live_view = sql.Identifier("tidemark_live", spec.name)
+        self.key: dict[str, LiteralString] = dict(spec.key) or dict(SINGLETON)  # type: ignore[arg-type]
+        self.values: dict[str, LiteralString] = spec.value_columns
+        self.version: dict[str, LiteralString] = self.values | {"removed": "boolean", "updated_at": "timestamptz"}
+
+    @property
+    def keeps_previous(self) -> bool:
+        return self.spec.kind == "opaque"
+
+    @property
+    def keeps_txid(self) -> bool:
+        return self.spec.kind != "non_transactional"
+
+    def key_values(self, key: Key) -> Key:
+        return key or (True,)
+
+    def key_columns(self, keys: Sequence[Key]) -> list[list[Any]]:
+        """Turn n keys into one array per key column, for `unnest`."""
+        return [list(column) for column in zip(*map(self.key_values, keys), strict=True)]
+
+    def unnest(self, with_ordinality: bool = False) -> sql.Composed:
+        """Return `unnest(%s::text[], ..) [WITH ORDINALITY] AS k (page, .. [, ordinality])`."""
+        arrays = commas(sql.SQL("%s::{}[]").format(sql.SQL(sql_type)) for sql_type in self.key.values())
+        names = columns([*self.key, "ordinality"] if with_ordinality else self.key)
+        ordinality = sql.SQL("WITH ORDINALITY ") if with_ordinality else sql.SQL("")
+        return sql.SQL("unnest({}) {}AS k ({})").format(arrays, ordinality, names)
+
+    def same_key(self, left: str, right: str) -> sql.Composed:
+        return sql.SQL(" AND ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(left, name), sql.Identifier(right, name)) for name in self.key
+        )
+
+
+def columns(names: Iterable[str], table: str | None = None) -> sql.Composed:
+    """Return `"a", "b"`, or `t."a", t."b"`."""
+    return commas(sql.Identifier(name) if table is None else sql.Identifier(table, name) for name in names)
+
+
+def commas(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def previous(names: Iterable[str]) -> Iterator[str]:
+    return (f"prev_{name}" for name in names)
+
+
