@@ -47,3 +47,7 @@ class CheckpointMismatchError(TidemarkError):
 
 class UnknownStateError(TidemarkError):
     """No state has that name."""
+
+
+class UnknownPipelineError(TidemarkError):
+    """No pipeline has that name."""

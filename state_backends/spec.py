@@ -66,7 +66,9 @@ class StateSpec:
         if self.ttl is not None and self.ttl <= timedelta():
             raise SpecError(f"state {self.name!r}: ttl {self.ttl!r} must be longer than nothing; None means for ever")
         if self.partitions < 1 or (self.partitions > 1 and not self.key):
-            raise SpecError(f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, and 1 without a key")
+            raise SpecError(
+                f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, and 1 without a key"
+            )
 
     def _check_names(self) -> None:
         for name in (self.name, *self.key, *self.measures):

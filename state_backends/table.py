@@ -70,5 +70,3 @@ def commas(parts: Iterable[sql.Composable]) -> sql.Composed:
 
 def previous(names: Iterable[str]) -> Iterator[str]:
     return (f"prev_{name}" for name in names)
-
-

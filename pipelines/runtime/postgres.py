@@ -47,6 +47,7 @@ class EmbeddedPostgres:
     def __init__(self, home: Path, *, durable: bool = True):
         self.home = home
         self._settings = SETTINGS if durable else SETTINGS | NOT_DURABLE
+        self._making = [] if durable else ["--no-sync"]
         self._data = home / "postgres"
         self._log = self._data / "server.log"
         self._pid_file = self._data / "postmaster.pid"
@@ -61,6 +62,7 @@ class EmbeddedPostgres:
         programs = _programs()
         account = server_account(self._data, programs / "postgres")
         _check_that_it_runs(account, programs)
+        self._remove_killed_attempts()
         if not self._data.exists():
             self._create(account, programs)
         self._forget_a_stranger()
@@ -78,17 +80,34 @@ class EmbeddedPostgres:
     def _create(self, account: Account, programs: Path) -> None:
         """Make the database beside its place and move it there whole: a killed attempt leaves none, not half a one."""
         self._check_free_space()
-        self._remove_killed_attempts()
         room = Path(tempfile.mkdtemp(dir=self.home, prefix="postgres.new-"))
         try:
             secret = room / "password"
             secret.write_text(password(self._password_file), encoding="ascii")
             account.own(secret)
             account.own(room)
-            _initialise(room / "data", secret, account, programs)
+            self._initialise(room / "data", secret, account, programs)
             (room / "data").rename(self._data)
         finally:
             shutil.rmtree(room, ignore_errors=True)
+
+    def _initialise(self, data: Path, secret: Path, account: Account, programs: Path) -> None:
+        made = account.run(
+            programs / "initdb", "-D", data, f"--username={NAME}", f"--pwfile={secret}", "--auth=scram-sha-256",
+            "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", *self._making,
+        )  # fmt: skip
+        if made.returncode == 0:
+            # A server of one session that listens nowhere; without exit_on_error it would shrug off a failure.
+            made = account.run(
+                programs / "postgres", "--single", "-cexit_on_error=on", "-D", data, "postgres",
+                stdin=f"CREATE DATABASE {NAME}\n",
+            )  # fmt: skip
+        if made.returncode != 0:
+            raise RuntimeSetupError(
+                f"embedded PostgreSQL: no database could be made in {str(data.parent.parent)!r}: "
+                f"{made.stderr.strip()[-300:]}; "
+                "set TIDEMARK_HOME to another folder, or DATABASE_URL to a PostgreSQL of your own"
+            )
 
     def _check_free_space(self) -> None:
         free_bytes = shutil.disk_usage(self.home).free
@@ -162,23 +181,4 @@ def _check_that_it_runs(account: Account, programs: Path) -> None:
         raise RuntimeSetupError(
             f"embedded PostgreSQL: {what}user {account.uid} cannot run {str(programs / 'postgres')!r} "
             f"({tried.stderr.strip()}); {WAYS_OUT}"
-        )
-
-
-def _initialise(data: Path, secret: Path, account: Account, programs: Path) -> None:
-    made = account.run(
-        programs / "initdb", "-D", data, f"--username={NAME}", f"--pwfile={secret}", "--auth=scram-sha-256",
-        "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8",
-    )  # fmt: skip
-    if made.returncode == 0:
-        # A server of one session that listens nowhere; without exit_on_error it would shrug off a failure.
-        made = account.run(
-            programs / "postgres", "--single", "-cexit_on_error=on", "-D", data, "postgres",
-            stdin=f"CREATE DATABASE {NAME}\n",
-        )  # fmt: skip
-    if made.returncode != 0:
-        raise RuntimeSetupError(
-            f"embedded PostgreSQL: no database could be made in {str(data.parent.parent)!r}: "
-            f"{made.stderr.strip()[-300:]}; "
-            "set TIDEMARK_HOME to another folder, or DATABASE_URL to a PostgreSQL of your own"
         )

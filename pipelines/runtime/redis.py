@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.runtime.home import last_lines, password, write_private
@@ -91,7 +93,8 @@ class EmbeddedRedis:
 
     def _answers(self, url: str) -> bool:
         """Return whether the server at `url` is ours: somebody else's would not know our password."""
-        with redis.Redis.from_url(url, socket_timeout=1.0) as client:
+        # The client's own retries would wait longer and longer; we ask again ourselves.
+        with redis.Redis.from_url(url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
             except redis.RedisError:

@@ -65,7 +65,9 @@ class PostgresBackingMap:
         typed = check_unique(self.spec, keys)
         if not typed:
             return
-        parameters = [[*self._table.key_values(key), *self._stored(row, at)] for key, row in zip(typed, rows, strict=True)]
+        parameters = [
+            [*self._table.key_values(key), *self._stored(row, at)] for key, row in zip(typed, rows, strict=True)
+        ]
         with self._conn.cursor() as cursor:
             cursor.executemany(self._put_sql(), parameters)
 
@@ -113,7 +115,8 @@ class PostgresBackingMap:
         if not self._table.keeps_previous:
             return 0
         back = commas(
-            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Identifier(f"prev_{name}")) for name in self._table.version
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Identifier(f"prev_{name}"))
+            for name in self._table.version
         )
         with self._conn.transaction():
             new = self._conn.execute(
@@ -193,9 +196,7 @@ class PostgresBackingMap:
 
     def _versioned(self, row: Sequence[Any]) -> Versioned:
         held = dict(zip(self._row_columns(), row, strict=True))
-        return Versioned(
-            self._value(held, ""), held.get("txid"), self._value(held, "prev_"), held.get("prev_txid")
-        )
+        return Versioned(self._value(held, ""), held.get("txid"), self._value(held, "prev_"), held.get("prev_txid"))
 
     def _value(self, held: dict[str, Any], version: str) -> Any:
         absent = version and held.get("prev_txid") is None

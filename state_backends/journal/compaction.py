@@ -9,7 +9,7 @@ from psycopg import sql
 
 from state_backends.journal.trim import Step, Walk
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns
+from state_backends.table import StateTable
 
 # The ledger keeps this many batches whatever their age, for the dashboard and to set a commit back.
 KEPT_BATCHES = 1_000
@@ -60,9 +60,7 @@ def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
 
 def _trim_changelog(table: StateTable, horizon: Horizon) -> Walk:
     order = [*table.key, "txid"]
-    newer = sql.SQL(" AND ").join(
-        sql.SQL("n.{0} = c.{0}").format(sql.Identifier(name)) for name in table.key
-    )
+    newer = sql.SQL(" AND ").join(sql.SQL("n.{0} = c.{0}").format(sql.Identifier(name)) for name in table.key)
     trim = sql.SQL(
         "DELETE FROM {log} c USING page k WHERE {same} AND c.txid = k.txid AND EXISTS "
         "(SELECT FROM {log} n WHERE {newer} AND n.txid > c.txid AND n.txid <= {horizon}) RETURNING 1"

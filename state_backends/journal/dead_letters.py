@@ -36,11 +36,16 @@ def put_aside(
         "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s AND state = %s AND part = %s", place
     )
     count = 0
-    with conn.cursor() as cursor, cursor.copy(
-        "COPY tidemark.dead_letter (pipeline, txid, state, part, source, line_number, line, reason) FROM STDIN"
-    ) as copy:
+    with (
+        conn.cursor() as cursor,
+        cursor.copy(
+            "COPY tidemark.dead_letter (pipeline, txid, state, part, source, line_number, line, reason) FROM STDIN"
+        ) as copy,
+    ):
         for letter in letters:
-            copy.write_row([*place, _storable(letter.source), letter.line_number, _storable(letter.line), letter.reason])
+            copy.write_row(
+                [*place, _storable(letter.source), letter.line_number, _storable(letter.line), letter.reason]
+            )
             count += 1
     return count
 

@@ -6,8 +6,6 @@ pipeline over and closing a batch update it, and so wait for them.
 """
 
 import json
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.journal import roster
 
 # The first half of the advisory lock's number, so that it meets nobody else's; schema.sql repeats it.
 LOCK_CLASS = 7103845
@@ -63,14 +62,17 @@ class BatchLedger:
         Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
         """
         if not self._try_lock():
-            raise PipelineHeldError(self._holder())
+            raise PipelineHeldError(
+                f"pipeline {self.pipeline!r} is held by a live driver ({roster.holder(self._conn, self.pipeline)}); "
+                "stop it before starting another"
+            )
         row = self._conn.execute(
             "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING fence", [self.pipeline]
         ).fetchone()
         if row is None:
             raise BatchOrderError(f"pipeline {self.pipeline!r} is not registered; register its states first")
         self.fence = int(row[0])
-        self._introduce()
+        roster.introduce(self._conn, self.pipeline)
         return self.fence
 
     def release(self) -> None:
@@ -152,35 +154,11 @@ class BatchLedger:
                 "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
             )
 
-    def report(self, status: str, message: str = "", progress: Mapping[str, Any] | None = None) -> None:
-        """Say how the driver is: status, a message for people, and progress figures (None keeps the last ones)."""
-        self._conn.execute(
-            "UPDATE tidemark.driver SET status = %s, message = %s, progress = coalesce(%s::jsonb, progress), "
-            "updated_at = clock_timestamp() WHERE pipeline = %s",
-            [status, message, None if progress is None else json.dumps(progress), self.pipeline],
-        )
-
     def _try_lock(self) -> bool:
         row = self._conn.execute(
             "SELECT pg_try_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline]
         ).fetchone()
         return bool(row and row[0])
-
-    def _holder(self) -> str:
-        row = self._conn.execute(
-            "SELECT host, pid, since FROM tidemark.driver WHERE pipeline = %s", [self.pipeline]
-        ).fetchone()
-        who = f"host {row[0]!r}, pid {row[1]}, since {row[2]:%Y-%m-%d %H:%M:%S %Z}" if row else "an unknown driver"
-        return f"pipeline {self.pipeline!r} is held by a live driver ({who}); stop it before starting another"
-
-    def _introduce(self) -> None:
-        self._conn.execute(
-            "INSERT INTO tidemark.driver (pipeline, host, pid, since, status, updated_at) "
-            "VALUES (%s, %s, %s, clock_timestamp(), 'starting', clock_timestamp()) ON CONFLICT (pipeline) DO UPDATE "
-            "SET host = excluded.host, pid = excluded.pid, since = excluded.since, status = excluded.status, "
-            "message = '', updated_at = excluded.updated_at",
-            [self.pipeline, socket.gethostname(), os.getpid()],
-        )
 
     def _locked_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:
@@ -224,7 +202,13 @@ class BatchLedger:
             "open_batch_id = %(batch_id)s, "
             "open_time = coalesce(%(open_time)s, greatest(clock_timestamp(), committed_time)) "
             "WHERE name = %(name)s RETURNING open_time",
-            row | {"txid": txid, "attempt": attempt, "batch_id": batch_id, "open_time": row["open_time"] if retry else None},
+            row
+            | {
+                "txid": txid,
+                "attempt": attempt,
+                "batch_id": batch_id,
+                "open_time": row["open_time"] if retry else None,
+            },
         ).fetchone()
         assert opened is not None and self.fence is not None
         batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0])

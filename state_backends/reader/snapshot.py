@@ -78,9 +78,7 @@ class StateReader:
             self._checked([order_by])
         pattern = _like(search)
         parameters = [pattern] * (len(self.spec.key) if search else 0)
-        return self._snapshot(
-            self._entries_sql(bool(search), order_by, descending), [*parameters, limit, offset]
-        )
+        return self._snapshot(self._entries_sql(bool(search), order_by, descending), [*parameters, limit, offset])
 
     def _checked(self, measures: Sequence[str] | None) -> Sequence[str]:
         known = list(self.spec.measures) or ["value"]

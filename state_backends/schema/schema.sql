@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS tidemark.batch (
     rows_in      bigint,
     keys_written jsonb,                  -- state name to number of keys
     dead_letters bigint NOT NULL DEFAULT 0,
+    id           bigint GENERATED ALWAYS AS IDENTITY UNIQUE,  -- for readers that want a key of one column
     PRIMARY KEY (pipeline, txid)
 ) WITH (fillfactor = 70);
 

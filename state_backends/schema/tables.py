@@ -6,9 +6,7 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.protocols import Aggregator
-from state_backends.spec import stored_column
-from state_backends.table import StateTable, columns, commas, previous
+from state_backends.table import StateTable, columns, commas
 from state_backends.visible import visible_columns, visible_row
 
 # Room for a second version of every row on its page, so that updates stay HOT (99.9 % measured at 50).

@@ -1,0 +1,1 @@
+"""The demo: a year of flights as input, and a recount that does without Spark."""

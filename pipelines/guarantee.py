@@ -1,0 +1,31 @@
+"""What a pair of spout and state promises: the matrix of Trident's state page, in words for people."""
+
+from typing import Literal
+
+from state_backends.spec import Kind
+
+Spout = Literal["opaque", "transactional", "non_transactional"]
+
+EXACTLY_ONCE = "exactly once"
+AT_LEAST_ONCE = "at least once"
+APPROXIMATE = "approximate"
+
+MATRIX: dict[tuple[Spout, Kind], str] = {
+    ("transactional", "opaque"): EXACTLY_ONCE,
+    ("transactional", "transactional"): EXACTLY_ONCE,
+    # A replay is counted again.
+    ("transactional", "non_transactional"): AT_LEAST_ONCE,
+    ("opaque", "opaque"): EXACTLY_ONCE,
+    # A replay with other tuples is taken for the first try.
+    ("opaque", "transactional"): APPROXIMATE,
+    ("opaque", "non_transactional"): AT_LEAST_ONCE,
+    # What such a spout loses or repeats, no state can mend.
+    ("non_transactional", "opaque"): APPROXIMATE,
+    ("non_transactional", "transactional"): APPROXIMATE,
+    ("non_transactional", "non_transactional"): APPROXIMATE,
+}
+
+
+def guarantee(spout: Spout, kind: Kind) -> str:
+    """Return `exactly once`, `at least once` (a crash may count a batch again) or `approximate`."""
+    return MATRIX[spout, kind]

@@ -1,0 +1,15 @@
+"""Word count: the smallest pipeline there is."""
+
+from pathlib import Path
+
+from pipelines.sources.files import TextFiles
+from pipelines.stream import Pipeline, Stream
+from state_backends import Count, StateSpec
+
+WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
+
+
+def word_count(folder: Path) -> Pipeline:
+    """How often each word occurs, from text files that land in a folder."""
+    words = Stream.read(TextFiles(folder)).each(word="explode(split(lower(line), '[^a-z0-9]+'))").where("word <> ''")
+    return Pipeline("word_count", [words.group_by("word").persistent_aggregate(WORDS)])

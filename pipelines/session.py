@@ -1,0 +1,45 @@
+"""One Spark session, set up for micro-batches into a database."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from pipelines.runtime.home import REPOSITORY
+from pipelines.runtime.java import java_home
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Inside a micro-batch adaptive execution folds the shuffle into one partition, so that one connection would do
+    # all the work (0.54-0.67 s a batch against 0.42 s, measured).
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    # How long an idle query waits before it looks for input again; Spark's own 10 ms lists folders all the time.
+    "spark.sql.streaming.pollingDelay": "100ms",
+    # One COPY message per Arrow batch; larger ones save calls, smaller ones memory.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Otherwise Spark's SIGTERM handler races ours to the end of the batch.
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+def start_session(name: str, master: str | None = None) -> SparkSession:
+    """Return a Spark session on `SPARK_MASTER`, or on this machine's cores.
+
+    Raises RuntimeSetupError where there is no Java that Spark can run on.
+    """
+    cores = os.cpu_count() or 2
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Python workers import this project whatever folder the driver was started in.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    master = master or os.environ.get("SPARK_MASTER") or f"local[{cores}]"
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(master).appName(name).config("spark.sql.shuffle.partitions", cores)
+    for setting, value in SETTINGS.items():
+        builder = builder.config(setting, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

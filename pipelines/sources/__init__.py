@@ -1,0 +1,1 @@
+"""Where events come from, and what each source promises when a batch is replayed."""

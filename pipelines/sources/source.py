@@ -1,0 +1,67 @@
+"""What a runner asks of a source."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pipelines.guarantee import Spout
+from state_backends.journal.dead_letters import DeadLetter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Input that is there and not counted yet. oldest: when the oldest of it arrived, ISO, or None."""
+
+    count: int
+    unit: str
+    oldest: str | None
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A micro-batch taken apart. rows: every event, good and bad; `is_bad` marks lines that could not be read."""
+
+    rows: "DataFrame"
+    columns: tuple[str, ...]
+    bad: str | None = None
+
+    def good(self) -> "DataFrame":
+        events = self.rows if self.bad is None else self.rows.where(f"{self.bad} is null")
+        return events.select(*(events[name] for name in self.columns))
+
+
+class Source(Protocol):
+    """A place events come from.
+
+    spout: `transactional` where a replayed batch brings the same tuples, `opaque` where it may bring others,
+    `non_transactional` where there is no replay.
+    max_bad_share: the share of a batch that may be unreadable before it stops the pipeline.
+    """
+
+    spout: Spout
+    max_bad_share: float
+
+    @property
+    def schema(self) -> "StructType":
+        """The columns of an event."""
+
+    def load(self, spark: "SparkSession") -> "DataFrame":
+        """Return the streaming DataFrame of raw input."""
+
+    def parse(self, batch: "DataFrame") -> Parsed:
+        """Take a micro-batch of raw input apart."""
+
+    def dead_letters(self, parsed: "DataFrame") -> Iterator[DeadLetter]:
+        """Say of each bad row where it stood and what is wrong with it."""
+
+    def pending(self, checkpoint: Path) -> Pending | None:
+        """Return what waits to be counted, or None where that cannot be told."""
+
+
+def as_progress(pending: Pending | None) -> dict[str, Any]:
+    return {} if pending is None else {"pending": vars(pending)}

@@ -1,0 +1,111 @@
+"""One verb on one micro-batch: what a persistent_aggregate does to a DataFrame, and what its tasks do to a state."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.refused_groups import RefusedGroups
+from pipelines.stream import PersistentAggregate, Step
+from state_backends.backing.postgres import PostgresBackingMap
+from state_backends.journal.changelog import Changelog
+from state_backends.journal.dead_letters import put_aside
+from state_backends.journal.ledger import Batch, share
+from state_backends.spec import StateSpec, stored_column
+
+SPARK_TYPES = {"text": "string", "timestamptz": "timestamp", "uuid": "string", "integer": "int", "double precision": "double"}
+
+# A task that waits longer has met a stuck writer; failing it lets the batch be tried again.
+TIMEOUTS = {
+    "statement_timeout": "10min",
+    "lock_timeout": "60s",
+    "idle_in_transaction_session_timeout": "10min",
+}
+
+WRITTEN = "state string, keys bigint, refused bigint"
+WRITTEN_ARROW = pa.schema([("state", pa.string()), ("keys", pa.int64()), ("refused", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the tasks of one state wrote: the keys, and the groups they put aside as dead letters."""
+
+    keys: int
+    refused: int
+
+
+def run_steps(events: DataFrame, steps: Iterable[Step]) -> DataFrame:
+    for step in steps:
+        events = step(events)
+    return events
+
+
+def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:
+    """Return one row per key: the key columns and the stored columns of every measure, named and typed as the state's."""
+    spec = aggregate.spec
+    keys = [F.expr(aggregate.keys[name]).alias(name) for name in spec.key]
+    partials = [
+        F.expr(expression).alias(stored_column(measure, suffix))
+        for measure, aggregator in spec.measures.items()
+        for suffix, expression in aggregator.partial().items()
+    ]
+    typed = [F.col(name).cast(SPARK_TYPES.get(kind, kind)).alias(name) for name, kind in spec.key.items()]
+    return events.groupBy(*keys).agg(*partials).select(*typed, *spec.value_columns)
+
+
+def persist(partials: DataFrame, spec: StateSpec, batch: Batch, dsn: str) -> Written:
+    """Write a batch's partial aggregates to the state, a transaction per partition, and return what was written.
+
+    Raises what the tasks raised, wrapped by Spark.
+    """
+    rows = partials.mapInArrow(persist_partition(spec, batch, dsn), WRITTEN).collect()
+    return Written(sum(row.keys for row in rows), sum(row.refused for row in rows))
+
+
+def persist_partition(
+    spec: StateSpec, batch: Batch, dsn: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that an executor runs over the Arrow batches of one partition."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        filled = (rows for rows in batches if rows.num_rows)
+        first = next(filled, None)
+        if first is not None:
+            yield _write_partition(spec, batch, dsn, _chain(first, filled))
+
+    return write
+
+
+def _write_partition(spec: StateSpec, batch: Batch, dsn: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    refused = RefusedGroups(spec)
+    with connect(dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn, conn.transaction():
+        share(conn, batch)
+        keys = PostgresBackingMap(conn, spec).merge(refused.sift(batches), batch.txid, batch.batch_time)
+        if spec.changelog:
+            Changelog(conn, spec).append(batch.txid)
+        letters = put_aside(conn, batch, refused.letters, state=spec.name, part=task.partitionId() if task else 0)
+    return pa.RecordBatch.from_pylist([{"state": spec.name, "keys": keys, "refused": letters}], schema=WRITTEN_ARROW)
+
+
+def connect(dsn: str, name: str) -> psycopg.Connection:
+    """Open a connection in autocommit mode that gives up on stuck statements, locks and peers."""
+    conn = psycopg.connect(
+        dsn, autocommit=True, application_name=f"tidemark {name}"[:63], connect_timeout=10, keepalives_idle=30
+    )
+    for setting, limit in TIMEOUTS.items():
+        conn.execute(sql.SQL("SET {} = {}").format(sql.Identifier(setting), sql.Literal(limit)))
+    conn.execute("SET TIME ZONE 'UTC'")
+    return conn
+
+
+def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
