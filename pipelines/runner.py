@@ -1,17 +1,19 @@
 """The runner: takes each micro-batch through the ledger. A txid, revert if this is a retry, the states, commit."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from pyspark.sql import DataFrame, Observation
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.checkpoint import batch_offsets
 from pipelines.errors import BadInputError
 from pipelines.sources.source import Parsed
-from pipelines.steps import partial_aggregates, persist, run_steps
-from pipelines.stream import Pipeline
+from pipelines.steps import Written, partial_aggregates, persist, run_steps
+from pipelines.stream import PersistentAggregate, Pipeline
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.catalog import Catalog
 from state_backends.journal.changelog import Changelog
@@ -64,28 +66,33 @@ class BatchRunner:
             take_back(self._conn, batch)
 
     def _apply(self, parsed: Parsed, batch: Batch) -> dict[str, Any]:
-        counts = Observation()
-        bad = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
-        rows = parsed.rows.observe(counts, F.count(F.lit(1)).alias("rows"), bad.alias("bad")).persist()
+        # Read and parsed once, whatever the number of states; the count fills the cache.
+        rows = parsed.rows.persist()
         try:
-            good = Parsed(rows, parsed.columns, parsed.bad).good()
-            written = {
-                aggregate.spec.name: persist(
-                    partial_aggregates(run_steps(good, aggregate.stream.steps), aggregate),
-                    aggregate.spec,
-                    batch,
-                    self._dsn,
-                )
-                for aggregate in self.pipeline.aggregates
-            }
-            letters = self._put_aside(rows, counts.get, batch)
+            bad = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
+            counts = rows.agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).first().asDict()
+            letters = self._put_aside(rows, counts, batch)
+            written = self._feed_states(Parsed(rows, parsed.columns, parsed.bad).good(), batch)
         finally:
             rows.unpersist()
         return {
-            "rows_in": counts.get["rows"],
+            "rows_in": counts["rows"],
             "keys_written": {name: part.keys for name, part in written.items()},
             "dead_letters": letters + sum(part.refused for part in written.values()),
         }
+
+    def _feed_states(self, events: DataFrame, batch: Batch) -> dict[str, Written]:
+        def feed(aggregate: PersistentAggregate) -> Written:
+            partials = partial_aggregates(run_steps(events, aggregate.stream.steps), aggregate)
+            return persist(partials, aggregate.spec, batch, self._dsn)
+
+        # Side by side: a small batch is mostly waiting for Spark to plan and schedule.
+        aggregates = self.pipeline.aggregates
+        with ThreadPoolExecutor(max_workers=len(aggregates)) as threads:
+            # The threads inherit Spark's job group, by which a stop of the query ends their jobs too.
+            inheriting = inheritable_thread_target(events.sparkSession)
+            running = {each.spec.name: threads.submit(inheriting(feed), each) for each in aggregates}
+        return {name: written.result() for name, written in running.items()}
 
     def _put_aside(self, rows: DataFrame, counts: dict[str, Any], batch: Batch) -> int:
         if not counts["bad"]:

@@ -1,5 +1,6 @@
 """One Spark session, set up for micro-batches into a database."""
 
+import logging
 import os
 import sys
 
@@ -19,7 +20,7 @@ SETTINGS = {
     "spark.sql.streaming.pollingDelay": "100ms",
     # One COPY message per Arrow batch; larger ones save calls, smaller ones memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # Otherwise Spark's SIGTERM handler races ours to the end of the batch.
+    # A task that does not listen must not keep a stop waiting for ever.
     "spark.sql.streaming.stopTimeout": "30s",
 }
 
@@ -42,4 +43,5 @@ def start_session(name: str, master: str | None = None) -> SparkSession:
         builder = builder.config(setting, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
