@@ -6,7 +6,6 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,11 +19,13 @@ from state_backends.spec import StateSpec, stored_column
 
 SPARK_TYPES = {"text": "string", "timestamptz": "timestamp", "uuid": "string", "integer": "int", "double precision": "double"}
 
-# A task that waits longer has met a stuck writer; failing it lets the batch be tried again.
-TIMEOUTS = {
+# A task that waits longer has met a stuck writer; failing it lets the batch be tried again. They travel with the
+# connection's first message, so they cost no round trip.
+SESSION = {
     "statement_timeout": "10min",
     "lock_timeout": "60s",
     "idle_in_transaction_session_timeout": "10min",
+    "timezone": "UTC",
 }
 
 WRITTEN = "state string, keys bigint, refused bigint"
@@ -97,13 +98,15 @@ def _write_partition(spec: StateSpec, batch: Batch, dsn: str, batches: Iterator[
 
 def connect(dsn: str, name: str) -> psycopg.Connection:
     """Open a connection in autocommit mode that gives up on stuck statements, locks and peers."""
-    conn = psycopg.connect(
-        dsn, autocommit=True, application_name=f"tidemark {name}"[:63], connect_timeout=10, keepalives_idle=30
+    options = " ".join(f"-c {setting}={value}" for setting, value in SESSION.items())
+    return psycopg.connect(
+        dsn,
+        autocommit=True,
+        application_name=f"tidemark {name}"[:63],
+        options=options,
+        connect_timeout=10,
+        keepalives_idle=30,
     )
-    for setting, limit in TIMEOUTS.items():
-        conn.execute(sql.SQL("SET {} = {}").format(sql.Identifier(setting), sql.Literal(limit)))
-    conn.execute("SET TIME ZONE 'UTC'")
-    return conn
 
 
 def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

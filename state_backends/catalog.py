@@ -50,6 +50,8 @@ class Catalog:
         Raises SpecMismatchError naming the difference where a stored state is another one.
         """
         with self._conn.transaction():
+            # One registration at a time; readers of the catalog go on.
+            self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
             for spec in specs:
                 self._register(pipeline, spec, guarantees[spec.name])
 

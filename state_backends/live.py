@@ -12,7 +12,7 @@ from psycopg import sql
 
 
 def is_live(removed: bool, updated_at: datetime, ttl: timedelta | None, clock: datetime) -> bool:
-    return not removed and (ttl is None or updated_at + ttl > clock)
+    return not removed and (ttl is None or clock - updated_at < ttl)
 
 
 def live_sql(table: str, ttl: sql.Composable, clock: sql.Composable, version: LiteralString = "") -> sql.Composed:

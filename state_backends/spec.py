@@ -1,5 +1,6 @@
 """StateSpec: what a state is called, what its keys and measures are, and what it promises."""
 
+import math
 import re
 import uuid
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ KEY_TYPES: Mapping[str, type] = {
 }
 INTEGER_BITS = {"bigint": 64, "integer": 32}
 
-RESERVED = {"txid", "removed", "updated_at", "singleton", "ordinality"}
+RESERVED = {"txid", "removed", "updated_at", "singleton", "ordinality", "ttl", "committed_txid"}
+RESERVED |= {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # PostgreSQL's own
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,12 @@ class StateSpec:
                     f"state {self.name!r}: {name!r} is no name; use a lower case letter, then letters, digits or "
                     "underscores, at most 40 in all"
                 )
-        columns = [*self.key, *self.value_columns]
-        for name in columns:
-            if name in RESERVED or name.startswith("prev_") or columns.count(name) > 1:
-                raise SpecError(f"state {self.name!r}: column {name!r} is taken or reserved; choose another name")
+        stored = [stored_column(name, suffix) for name, measure in self.measures.items() for suffix in measure.columns]
+        # What the table holds and what the view shows: no name may mean two things in either.
+        for columns in [*self.key, *(stored or self.value_columns)], [*self.key, *self.measures]:
+            for name in columns:
+                if name in RESERVED or name.startswith("prev_") or columns.count(name) > 1:
+                    raise SpecError(f"state {self.name!r}: column {name!r} is taken or reserved; choose another name")
         for name, sql_type in self.key.items():
             if sql_type not in KEY_TYPES:
                 raise SpecError(
@@ -92,6 +96,8 @@ class StateSpec:
             raise SpecError(f"state {self.name!r}: give measures or value='jsonb', one of the two")
         if self.value not in (None, "jsonb"):
             raise SpecError(f"state {self.name!r}: value {self.value!r} is not supported; use 'jsonb' or measures")
+        if self.changelog and self.kind == "non_transactional":
+            raise SpecError(f"state {self.name!r}: a changelog needs txids; choose kind opaque or transactional")
 
     @property
     def value_columns(self) -> dict[str, LiteralString]:
@@ -112,12 +118,21 @@ class StateSpec:
         """
         at = "" if index is None else f"key {index}: "
         if not isinstance(key, list | tuple):
-            raise KeyShapeError(f"{at}expected a list of {len(self.key)} parts, got {key!r}", index)
+            raise KeyShapeError(f"{at}expected a list of {len(self.key)} parts, got {_shown(key)}", index)
         if len(key) != len(self.key):
             names = ", ".join(self.key) or "none"
             raise KeyShapeError(f"{at}expected {len(self.key)} parts ({names}), got {len(key)}", index)
+        return self._typed_parts(key, at, index)
+
+    def check_prefix(self, prefix: Any) -> Key:
+        """Return the first parts of a key as check_key would. Raises KeyShapeError."""
+        if not isinstance(prefix, list | tuple) or len(prefix) > len(self.key):
+            raise KeyShapeError(f"prefix: expected a list of at most {len(self.key)} parts, got {_shown(prefix)}")
+        return self._typed_parts(prefix, "prefix: ")
+
+    def _typed_parts(self, key: Any, at: str, index: int | None = None) -> Key:
         try:
-            parts = tuple(_typed(part, name, kind) for part, (name, kind) in zip(key, self.key.items(), strict=True))
+            parts = tuple(_typed(part, name, kind) for part, (name, kind) in zip(key, self.key.items(), strict=False))
         except ValueError as error:
             raise KeyShapeError(f"{at}{error}", index) from None
         size = sum(len(part.encode()) for part in parts if isinstance(part, str))
@@ -133,12 +148,12 @@ def stored_column(measure: str, suffix: str) -> str:
 def _typed(part: Any, name: str, sql_type: str) -> Any:
     expected = KEY_TYPES[sql_type]
     value = _from_text(part, expected) if isinstance(part, str) and expected not in (str, int, bool, float) else part
-    if expected is float and type(value) is int:
-        value = float(value)
+    if expected is float:
+        value = _as_float(value)
     if type(value) is not expected:
         raise ValueError(f"{name} must be {sql_type}, got {_shown(part)}")
     if expected is int and not -(1 << INTEGER_BITS[sql_type] - 1) <= value < 1 << INTEGER_BITS[sql_type] - 1:
-        raise ValueError(f"{name} must be {sql_type}, and {part!r} is out of its range")
+        raise ValueError(f"{name} must be {sql_type}, and {_shown(part)} is out of its range")
     if expected is str:
         _check_text(value, name)
     if expected is datetime and value.tzinfo is None:
@@ -151,6 +166,15 @@ def _from_text(part: str, expected: type) -> Any:
         return expected(part) if expected is uuid.UUID else expected.fromisoformat(part)  # type: ignore[attr-defined]
     except ValueError:
         return part
+
+
+def _as_float(part: Any) -> Any:
+    try:
+        value = float(part) if type(part) is int else part
+    except OverflowError:
+        return part
+    # To PostgreSQL a NaN is one value, equal to itself; to Python it is so only if it is one object.
+    return math.nan if value != value else value
 
 
 def _check_text(value: str, name: str) -> None:

@@ -59,6 +59,8 @@ class Account:
             "--clear-groups",
             "--inh-caps=-all,+dac_override",
             "--ambient-caps=-all,+dac_override",
+            # Or access(2), by which initdb looks for its fellow programs, would not count the capability.
+            "--securebits=+no_setuid_fixup",
         )
 
 

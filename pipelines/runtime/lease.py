@@ -64,17 +64,26 @@ class Lease:
         with self._start_lock():
             self._give_back()
 
+    def stop_if_unused(self) -> bool:
+        """Stop the server if its users were all killed; return False where one is left."""
+        with self._start_lock():
+            self._take()
+            return self._give_back()
+
     def _take(self) -> None:
         self._lease = os.open(self._server.home / f"{self._server.name}.lease", os.O_RDWR | os.O_CREAT, 0o600)
         self._holder = os.getpid()
         fcntl.flock(self._lease, fcntl.LOCK_SH)
 
-    def _give_back(self) -> None:
+    def _give_back(self) -> bool:
+        """Return whether this was the last share, and the server is therefore stopped."""
         if self._lease is None:
-            return
+            return False
         try:
-            if _nobody_else_holds(self._lease):
+            last = _nobody_else_holds(self._lease)
+            if last:
                 self._stop()
+            return last
         finally:
             os.close(self._lease)
             self._lease = None

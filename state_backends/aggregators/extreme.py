@@ -26,7 +26,8 @@ class _Extreme:
         return {"": f"{self.name}({cast(self.column, self.result_type)})"}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        return {"": self.pick((v for v in (stored[""], partial[""]) if v is not None), default=None)}
+        numbers = [number for number in (stored[""], partial[""]) if number is not None]
+        return {"": self.pick(numbers, key=_order, default=None)}
 
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""]
@@ -47,3 +48,8 @@ class Max(_Extreme):
     name = "max"
     pick = staticmethod(max)
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "greatest({stored}, {partial})"}
+
+
+def _order(number: Any) -> tuple[bool, Any]:
+    # PostgreSQL and Spark hold NaN to be the largest number; Python cannot order it.
+    return (number != number, 0 if number != number else number)

@@ -1,9 +1,13 @@
 """Sum and Mean: totals of a column."""
 
 from collections.abc import Mapping
+from decimal import Context
 from typing import Any, ClassVar, LiteralString
 
 from state_backends.aggregators.column import cast, number_type, quoted
+
+# As many digits as a PostgreSQL numeric can have; Python would round a sum at 28.
+EXACT = Context(prec=131_072 + 16_383)
 
 
 class Sum:
@@ -26,7 +30,8 @@ class Sum:
         return {"": f"coalesce(sum({cast(self.column, self.result_type)}), 0)"}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        return {"": (stored[""] or 0) + (partial[""] or 0)}
+        left, right = stored[""] or 0, partial[""] or 0
+        return {"": EXACT.add(left, right) if self.result_type == "numeric" else left + right}
 
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""] or 0

@@ -1,6 +1,7 @@
 """A backing map in a dict: for tests, notebooks, and as the plainest reading of the contract."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from state_backends.backing.keys import check_unique
 from state_backends.spec import StateSpec
@@ -19,7 +20,7 @@ class MemoryBackingMap:
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
         checked = check_unique(self.spec, keys)
-        self._rows.update(zip(checked, rows, strict=True))
+        self._rows |= dict(zip(checked, rows, strict=True))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         for key in check_unique(self.spec, keys):
@@ -28,11 +29,13 @@ class MemoryBackingMap:
     def scan(
         self, start: Key | None = None, stop: Key | None = None, prefix: Key | None = None
     ) -> Iterator[tuple[Key, Versioned]]:
-        for key in sorted(self._rows):
-            below = start is not None and key < start
-            beyond = stop is not None and key >= stop
-            outside = prefix is not None and key[: len(prefix)] != prefix
-            if not (below or beyond or outside):
+        first = None if start is None else _order(self.spec.check_key(start))
+        beyond = None if stop is None else _order(self.spec.check_key(stop))
+        under = self.spec.check_prefix(prefix or ())
+        for key in sorted(self._rows, key=_order):
+            starts = first is None or _order(key) >= first
+            ends = beyond is not None and _order(key) >= beyond
+            if starts and not ends and key[: len(under)] == under:
                 yield key, self._rows[key]
 
     def revert(self, txid: int) -> int:
@@ -44,3 +47,8 @@ class MemoryBackingMap:
             if row.prev_txid is not None:
                 self._rows[key] = Versioned(row.prev, row.prev_txid)
         return len(written)
+
+
+def _order(key: Key) -> tuple[tuple[bool, Any], ...]:
+    # PostgreSQL's order: a NaN, which Python cannot order, comes after every number.
+    return tuple((part != part, 0 if part != part else part) for part in key)

@@ -14,9 +14,9 @@ from psycopg.types.json import Jsonb
 
 from state_backends.backing.keys import check_unique
 from state_backends.backing.merge import merge_sql, newer_sql
-from state_backends.errors import DuplicateKeyError, SpecError, StaleBatchError
+from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
+from state_backends.table import StateTable, columns, commas, previous
 from state_backends.versioned import Key, Versioned
 
 
@@ -92,7 +92,7 @@ class PostgresBackingMap:
         names = list(self._table.key)
         bounds: list[tuple[sql.Composed, Sequence[Any]]] = []
         if prefix:
-            bounds.append((self._compare(names[: len(prefix)], "="), prefix))
+            bounds.append((self._compare(names[: len(prefix)], "="), self.spec.check_prefix(prefix)))
         if start is not None:
             bounds.append((self._compare(names, ">="), self._table.key_values(self.spec.check_key(start))))
         if stop is not None:
@@ -134,8 +134,9 @@ class PostgresBackingMap:
         """Fold partial aggregates into the stored rows; one row per key in `batches`. Returns the number of keys.
 
         batches: Arrow batches with the key columns and the stored columns of every measure, by name.
-        Runs inside the caller's transaction and leaves the rows in the temporary table `incoming` until it ends.
-        Raises DuplicateKeyError if a key comes twice, StaleBatchError if a newer batch wrote one of the keys.
+        Runs inside the caller's transaction, once, and leaves the rows in the temporary table `incoming` until it ends.
+        Raises DuplicateKeyError if a key comes twice, KeyShapeError if a part of a key is null, StaleBatchError if a
+        newer batch wrote one of the keys; roll back then.
 
         The rows stream through COPY, written by Arrow's CSV writer, so no Python object is made per row.
         """
@@ -147,7 +148,13 @@ class PostgresBackingMap:
             applied = self._conn.execute(merge_sql(self._table), parameters).rowcount
         except psycopg.errors.CardinalityViolation as error:
             raise DuplicateKeyError(
-                f"state {self.spec.name!r}: batch {txid} carries a key twice; group by {', '.join(self.spec.key)} first"
+                f"state {self.spec.name!r}: batch {txid} carries a key twice; "
+                f"combine its rows by {', '.join(self.spec.key) or 'nothing'} first"
+            ) from error
+        except psycopg.errors.NotNullViolation as error:
+            raise KeyShapeError(
+                f"state {self.spec.name!r}: batch {txid} carries a key whose {error.diag.column_name} is null; "
+                "leave such rows out first"
             ) from error
         if applied < received and self._table.keeps_txid:
             self._refuse_newer(parameters)
@@ -212,7 +219,7 @@ class PostgresBackingMap:
             parts.append(row.txid)
         if self._table.keeps_previous:
             has_previous = row.prev_txid is not None
-            parts += [*self._as_columns(row.prev), (row.prev is None) if has_previous else None, row.prev_txid]
+            parts += [*self._as_columns(row.prev), (row.prev is None) if has_previous else None, at, row.prev_txid]
         return parts
 
     def _as_columns(self, value: Any) -> list[Any]:
@@ -225,14 +232,16 @@ class PostgresBackingMap:
         if self._table.keeps_txid:
             names.append("txid")
         if self._table.keeps_previous:
-            names += [*(f"prev_{name}" for name in self._table.values), "prev_removed", "prev_txid"]
-        values = [sql.SQL("coalesce(%s, now())") if name == "updated_at" else sql.SQL("%s") for name in names]
-        changed = [name for name in names if name not in self._table.key]
+            names += [*previous(self._table.version), "prev_txid"]
+        values = [sql.SQL("coalesce(%s, now())" if name.endswith("updated_at") else "%s") for name in names]
+        changed = [name for name in names if name not in self._table.key and name != "prev_updated_at"]
         assignments = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed]
         if self._table.keeps_previous:
+            # A Versioned carries no times: the version before keeps the one that its row has.
             assignments.append(
                 sql.SQL(
-                    "prev_updated_at = CASE WHEN t.txid = excluded.txid THEN t.prev_updated_at ELSE t.updated_at END"
+                    "prev_updated_at = CASE WHEN t.txid = excluded.txid THEN coalesce(t.prev_updated_at, t.updated_at) "
+                    "ELSE t.updated_at END"
                 )
             )
         return sql.SQL("INSERT INTO {} AS t ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET {}").format(

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from state_backends.journal.trim import Step, Walk
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable
+from state_backends.table import StateTable, commas, previous
 
 # The ledger keeps this many batches whatever their age, for the dashboard and to set a commit back.
 KEPT_BATCHES = 1_000
@@ -38,8 +38,7 @@ def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> It
     )
     if spec.changelog:
         yield from _trim_changelog(table, horizon).run(conn)
-    if table.keeps_previous:
-        yield from _drop_tombstones(table, horizon).run(conn)
+    yield from _drop_tombstones(table, horizon).run(conn)
     if table.keeps_previous and spec.value == "jsonb":
         yield from _release_previous(table, horizon).run(conn)
     yield _trim_ledger(conn, spec.name, keep)
@@ -59,33 +58,24 @@ def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
 
 
 def _trim_changelog(table: StateTable, horizon: Horizon) -> Walk:
-    order = [*table.key, "txid"]
-    newer = sql.SQL(" AND ").join(sql.SQL("n.{0} = c.{0}").format(sql.Identifier(name)) for name in table.key)
-    trim = sql.SQL(
-        "DELETE FROM {log} c USING page k WHERE {same} AND c.txid = k.txid AND EXISTS "
-        "(SELECT FROM {log} n WHERE {newer} AND n.txid > c.txid AND n.txid <= {horizon}) RETURNING 1"
-    ).format(log=table.changelog, same=table.same_key("k", "c"), newer=newer, horizon=sql.Literal(horizon.txid))
-    return Walk("changelog entries", table.changelog, order, trim)
+    superseded = sql.SQL(
+        "EXISTS (SELECT FROM {log} n WHERE {same} AND n.txid > t.txid AND n.txid <= {horizon})"
+    ).format(log=table.changelog, same=table.same_key("n", "t"), horizon=sql.Literal(horizon.txid))
+    return Walk("changelog entries", table.changelog, [*table.key, "txid"], superseded)
 
 
 def _drop_tombstones(table: StateTable, horizon: Horizon) -> Walk:
-    trim = sql.SQL(
-        "DELETE FROM {table} t USING page k WHERE {same} AND t.removed AND t.txid < {committed} RETURNING 1"
-    ).format(table=table.name, same=table.same_key("k", "t"), committed=sql.Literal(horizon.committed))
-    return Walk("tombstones", table.name, list(table.key), trim)
+    settled = sql.SQL("t.txid < {}").format(sql.Literal(horizon.committed)) if table.keeps_txid else sql.SQL("true")
+    return Walk("tombstones", table.name, list(table.key), sql.SQL("t.removed AND {}").format(settled))
 
 
 def _release_previous(table: StateTable, horizon: Horizon) -> Walk:
-    trim = sql.SQL(
-        "UPDATE {table} t SET prev_value = NULL, prev_removed = NULL, prev_updated_at = NULL, prev_txid = NULL "
-        "FROM page k WHERE {same} AND t.prev_txid IS NOT NULL AND t.txid < {committed} AND t.txid <= {horizon} RETURNING 1"
-    ).format(
-        table=table.name,
-        same=table.same_key("k", "t"),
-        committed=sql.Literal(horizon.committed),
-        horizon=sql.Literal(horizon.txid),
+    unreachable = sql.SQL("t.prev_txid IS NOT NULL AND t.txid < {} AND t.txid <= {}").format(
+        sql.Literal(horizon.committed), sql.Literal(horizon.txid)
     )
-    return Walk("previous versions", table.name, list(table.key), trim)
+    names = [*previous(table.version), "prev_txid"]
+    release = commas(sql.SQL("{} = NULL").format(sql.Identifier(name)) for name in names)
+    return Walk("previous versions", table.name, list(table.key), unreachable, release)
 
 
 def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:

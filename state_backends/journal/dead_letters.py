@@ -32,6 +32,8 @@ def put_aside(
     Runs inside the caller's transaction, which holds the ledger (see share). state: empty for the source itself.
     """
     place = [batch.pipeline, batch.txid, state, part]
+    # Two runs of one task would each replace what was there before both, and leave their letters twice.
+    conn.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"dead letters {place!r}"])
     conn.execute(
         "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s AND state = %s AND part = %s", place
     )
@@ -44,7 +46,13 @@ def put_aside(
     ):
         for letter in letters:
             copy.write_row(
-                [*place, _storable(letter.source), letter.line_number, _storable(letter.line), letter.reason]
+                [
+                    *place,
+                    _storable(letter.source),
+                    letter.line_number,
+                    _storable(letter.line),
+                    _storable(letter.reason),
+                ]
             )
             count += 1
     return count
@@ -58,4 +66,5 @@ def take_back(conn: psycopg.Connection, batch: Batch) -> int:
 
 
 def _storable(text: str) -> str:
-    return text[:MAX_LINE_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    # Half of a surrogate pair is no text either.
+    return text[:MAX_LINE_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

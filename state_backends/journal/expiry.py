@@ -21,15 +21,11 @@ def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
     """
     table = StateTable(spec)
     settled = sql.SQL("t.txid < %(committed)s") if table.keeps_txid else sql.SQL("true")
-    trim = sql.SQL(
-        "DELETE FROM {table} t USING page k WHERE {same} AND NOT t.removed AND NOT {live} AND {settled} RETURNING 1"
-    ).format(
-        table=table.name,
-        same=table.same_key("k", "t"),
-        live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")),
-        settled=settled,
+    expired = sql.SQL("NOT t.removed AND NOT {live} AND {settled}").format(
+        live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")), settled=settled
     )
-    yield from Walk("expired rows", table.name, list(table.key), trim, lambda conn: _clock(conn, spec.name)).run(conn)
+    walk = Walk("expired rows", table.name, list(table.key), expired, open_page=lambda conn: _clock(conn, spec.name))
+    yield from walk.run(conn)
 
 
 def _clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:

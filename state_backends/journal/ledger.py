@@ -61,7 +61,8 @@ class BatchLedger:
         Waits for transactions in flight under the old fence, so that afterwards nothing stale can land.
         Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
         """
-        if not self._try_lock():
+        # The lock counts how often a session takes it, and one release must do.
+        if self.fence is None and not self._try_lock():
             raise PipelineHeldError(
                 f"pipeline {self.pipeline!r} is held by a live driver ({roster.holder(self._conn, self.pipeline)}); "
                 "stop it before starting another"
@@ -70,6 +71,7 @@ class BatchLedger:
             "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING fence", [self.pipeline]
         ).fetchone()
         if row is None:
+            self.release()
             raise BatchOrderError(f"pipeline {self.pipeline!r} is not registered; register its states first")
         self.fence = int(row[0])
         roster.introduce(self._conn, self.pipeline)
@@ -108,7 +110,8 @@ class BatchLedger:
 
         The next batch is the normal case; if it is open already, an earlier attempt died and this is a retry. The
         committed batch comes again when Spark died before noting our commit: a transactional spout brings the same
-        tuples, so it is skipped; any other sets the commit back by one and applies what comes this time.
+        tuples, so it is skipped; any other sets the commit back by one and applies what comes this time. Not so once
+        the batch after it has been begun: undoing that one has used up the version to go back to.
         offsets: where the source stands, any JSON value, kept with the batch.
         Raises FencedError if another driver took over, BatchOrderError for any other batch.
         """
@@ -117,7 +120,8 @@ class BatchLedger:
             if batch_id == row["committed_batch_id"] and batch_id >= 0:
                 if spout == "transactional":
                     return None
-                row = self._set_back(row)
+                if row["open_txid"] is None:
+                    row = self._set_back(row)
             if batch_id != row["committed_batch_id"] + 1:
                 raise BatchOrderError(self._out_of_order(batch_id, row))
             return self._open(row, batch_id, offsets)

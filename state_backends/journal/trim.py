@@ -29,14 +29,16 @@ class Step:
 class Walk:
     """One walk over `table` in the order of `order` (unique, indexed).
 
-    trim: the statement that trims the rows of the CTE `page`; it may use the parameters that `open_page` returns and
-    must return one row per row trimmed. open_page runs first in each page's transaction.
+    useless: which rows to trim, a condition on `t` that may use the parameters that `open_page` returns; it is checked
+    under each row's lock. release: assignments that trim a row; None deletes it. open_page runs first in each page's
+    transaction.
     """
 
     step: str
     table: sql.Composable
     order: list[str]
-    trim: sql.Composable
+    useless: sql.Composable
+    release: sql.Composable | None = None
     open_page: Callable[[psycopg.Connection], dict[str, Any]] = field(default=lambda conn: {})
 
     def run(self, conn: psycopg.Connection) -> Iterator[Step]:
@@ -60,16 +62,29 @@ class Walk:
         if onward:
             marks = sql.SQL(", ").join(sql.Placeholder(f"after_{i}") for i in range(len(self.order)))
             after = sql.SQL("({}) > ({})").format(order, marks)  # type: ignore[assignment]
+        same = sql.SQL(" AND ").join(sql.SQL("t.{0} = k.{0}").format(sql.Identifier(name)) for name in self.order)
+        # A row that a writer holds is about to change: it is passed over, not waited for, so the two cannot deadlock.
         return sql.SQL(
             "WITH page AS MATERIALIZED (SELECT {order} FROM {table} WHERE {after} ORDER BY {order} LIMIT {rows}), "
-            "trimmed AS ({trim}), last AS (SELECT * FROM page ORDER BY {descending} LIMIT 1) "
+            "chosen AS MATERIALIZED (SELECT {keys} FROM {table} t JOIN page k ON {same} WHERE {useless} "
+            "FOR UPDATE OF t SKIP LOCKED), "
+            "trimmed AS ({trim} WHERE {same} AND {useless} RETURNING 1), "
+            "last AS (SELECT * FROM page ORDER BY {descending} LIMIT 1) "
             "SELECT (SELECT count(*) FROM page), (SELECT count(*) FROM trimmed), last.* "
             "FROM (SELECT) one LEFT JOIN last ON true"
         ).format(
             order=order,
+            keys=columns(self.order, "t"),
+            same=same,
             table=self.table,
             after=after,
             rows=sql.Literal(PAGE_ROWS),
-            trim=self.trim,
+            useless=self.useless,
+            trim=self._trim_sql(),
             descending=sql.SQL(", ").join(sql.SQL("{} DESC").format(sql.Identifier(name)) for name in self.order),
         )
+
+    def _trim_sql(self) -> sql.Composed:
+        if self.release is None:
+            return sql.SQL("DELETE FROM {} t USING chosen k").format(self.table)
+        return sql.SQL("UPDATE {} t SET {} FROM chosen k").format(self.table, self.release)

@@ -6,6 +6,7 @@ executors write the next one. PostgreSQL builds the JSON; no Python object is ma
 
 import json
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,8 @@ from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 from state_backends.versioned import Key
 from state_backends.visible import chosen, exists_at_commit, isolation, visible_columns
+
+KEPT_LOOKUPS = 64
 
 TTL, NOW = sql.SQL("s.ttl"), sql.SQL("now()")
 
@@ -48,6 +51,13 @@ class StateReader:
         self.isolation = isolation(spec)
         self._conn = conn
         self._table = StateTable(spec)
+        self._lookups: dict[tuple[str, ...], bytes] = {}
+
+    def on(self, conn: psycopg.Connection) -> "StateReader":
+        """Return the same reader over another connection; the statements it has composed come along."""
+        other = copy(self)
+        other._conn = conn
+        return other
 
     def multi_get(self, keys: Sequence[Key], measures: Sequence[str] | None = None) -> Snapshot:
         """Answer each key asked, in the order asked; a key asked twice is answered twice.
@@ -58,7 +68,7 @@ class StateReader:
         """
         typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
         arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
-        return self._snapshot(self._lookup_sql(self._checked(measures)), arrays)
+        return self._snapshot(self._lookup(tuple(self._checked(measures))), arrays)
 
     def entries(
         self,
@@ -78,7 +88,8 @@ class StateReader:
             self._checked([order_by])
         pattern = _like(search)
         parameters = [pattern] * (len(self.spec.key) if search else 0)
-        return self._snapshot(self._entries_sql(bool(search), order_by, descending), [*parameters, limit, offset])
+        statement = self._answer_sql(self._entries_sql(bool(search), order_by, descending))
+        return self._snapshot(statement, [*parameters, limit, offset])
 
     def _checked(self, measures: Sequence[str] | None) -> Sequence[str]:
         known = list(self.spec.measures) or ["value"]
@@ -87,11 +98,22 @@ class StateReader:
                 raise SpecError(f"state {self.spec.name!r}: no measure {measure!r}; there are {', '.join(known)}")
         return known if measures is None else measures
 
-    def _snapshot(self, results: sql.Composed, parameters: Sequence[Any]) -> Snapshot:
-        statement = sql.SQL(
+    def _lookup(self, measures: tuple[str, ...]) -> bytes:
+        # Composing takes longer than sending; the cap is for clients that ask for every order of the measures.
+        statement = self._lookups.get(measures)
+        if statement is None:
+            statement = self._answer_sql(self._lookup_sql(measures)).as_bytes()
+            if len(self._lookups) < KEPT_LOOKUPS:
+                self._lookups[measures] = statement
+        return statement
+
+    def _answer_sql(self, results: sql.Composed) -> sql.Composed:
+        return sql.SQL(
             "SELECT p.committed_txid, p.committed_attempt, p.committed_time, ({results})::text "
             "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
         ).format(results=results)
+
+    def _snapshot(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> Snapshot:
         row = self._conn.execute(statement, [*parameters, self.spec.name]).fetchone()
         if row is None:
             raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")

@@ -102,10 +102,11 @@ CREATE TABLE IF NOT EXISTS tidemark.maintenance_run (
 ) WITH (fillfactor = 50);
 CREATE INDEX IF NOT EXISTS maintenance_run_by_state ON tidemark.maintenance_run (state, id DESC);
 
--- Live: see state_backends/live.py, whose is_live() says the same in Python.
+-- Live: see state_backends/live.py, whose is_live() says the same in Python. The age is compared, not a date reckoned:
+-- a day added to a timestamptz is 23 or 25 hours where the session's time zone changes its clocks.
 CREATE OR REPLACE FUNCTION tidemark.is_live(removed boolean, updated_at timestamptz, ttl interval, clock timestamptz)
-    RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN NOT removed AND (ttl IS NULL OR updated_at + ttl > clock);
+    RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN NOT removed AND (ttl IS NULL OR clock - updated_at < ttl);
 
 -- A driver holds this advisory lock for as long as its session lives.
 CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)

@@ -14,16 +14,16 @@ FILL_FACTOR = 50
 
 
 def create(conn: psycopg.Connection, table: StateTable) -> None:
-    """Create the state's table, view and changelog where they are missing."""
+    """Create the state's table, view and changelog. A relation of that name that is there already is an error."""
     with conn.transaction():
         conn.execute(_create_table(table))
         for partition in range(table.spec.partitions if table.spec.partitions > 1 else 0):
             conn.execute(_create_partition(table, partition))
         if table.keeps_txid:
-            conn.execute(_brin(table.name, table.spec.name))
+            conn.execute(_brin(table.name))
         if table.spec.changelog:
             conn.execute(_create_changelog(table))
-            conn.execute(_brin(table.changelog, table.spec.name))
+            conn.execute(_brin(table.changelog))
         replace_view(conn, table)
 
 
@@ -83,13 +83,12 @@ def _create_table(table: StateTable) -> sql.Composed:
         if partitioned
         else sql.SQL("WITH (fillfactor = {})").format(sql.Literal(FILL_FACTOR))
     )
-    return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}) {}").format(table.name, commas(body), tail)
+    return sql.SQL("CREATE TABLE {} ({}) {}").format(table.name, commas(body), tail)
 
 
 def _create_partition(table: StateTable, partition: int) -> sql.Composed:
     return sql.SQL(
-        "CREATE TABLE IF NOT EXISTS {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {}) "
-        "WITH (fillfactor = {})"
+        "CREATE TABLE {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {}) WITH (fillfactor = {})"
     ).format(
         sql.Identifier("tidemark_state", f"{table.spec.name}_p{partition}"),
         table.name,
@@ -103,16 +102,15 @@ def _create_changelog(table: StateTable) -> sql.Composed:
     body = [_define(name, kind, "NOT NULL") for name, kind in table.key.items()]
     body += [_define(name, kind) for name, kind in table.values.items()]
     return sql.SQL(
-        "CREATE TABLE IF NOT EXISTS {} ({}, removed boolean NOT NULL, updated_at timestamptz NOT NULL, "
+        "CREATE TABLE {} ({}, removed boolean NOT NULL, updated_at timestamptz NOT NULL, "
         "txid bigint NOT NULL, PRIMARY KEY ({}, txid))"
     ).format(table.changelog, commas(body), columns(table.key))
 
 
-def _brin(table: sql.Identifier, name: str) -> sql.Composed:
+def _brin(table: sql.Identifier) -> sql.Composed:
     # Summarising indexes leave updates HOT, and recovery finds a batch's rows without reading the whole table.
-    return sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING brin (txid)").format(
-        sql.Identifier(f"{name}_by_txid"), table
-    )
+    # PostgreSQL names it, as no name is free for sure: an index shares its names with the states' tables.
+    return sql.SQL("CREATE INDEX ON {} USING brin (txid)").format(table)
 
 
 def _define(name: str, sql_type: LiteralString, constraint: LiteralString = "") -> sql.Composed:

@@ -1,0 +1,61 @@
+# Tidemark: `make demo` shows it, `make test` proves it. Each makes its own virtual environment first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+RUNTIME := $(VENV)/runtime.stamp
+DEV := $(VENV)/dev.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format clean chromium
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(DEV) ## make .venv with everything that tests and checks need
+
+demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
+	$(BIN)/python manage.py demo $(ARGS)
+
+test: $(DEV) chromium ## run the tests; options go in ARGS="..."
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV) ## check style, types, imports, the Dockerfile and migrations
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/python manage.py makemigrations --check --dry-run
+
+format: $(DEV) ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and caches, but not the data in .tidemark
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A folder that lacks pip is what a failed attempt leaves, as on Debian without python3-venv.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tidemark needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || \
+		{ echo "$(PYTHON) cannot make a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
+
+$(RUNTIME): requirements.txt | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(DEV): requirements-dev.txt $(RUNTIME)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+# Without it the browser tests say what they miss; that is no reason to keep the others from running.
+chromium:
+	@command -v chromium >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || \
+		echo "no chromium on this machine: the browser tests will be skipped"

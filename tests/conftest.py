@@ -1,0 +1,75 @@
+"""The servers that the tests run on: this run's own PostgreSQL and Redis, unless the environment names some.
+
+They start when this file is imported, before Django reads its settings, and share nothing with other runs: each has
+a private data folder, removed at the end.
+"""
+
+import atexit
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from pipelines.runtime import embedded
+from pipelines.runtime.errors import RuntimeSetupError
+from pipelines.runtime.lease import Lease
+
+PREFIX = "tidemark-tests-"
+
+
+def remove_abandoned_servers() -> None:
+    """Stop and delete what test runs left that were killed outright."""
+    for home in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        # A younger one may belong to a run that is only about to start its servers.
+        if os.access(home, os.W_OK) and home.stat().st_mtime < time.time() - 60:
+            leases = [Lease(server(home)) for server in embedded.SERVERS.values()]
+            if all(lease.stop_if_unused() for lease in leases):
+                shutil.rmtree(home, ignore_errors=True)
+
+
+def start_servers() -> None:
+    home = Path(tempfile.mkdtemp(prefix=PREFIX))
+    # Exit handlers run backwards: the servers stop, then their folder goes.
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    os.environ["TIDEMARK_HOME"] = str(home)
+    try:
+        embedded.ensure(durable=False)
+    except RuntimeSetupError as error:
+        pytest.exit(f"no servers to test on: {error}", returncode=1)
+
+
+# A run that is told to end stops its servers, as one that is interrupted does.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+remove_abandoned_servers()
+start_servers()
+# Here and not in pyproject.toml: pytest-django would read the settings before the servers have an address.
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+
+
+@pytest.fixture(scope="module")
+def database_url() -> Iterator[str]:
+    """The URL of an empty database that this test module has to itself."""
+    server = os.environ["DATABASE_URL"]
+    name = f"tidemark_test_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield make_conninfo(server, dbname=name)
+        finally:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def conn(database_url: str) -> Iterator[psycopg.Connection]:
+    """A connection to the module's database; every statement is its own transaction."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection

@@ -1,0 +1,355 @@
+"""What every backing map promises. A backend passes it by its line in the list of backends."""
+
+import uuid
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+
+from state_backends import Count, StateSpec, Sum, Versioned
+from state_backends.errors import DuplicateKeyError, KeyShapeError
+from state_backends.protocols import IBackingMap
+from state_backends.spec import MAX_KEY_BYTES
+
+VIEWS = StateSpec("views", key={"page": "text", "day": "bigint"}, value="jsonb")
+PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
+TOTALS = StateSpec("totals", value="jsonb")
+
+# One value of each key type, as a caller may give it and as a scan gives it back.
+KEY_PARTS = [
+    ("text", "páge\n\"'\\,", "páge\n\"'\\,"),
+    ("bigint", -(2**63), -(2**63)),
+    ("integer", 2**31 - 1, 2**31 - 1),
+    ("boolean", False, False),
+    ("double precision", 0.1, 0.1),
+    ("double precision", 3, 3.0),
+    ("double precision", float("-inf"), float("-inf")),
+    (
+        "timestamptz",
+        datetime(2013, 1, 1, 7, 30, 0, 123456, tzinfo=timezone(timedelta(hours=2))),
+        datetime(2013, 1, 1, 5, 30, 0, 123456, tzinfo=UTC),
+    ),
+    ("timestamptz", "2013-01-01T05:00:00Z", datetime(2013, 1, 1, 5, tzinfo=UTC)),
+    ("date", date(2013, 1, 1), date(2013, 1, 1)),
+    ("date", "2013-01-01", date(2013, 1, 1)),
+    (
+        "uuid",
+        "12345678-1234-5678-1234-567812345678",
+        uuid.UUID("12345678123456781234567812345678"),
+    ),
+]
+
+# A key type, a part that it must refuse, and words of the reason.
+REFUSED_PARTS = [
+    ("text", 5, "page must be text, got 5"),
+    ("text", None, "page must be text, got None"),
+    ("text", "a\0b", "page holds a NUL character, which PostgreSQL cannot store"),
+    ("text", "\ud800", "page holds half of a surrogate pair, which is no text"),
+    ("bigint", True, "page must be bigint, got True"),
+    ("bigint", 1.0, "page must be bigint, got 1.0"),
+    ("bigint", "1", "page must be bigint, got '1'"),
+    ("bigint", 2**63, "page must be bigint, and 9223372036854775808 is out of its range"),
+    ("bigint", -(2**63) - 1, "out of its range"),
+    ("integer", 2**31, "out of its range"),
+    ("integer", -(2**31) - 1, "out of its range"),
+    ("boolean", 1, "page must be boolean, got 1"),
+    ("boolean", "true", "page must be boolean, got 'true'"),
+    ("double precision", True, "page must be double precision, got True"),
+    ("double precision", 10**400, "page must be double precision, got 1000"),
+    ("timestamptz", datetime(2013, 1, 1), "page must be a timestamp with an offset, as 2013-01-01T05:00:00Z"),
+    ("timestamptz", "2013-01-01T05:00:00", "page must be a timestamp with an offset"),
+    ("timestamptz", date(2013, 1, 1), "page must be timestamptz"),
+    ("timestamptz", "yesterday", "page must be timestamptz, got 'yesterday'"),
+    ("date", datetime(2013, 1, 1, tzinfo=UTC), "page must be date"),
+    ("uuid", "1234", "page must be uuid, got '1234'"),
+]
+
+# What a row of each kind holds, and so what must come back unchanged.
+ROWS_OF_KIND = {
+    "opaque": [Versioned(7, 3, 5, 2), Versioned(7, 3), Versioned(None, 3, 5, 2), Versioned(7, 3, None, 2)],
+    "transactional": [Versioned(7, 3), Versioned(None, 3)],
+    "non_transactional": [Versioned(7, None), Versioned(None, None)],
+}
+
+
+class BackingMapContract:
+    """What every backing map promises; `new_backing` makes an empty one for a spec."""
+
+    @pytest.fixture
+    def backing(self, new_backing) -> IBackingMap:
+        return new_backing(VIEWS)
+
+    @pytest.fixture
+    def pages(self, new_backing) -> IBackingMap:
+        return new_backing(PAGES)
+
+    def test_absent_keys_are_none_in_the_order_asked(self, backing):
+        backing.multi_put([("/home", 9)], [Versioned(7, txid=1)])
+
+        rows = backing.multi_get([("/cart", 9), ("/home", 9), ("/home", 9)])
+
+        assert rows == [None, Versioned(7, txid=1), Versioned(7, txid=1)]
+
+    def test_rows_come_in_the_order_asked_not_the_order_stored(self, backing):
+        keys = [(page, day) for page in ("b", "a", "c") for day in (2, 1)]
+        backing.multi_put(keys, [Versioned(number, txid=1) for number in range(6)])
+
+        rows = backing.multi_get(list(reversed(keys)))
+
+        assert [row.value for row in rows] == [5, 4, 3, 2, 1, 0]
+
+    def test_empty_calls_are_no_calls(self, backing):
+        backing.multi_put([], [])
+        backing.multi_remove([])
+
+        assert backing.multi_get([]) == []
+        assert list(backing.scan()) == []
+
+    def test_a_put_replaces_what_was_there(self, backing):
+        backing.multi_put([("/home", 9)], [Versioned(7, 2, 5, 1)])
+
+        backing.multi_put([("/home", 9)], [Versioned(8, 3)])
+
+        assert backing.multi_get([("/home", 9)]) == [Versioned(8, 3)]
+
+    def test_a_key_that_comes_twice_in_a_put_is_refused_and_nothing_is_stored(self, backing):
+        rows = [Versioned(1, 1), Versioned(2, 1), Versioned(3, 1)]
+
+        with pytest.raises(DuplicateKeyError, match=r"key \('a', 1\) comes at 0 and 2; combine the rows"):
+            backing.multi_put([("a", 1), ("b", 1), ("a", 1)], rows)
+
+        assert list(backing.scan()) == []
+
+    def test_a_put_with_a_wrong_key_stores_nothing(self, backing):
+        with pytest.raises(KeyShapeError, match="key 1: "):
+            backing.multi_put([("a", 1), ("b",)], [Versioned(1, 1), Versioned(2, 1)])
+
+        assert list(backing.scan()) == []
+
+    def test_one_row_too_few_is_refused(self, backing):
+        with pytest.raises(ValueError, match="shorter"):
+            backing.multi_put([("a", 1), ("b", 1)], [Versioned(1, 1)])
+
+        assert list(backing.scan()) == []
+
+    @pytest.mark.parametrize(
+        "value", [0, "", False, [], {}, -1.5, 2**53, "π", {"a": [1, {"b": None}], "c": "\\"}, [None, [[]]], "null"]
+    )
+    def test_any_json_value_comes_back_as_it_was(self, backing, value):
+        backing.multi_put([("/home", 9)], [Versioned(value, 2, value, 1)])
+
+        (row,) = backing.multi_get([("/home", 9)])
+
+        assert row == Versioned(value, 2, value, 1)
+        assert type(row.value) is type(value)
+
+    @pytest.mark.parametrize("kind", ROWS_OF_KIND)
+    def test_rows_of_every_kind_come_back_as_they_were(self, new_backing, kind):
+        backing = new_backing(StateSpec("rows", key={"page": "text"}, value="jsonb", kind=kind))
+        rows = ROWS_OF_KIND[kind]
+        keys = [(f"row {number}",) for number in range(len(rows))]
+
+        backing.multi_put(keys, rows)
+
+        assert backing.multi_get(keys) == rows
+        assert list(backing.scan()) == list(zip(keys, rows, strict=True))
+
+    def test_measures_come_back_as_stored_columns(self, new_backing):
+        backing = new_backing(StateSpec("sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x")}))
+        row = Versioned({"n": 2, "total": None}, 2, {"n": 1, "total": -0.5}, 1)
+
+        backing.multi_put([("a",)], [row])
+
+        assert backing.multi_get([("a",)]) == [row]
+
+    def test_a_removed_key_is_gone_versions_and_all(self, backing):
+        backing.multi_put([("a", 1), ("b", 1)], [Versioned(1, 2, 0, 1), Versioned(2, 2)])
+
+        backing.multi_remove([("a", 1), ("absent", 1)])
+
+        assert backing.multi_get([("a", 1), ("b", 1)]) == [None, Versioned(2, 2)]
+
+    # scan
+
+    def test_a_scan_goes_in_byte_order_whatever_the_language(self, pages):
+        texts = ["", "B", "Z", "a", "b", "~", "é", "ß", "ｚ", "日本", "🙂", "a\u0301", "A", " ", "a b", "a-b", "ab"]
+        pages.multi_put([(text,) for text in texts], [Versioned(text, 1) for text in texts])
+
+        scanned = [key[0] for key, _ in pages.scan()]
+
+        assert scanned == sorted(texts, key=str.encode)
+
+    def test_a_scan_starts_with_start_and_ends_before_stop(self, pages):
+        pages.multi_put([(text,) for text in "abcd"], [Versioned(text, 1) for text in "abcd"])
+
+        assert [key for key, _ in pages.scan(start=("b",), stop=("d",))] == [("b",), ("c",)]
+        assert [key for key, _ in pages.scan(start=("b ",))] == [("c",), ("d",)]
+        assert [key for key, _ in pages.scan(stop=("b",))] == [("a",)]
+        assert [key for key, _ in pages.scan(start=("d",), stop=("b",))] == []
+
+    def test_a_scan_compares_compound_keys_part_by_part(self, backing):
+        keys = [("a", 1), ("a", 10), ("a", 2), ("ab", 0), ("b", -1)]
+        backing.multi_put(keys, [Versioned(0, 1) for _ in keys])
+
+        assert [key for key, _ in backing.scan()] == [("a", 1), ("a", 2), ("a", 10), ("ab", 0), ("b", -1)]
+        assert [key for key, _ in backing.scan(start=("a", 2), stop=("b", -1))] == [("a", 2), ("a", 10), ("ab", 0)]
+
+    def test_a_prefix_is_of_whole_parts(self, backing):
+        keys = [("a", 1), ("a", 2), ("ab", 1)]
+        backing.multi_put(keys, [Versioned(0, 1) for _ in keys])
+
+        assert [key for key, _ in backing.scan(prefix=("a",))] == [("a", 1), ("a", 2)]
+        assert [key for key, _ in backing.scan(prefix=["a", 2])] == [("a", 2)]
+        assert [key for key, _ in backing.scan(prefix=("a",), start=("a", 2))] == [("a", 2)]
+        assert len(list(backing.scan(prefix=()))) == 3
+
+    def test_a_scan_checks_its_bounds(self, backing):
+        with pytest.raises(KeyShapeError, match="expected 2 parts"):
+            list(backing.scan(start=("a",)))
+        with pytest.raises(KeyShapeError, match="day must be bigint"):
+            list(backing.scan(stop=("a", "1")))
+        with pytest.raises(KeyShapeError, match="prefix: page must be text, got 1"):
+            list(backing.scan(prefix=(1,)))
+        with pytest.raises(KeyShapeError, match="prefix: expected a list of at most 2 parts"):
+            list(backing.scan(prefix=("a", 1, 1)))
+
+    def test_a_nan_is_one_key_and_the_largest(self, new_backing):
+        backing = new_backing(StateSpec("nans", key={"x": "double precision"}, value="jsonb"))
+        numbers = [float("nan"), float("inf"), 0.0, float("-inf")]
+
+        backing.multi_put([(number,) for number in numbers], [Versioned(str(number), 1) for number in numbers])
+
+        assert [row.value for _, row in backing.scan()] == ["-inf", "0.0", "inf", "nan"]
+        assert backing.multi_get([(float("nan"),), (-0.0,)]) == [Versioned("nan", 1), Versioned("0.0", 1)]
+        with pytest.raises(DuplicateKeyError):
+            backing.multi_put([(float("nan"),), (float("nan"),)], [Versioned(1, 1), Versioned(2, 1)])
+
+    # keys
+
+    @pytest.mark.parametrize(("kind", "given", "stored"), KEY_PARTS)
+    def test_every_key_type_finds_what_it_stored(self, new_backing, kind, given, stored):
+        backing = new_backing(StateSpec("typed", key={"page": kind}, value="jsonb"))
+
+        backing.multi_put([(given,)], [Versioned("x", 1)])
+
+        assert backing.multi_get([(given,), (stored,)]) == [Versioned("x", 1)] * 2
+        assert list(backing.scan()) == [((stored,), Versioned("x", 1))]
+        assert [key for key, _ in backing.scan(start=(given,), prefix=(given,))] == [(stored,)]
+        backing.multi_remove([(given,)])
+        assert backing.multi_get([(stored,)]) == [None]
+
+    @pytest.mark.parametrize(("kind", "part", "reason"), REFUSED_PARTS)
+    def test_a_part_of_the_wrong_type_or_range_is_refused_with_its_index(self, new_backing, kind, part, reason):
+        backing = new_backing(StateSpec("typed", key={"page": kind}, value="jsonb"))
+
+        with pytest.raises(KeyShapeError) as caught:
+            backing.multi_get([(part,)])
+
+        assert str(caught.value).startswith("key 0: ")
+        assert reason in str(caught.value)
+        assert caught.value.index == 0
+        assert len(str(caught.value)) < 200
+
+    @pytest.mark.parametrize("key", [(), ("a",), ("a", 1, 2), "ab", 7, None, {"page": "a", "day": 1}])
+    def test_a_key_of_the_wrong_shape_is_refused_with_its_index(self, backing, key):
+        with pytest.raises(KeyShapeError, match="key 1: expected") as caught:
+            backing.multi_get([("a", 1), key])
+
+        assert caught.value.index == 1
+
+    def test_the_longest_key_is_stored_and_one_byte_more_is_refused(self, new_backing):
+        backing = new_backing(StateSpec("long", key={"a": "text", "b": "text"}, value="jsonb"))
+        # Random bytes, so that no index can press them together.
+        noise = "".join(chr(33 + (number * 7919) % 89) for number in range(MAX_KEY_BYTES))
+        longest = (noise[:1000], noise[1000:])
+
+        backing.multi_put([longest], [Versioned(1, 1)])
+
+        assert backing.multi_get([longest]) == [Versioned(1, 1)]
+        with pytest.raises(KeyShapeError, match="2049 bytes of text are over the limit of 2048"):
+            backing.multi_get([(noise, "x")])
+        with pytest.raises(KeyShapeError, match="2050 bytes of text"):
+            backing.multi_get([("é" * 1025, "")])
+
+    def test_compound_keys_do_not_collide_whatever_their_parts_hold(self, new_backing):
+        backing = new_backing(StateSpec("compound", key={"a": "text", "b": "text"}, value="jsonb"))
+        keys = [
+            ("ab", "c"),
+            ("a", "bc"),
+            ("a,b", "c"),
+            ("a", "b,c"),
+            ("", "abc"),
+            ("abc", ""),
+            ('"', '"'),
+            ("\x01", ""),
+        ]
+
+        backing.multi_put(keys, [Versioned(number, 1) for number in range(len(keys))])
+
+        assert [row.value for row in backing.multi_get(keys)] == list(range(len(keys)))
+
+    def test_a_global_state_has_one_row_under_the_empty_key(self, new_backing):
+        backing = new_backing(TOTALS)
+        assert backing.multi_get([()]) == [None]
+
+        backing.multi_put([()], [Versioned(3, 2, 1, 1)])
+
+        assert backing.multi_get([(), ()]) == [Versioned(3, 2, 1, 1)] * 2
+        assert list(backing.scan(start=(), prefix=())) == [((), Versioned(3, 2, 1, 1))]
+        with pytest.raises(DuplicateKeyError):
+            backing.multi_put([(), ()], [Versioned(1, 1), Versioned(2, 1)])
+        with pytest.raises(KeyShapeError, match=r"key 0: expected 0 parts \(none\), got 1"):
+            backing.multi_get([("x",)])
+        backing.multi_remove([()])
+        assert list(backing.scan()) == []
+
+    # revert
+
+    def test_a_revert_puts_every_row_of_the_batch_back(self, backing):
+        backing.multi_put(
+            [("old", 1), ("both", 1), ("new", 1), ("removed", 1)],
+            [Versioned(4, 4, 3, 3), Versioned(5, 5, 4, 4), Versioned(1, 5), Versioned(None, 5, 2, 2)],
+        )
+
+        rows = backing.revert(5)
+
+        assert rows == 3
+        assert dict(backing.scan()) == {
+            ("old", 1): Versioned(4, 4, 3, 3),
+            ("both", 1): Versioned(4, 4),
+            ("removed", 1): Versioned(2, 2),
+        }
+
+    def test_a_revert_brings_back_a_removal(self, backing):
+        backing.multi_put([("a", 1)], [Versioned(1, 5, None, 4)])
+
+        backing.revert(5)
+
+        assert backing.multi_get([("a", 1)]) == [Versioned(None, 4)]
+
+    def test_a_second_revert_finds_nothing(self, backing):
+        backing.multi_put([("a", 1), ("b", 1)], [Versioned(5, 5, 4, 4), Versioned(1, 5)])
+        backing.revert(5)
+
+        assert backing.revert(5) == 0
+        assert list(backing.scan()) == [(("a", 1), Versioned(4, 4))]
+
+    @pytest.mark.parametrize("kind", ["transactional", "non_transactional"])
+    def test_kinds_that_keep_one_version_cannot_revert(self, new_backing, kind):
+        backing = new_backing(StateSpec("one_version", key={"page": "text"}, value="jsonb", kind=kind))
+        (row, _) = ROWS_OF_KIND[kind]
+        backing.multi_put([("a",)], [row])
+
+        assert backing.revert(3) == 0
+        assert backing.multi_get([("a",)]) == [row]
+
+    def test_a_partitioned_state_behaves_as_one(self, new_backing):
+        backing = new_backing(StateSpec("parted", key={"page": "text", "day": "bigint"}, value="jsonb", partitions=4))
+        keys = [(page, day) for page in "abcde" for day in range(5)]
+        backing.multi_put(keys, [Versioned(n, 2, -n, 1) for n in range(25)])
+
+        assert [row.value for row in backing.multi_get(keys[::-1])] == list(range(24, -1, -1))
+        assert [key for key, _ in backing.scan()] == keys
+        assert [key for key, _ in backing.scan(prefix=("c",), stop=("c", 2))] == [("c", 0), ("c", 1)]
+        assert backing.revert(2) == 25
+        backing.multi_remove(keys[1:])
+        assert list(backing.scan()) == [(keys[0], Versioned(0, 1))]

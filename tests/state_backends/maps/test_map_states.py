@@ -1,0 +1,36 @@
+import pytest
+
+from state_backends import Count, MemoryBackingMap, NonTransactionalMap, OpaqueMap, StateSpec, TransactionalMap
+from state_backends.factory import MAPS, state_map
+from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
+
+
+class TestOpaqueMap(OpaqueMapContract):
+    """Over every backend."""
+
+
+class TestTransactionalMap(TransactionalMapContract):
+    """Over every backend."""
+
+
+class TestNonTransactionalMap(NonTransactionalMapContract):
+    """Over every backend."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "map_class"),
+    [("opaque", OpaqueMap), ("transactional", TransactionalMap), ("non_transactional", NonTransactionalMap)],
+)
+def test_the_factory_gives_each_kind_its_map(kind, map_class):
+    counts = state_map(StateSpec("counts", key={"word": "text"}, measures={"n": Count()}, kind=kind))
+
+    assert type(counts) is map_class is MAPS[kind]
+
+
+def test_the_factory_keeps_rows_in_memory_where_no_connection_is_given():
+    counts = state_map(StateSpec("counts", key={"word": "text"}, value="jsonb"))
+    counts.begin_commit(1)
+    counts.multi_put([("a",)], [1])
+
+    assert isinstance(counts._backing, MemoryBackingMap)
+    assert counts.multi_get([("a",)]) == [1]

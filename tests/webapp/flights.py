@@ -1,0 +1,111 @@
+"""A small pipeline of flights, driven by hand inside the transaction of a test: nothing of it remains afterwards."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from state_backends import Batch, BatchLedger, Catalog, Changelog, Count, Max, Mean, PostgresBackingMap, StateSpec
+from state_backends.journal import ledger, roster
+from state_backends.journal.dead_letters import DeadLetter, put_aside
+
+BY_CARRIER = StateSpec(
+    "flights_by_carrier",
+    key={"origin": "text", "carrier": "text"},
+    measures={"flights": Count(), "mean_delay": Mean("dep_delay"), "max_delay": Max("dep_delay")},
+    ttl=timedelta(days=400),
+    changelog=True,
+)
+BY_HOUR = StateSpec(
+    "flights_by_hour",
+    key={"hour": "timestamptz", "origin": "text"},
+    measures={"flights": Count()},
+    partitions=2,
+)
+TOTALS = StateSpec("totals", measures={"flights": Count()})
+SPECS = (BY_CARRIER, BY_HOUR, TOTALS)
+
+FIRST_HOUR = datetime(2013, 1, 1, 10, tzinfo=UTC)
+
+
+class Flights:
+    """The driver of one pipeline. conn: the connection of the test's transaction."""
+
+    def __init__(self, conn: psycopg.Connection, name: str = "flights", specs: Iterable[StateSpec] = SPECS) -> None:
+        self.name = name
+        self.conn = conn
+        self._specs = tuple(specs)
+        self._batches = 0
+        catalog = Catalog(conn)
+        catalog.register_pipeline(name, spout="transactional", description="Departures from three airports")
+        self._ledger = BatchLedger(conn, name)
+        self._ledger.acquire()
+        catalog.register_states(name, self._specs, {spec.name: "exactly once" for spec in self._specs})
+        self._ledger.bind("checkpoint")
+
+    def open(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = ()) -> Batch:
+        """Write a batch and leave it open. carriers: (origin, carrier) to the number of its flights."""
+        batch = self._ledger.begin(self._batches, spout="transactional")
+        assert batch is not None
+        with self.conn.transaction():
+            ledger.share(self.conn, batch)
+            for spec, rows in self._rows(carriers).items():
+                PostgresBackingMap(self.conn, spec).merge([pa.RecordBatch.from_pylist(rows)], *self._at(batch))
+                if spec.changelog:
+                    Changelog(self.conn, spec).append(batch.txid)
+            put_aside(self.conn, batch, letters)
+        return batch
+
+    def commit(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = ()) -> Batch:
+        letters = list(letters)
+        batch = self.open(carriers, letters)
+        written = {spec.name: len(rows) for spec, rows in self._rows(carriers).items()}
+        self._ledger.commit(
+            batch, rows_in=sum(carriers.values()), keys_written=written, dead_letters=len(letters)
+        )
+        self._batches += 1
+        return batch
+
+    def report(self, status: str = "running", message: str = "", **progress: Any) -> None:
+        roster.report(self.conn, self.name, status, message, progress)
+
+    def die(self) -> None:
+        """End as a killed driver does: its session goes, and what it said last remains."""
+        self._ledger.release()
+
+    def _at(self, batch: Batch) -> tuple[int, datetime]:
+        return batch.txid, batch.batch_time
+
+    def _rows(self, carriers: dict[tuple[str, str], int]) -> dict[StateSpec, list[dict[str, Any]]]:
+        rows = {
+            BY_CARRIER.name: [
+                {
+                    "origin": origin,
+                    "carrier": carrier,
+                    "flights": flights,
+                    "mean_delay_sum": 12.5 * flights,
+                    "mean_delay_count": flights,
+                    "max_delay": 40.0 + flights,
+                }
+                for (origin, carrier), flights in carriers.items()
+            ],
+            BY_HOUR.name: [
+                {"hour": FIRST_HOUR + timedelta(hours=self._batches), "origin": origin, "flights": 1}
+                for origin in sorted({origin for origin, _ in carriers})
+            ],
+            TOTALS.name: [{"flights": sum(carriers.values())}],
+        }
+        return {spec: rows[spec.name] for spec in self._specs}
+
+
+@contextmanager
+def flights_pipeline(conn: psycopg.Connection) -> Iterator[Flights]:
+    flights = Flights(conn)
+    try:
+        yield flights
+    finally:
+        # The lock belongs to the session, which outlives the test's transaction.
+        conn.execute("SELECT pg_advisory_unlock_all()")

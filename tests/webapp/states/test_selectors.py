@@ -1,0 +1,196 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from state_backends.errors import UnknownPipelineError, UnknownStateError
+from state_backends.journal.dead_letters import DeadLetter
+from tests.webapp.flights import BY_CARRIER, SPECS, Flights, flights_pipeline
+from webapp.states import selectors, stores
+
+BAD_LINE = DeadLetter("/input/2013-01-01.jsonl", '{"origin": "JFK"', "not JSON", line_number=7)
+
+
+@pytest.fixture
+def flights(db) -> Iterator[Flights]:
+    with flights_pipeline(stores.connection()) as pipeline:
+        yield pipeline
+
+
+class TestPipelines:
+    def test_there_are_none_at_first(self, db):
+        assert (selectors.pipelines(), selectors.states(), selectors.recent_batches()) == ([], [], {})
+
+    def test_a_new_pipeline_has_committed_nothing(self, flights):
+        status = selectors.pipeline("flights")
+
+        assert (status.status, status.committed_txid, status.committed_at) == ("starting", 0, None)
+        assert (status.rows_per_second, status.pending, status.lag_seconds) == (0, None, None)
+        assert status.states == [spec.name for spec in SPECS]
+
+    def test_the_open_batch_is_told_from_the_committed_one(self, flights):
+        flights.commit({("JFK", "AA"): 3})
+        flights.open({("JFK", "AA"): 2})
+
+        status = selectors.pipeline("flights")
+
+        assert (status.committed_txid, status.open_txid) == (1, 2)
+
+    def test_the_rate_is_that_of_the_last_seconds(self, flights):
+        flights.commit({("JFK", "AA"): 300})
+
+        assert selectors.pipeline("flights").rows_per_second > 300 / 10
+
+    def test_the_rate_of_an_idle_pipeline_is_0(self, flights):
+        flights.commit({("JFK", "AA"): 300})
+        flights.conn.execute(
+            "UPDATE tidemark.batch SET started_at = started_at - interval '12 s', "
+            "committed_at = committed_at - interval '11 s'"
+        )
+
+        assert selectors.pipeline("flights").rows_per_second == 0
+
+    def test_the_rate_of_slow_batches_is_not_0_between_their_commits(self, flights):
+        flights.commit({("JFK", "AA"): 600})
+        flights.conn.execute(
+            "UPDATE tidemark.batch SET started_at = started_at - interval '60 s', "
+            "committed_at = committed_at - interval '20 s'"
+        )
+
+        assert selectors.pipeline("flights").rows_per_second == pytest.approx(600 / 60, rel=0.1)
+
+    @pytest.mark.parametrize("said", ["starting", "running", "restarting"])
+    def test_a_driver_that_died_without_a_word_is_lost(self, flights, said):
+        flights.report(said)
+        flights.die()
+
+        assert selectors.pipeline("flights").status == "lost"
+
+    @pytest.mark.parametrize("said", ["stopped", "finished", "failed"])
+    def test_a_driver_that_ended_is_what_it_said(self, flights, said):
+        flights.report(said, "checkpoint is gone")
+        flights.die()
+
+        status = selectors.pipeline("flights")
+
+        assert (status.status, status.message) == (said, "checkpoint is gone")
+
+    def test_a_pipeline_without_any_driver_never_started(self, flights):
+        flights.conn.execute("DELETE FROM tidemark.driver")
+
+        assert selectors.pipeline("flights").status == "never started"
+
+    def test_the_lag_is_the_age_of_the_oldest_input(self, flights):
+        oldest = datetime.now(UTC) - timedelta(seconds=90)
+        flights.report(pending={"count": 4, "unit": "files", "oldest": oldest.isoformat()})
+
+        assert selectors.pipeline("flights").lag_seconds == pytest.approx(90, abs=5)
+
+    @pytest.mark.parametrize(("pending", "lag"), [({"count": 0, "oldest": None}, 0), ({"count": 4, "oldest": None}, None)])
+    def test_the_lag_is_0_with_nothing_to_do_and_unknown_without_a_date(self, flights, pending, lag):
+        flights.report(pending=pending)
+
+        assert selectors.pipeline("flights").lag_seconds == lag
+
+    def test_dead_letters_of_an_open_batch_do_not_count(self, flights):
+        flights.commit({("JFK", "AA"): 1}, [BAD_LINE])
+        flights.open({("JFK", "AA"): 1}, [BAD_LINE, BAD_LINE])
+
+        assert selectors.pipeline("flights").dead_letters == 1
+        assert [letter.txid for letter in selectors.dead_letters("flights")] == [1]
+
+    def test_the_worst_guarantee_of_its_states_is_the_pipelines(self, flights):
+        flights.conn.execute("UPDATE tidemark.state SET guarantee = 'at least once' WHERE name = 'totals'")
+
+        assert selectors.pipeline("flights").guarantee == "at least once"
+
+    def test_an_unknown_pipeline_is_refused_with_the_names_there_are(self, flights):
+        with pytest.raises(UnknownPipelineError, match="pipeline 'fligths' does not exist; there are flights"):
+            selectors.pipeline("fligths")
+
+    @pytest.mark.parametrize("selector", [selectors.batches, selectors.dead_letters])
+    def test_so_it_is_when_asked_for_its_rows(self, flights, selector):
+        assert selector("flights") == []
+        with pytest.raises(UnknownPipelineError):
+            selector("fligths")
+
+
+class TestStates:
+    def test_a_state_tells_its_schema_and_promises(self, flights):
+        flights.commit({("JFK", "AA"): 3, ("JFK", "UA"): 1})
+
+        state = selectors.state("flights_by_carrier")
+
+        assert state.key == BY_CARRIER.key
+        assert state.measures["mean_delay"] == {"aggregate": "mean", "type": "double precision"}
+        assert (state.kind, state.ttl, state.changelog) == ("opaque", timedelta(days=400), True)
+        assert (state.guarantee, state.isolation) == ("exactly once", "committed")
+        assert (state.txid, state.keys_estimate) == (1, 2)
+        assert state.bytes > 0
+
+    def test_keys_of_an_open_batch_do_not_count(self, flights):
+        flights.commit({("JFK", "AA"): 3})
+        flights.open({("JFK", "UA"): 1})
+
+        assert selectors.state("flights_by_carrier").keys_estimate == 1
+
+    def test_the_keys_of_a_large_state_are_estimated_over_its_partitions(self, flights, monkeypatch):
+        for _ in range(3):
+            flights.commit({("JFK", "AA"): 1, ("EWR", "UA"): 1})
+        flights.conn.execute("ANALYZE tidemark_state.flights_by_hour")
+        monkeypatch.setattr(selectors, "COUNTED_BYTES", 0)
+
+        assert selectors.state("flights_by_hour").keys_estimate == 6
+
+    def test_a_states_pipeline_is_found_by_the_states_name(self, flights):
+        assert selectors.pipeline_of("totals") == selectors.pipeline("flights")
+
+    def test_an_unknown_state_is_refused_with_the_names_there_are(self, flights):
+        names = "flights_by_carrier, flights_by_hour, totals"
+        with pytest.raises(UnknownStateError, match=f"state 'total' does not exist; there are {names}"):
+            selectors.state("total")
+
+    def test_states_take_two_statements_however_many_there_are(self, flights, django_assert_num_queries):
+        with django_assert_num_queries(2):
+            selectors.states()
+
+
+class TestBatches:
+    def test_the_newest_batch_comes_first_with_its_figures(self, flights):
+        flights.commit({("JFK", "AA"): 3}, [BAD_LINE])
+        flights.open({("JFK", "AA"): 2})
+
+        opened, committed = selectors.batches("flights")
+
+        assert (opened.txid, opened.status, opened.seconds, opened.keys_in_all) == (2, "open", None, None)
+        assert (committed.txid, committed.status, committed.rows_in, committed.dead_letters) == (1, "committed", 3, 1)
+        assert committed.keys_written == {"flights_by_carrier": 1, "flights_by_hour": 1, "totals": 1}
+
+    def test_no_more_than_asked(self, flights):
+        for _ in range(4):
+            flights.commit({("JFK", "AA"): 1})
+
+        assert [batch.txid for batch in selectors.batches("flights", 2)] == [4, 3]
+        assert [batch.txid for batch in selectors.recent_batches(3)["flights"]] == [4, 3, 2]
+
+
+def test_a_dead_letter_names_its_place_and_its_reason(flights):
+    flights.commit({("JFK", "AA"): 1}, [BAD_LINE])
+
+    [letter] = selectors.dead_letters("flights")
+
+    assert (letter.source, letter.line_number, letter.reason) == (BAD_LINE.source, 7, "not JSON")
+    assert (letter.line, letter.state) == (BAD_LINE.line, "")
+
+
+@pytest.mark.parametrize(
+    ("guarantees", "worst"),
+    [
+        ([], ""),
+        (["exactly once", "exactly once"], "exactly once"),
+        (["approximate", "at least once"], "approximate"),
+        (["approximate", "a new word"], "a new word"),
+    ],
+)
+def test_the_worst_guarantee_decides(guarantees, worst):
+    assert selectors.worst(guarantees) == worst

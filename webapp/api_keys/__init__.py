@@ -1,0 +1,1 @@
+"""Who may ask: API keys with scopes, for programs that have no session."""

@@ -1,0 +1,30 @@
+"""How a request says which API key it holds: `Authorization: Bearer tmk_..` or `X-Api-Key: tmk_..`."""
+
+from django.contrib.auth.models import AnonymousUser
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from webapp.api_keys.models import ApiKey
+from webapp.api_keys.verification import verified
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """Sets `request.auth` to the ApiKey; requests without one go on to the session."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, ApiKey] | None:
+        token = _token(request.META)
+        if token is None:
+            return None
+        key = verified(token)
+        if key is None:
+            raise AuthenticationFailed("this API key is unknown or revoked; ask an administrator for another")
+        return AnonymousUser(), key
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="tidemark"'
+
+
+def _token(headers) -> str | None:
+    scheme, _, token = headers.get("HTTP_AUTHORIZATION", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else headers.get("HTTP_X_API_KEY")

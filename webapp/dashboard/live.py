@@ -1,0 +1,76 @@
+"""Live pages: a page asks once a second whether the tide has moved, and gets new content only if it has.
+
+One view and one address serve both: a browser gets the page, htmx the part that is refreshed. The page names the
+version it shows in `v`; while that is the latest one the answer is an empty 204, for the price of one statement.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
+from hashlib import blake2s
+from typing import Any
+
+import orjson
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.utils.timezone import now
+from django.views.decorators.cache import never_cache
+from django_htmx.http import HttpResponseClientRefresh
+
+from webapp.states.selectors import PipelineStatus
+
+NO_QUERY: Mapping[str, str] = {}
+
+
+def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Ask for a login first. htmx has no use for a login page inside another page, so it reloads that one."""
+
+    @wraps(view)
+    def guarded(request, *args, **kwargs):
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        if request.htmx:
+            return HttpResponseClientRefresh()
+        return redirect_to_login(request.get_full_path())
+
+    return never_cache(guarded)
+
+
+def tide(pipelines: Iterable[PipelineStatus]) -> str:
+    """Return what changes whenever a page about these pipelines should: commits, batches, status, input, bad lines.
+
+    The rate only counts as moving or not: it falls gently after the last batch, and a page need not follow.
+    """
+    moving = [
+        replace(status, rows_per_second=float(status.rows_per_second > 0), lag_seconds=None) for status in pipelines
+    ]
+    return blake2s(repr(moving).encode(), digest_size=8).hexdigest()
+
+
+def is_seen(request: HttpRequest, version: str) -> bool:
+    return bool(request.htmx) and request.GET.get("v") == version  # type: ignore[attr-defined]
+
+
+def unchanged() -> HttpResponse:
+    return HttpResponse(status=204)
+
+
+def page(
+    request: HttpRequest,
+    template: str,
+    version: str,
+    context: Mapping[str, Any],
+    query: Mapping[str, str] = NO_QUERY,
+) -> HttpResponse:
+    """Answer the page, or to htmx its live part. query: what the next question must repeat to see the same again."""
+    part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
+    frame = {
+        "layout": "dashboard/part.html" if part else "dashboard/base.html",
+        "poll": orjson.dumps({**query, "v": version}).decode(),
+        "now": now(),
+    }
+    response = render(request, template, {**context, **frame})
+    patch_vary_headers(response, ["HX-Request"])
+    return response

@@ -1,0 +1,96 @@
+"""Errors as problem details (RFC 9457): every answer of the API that is no success has this one shape."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+import psycopg
+from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views import defaults
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from state_backends.errors import KeyShapeError, SpecError, UnknownPipelineError, UnknownStateError
+from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
+
+MEDIA_TYPE = "application/problem+json"
+
+STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
+    SpecError: HTTPStatus.BAD_REQUEST,
+    KeyShapeError: HTTPStatus.BAD_REQUEST,
+    UnknownStateError: HTTPStatus.NOT_FOUND,
+    UnknownPipelineError: HTTPStatus.NOT_FOUND,
+    UnknownRunError: HTTPStatus.NOT_FOUND,
+    StateBusyError: HTTPStatus.CONFLICT,
+    RunFinishedError: HTTPStatus.CONFLICT,
+    BrokerUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+# From the library's connection and from Django's.
+DATABASE_GONE = (psycopg.OperationalError, psycopg.InterfaceError, OperationalError, InterfaceError)
+
+
+def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
+    """Return a problem document; members: what a program may want to know beyond the text."""
+    return {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
+
+
+def problem_response(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """DRF's exception handler. Returns None for errors that nobody foresaw: they reach `server_error` and the log."""
+    body, headers = _foreseen(error)
+    if body is None:
+        return None
+    set_rollback()
+    return Response(body, status=body["status"], headers=headers, content_type=MEDIA_TYPE)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _answer(request, 404, f"there is nothing at {request.path}") or defaults.page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    return _answer(request, 500, "something went wrong here; the log says what") or defaults.server_error(request)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _answer(request, 400, "the request is malformed") or defaults.bad_request(request, exception)
+
+
+def _foreseen(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), None)
+    if isinstance(error, KeyShapeError):
+        return problem(HTTPStatus.BAD_REQUEST, str(error), index=error.index), {}
+    if status is not None:
+        return problem(status, str(error)), {}
+    if isinstance(error, Http404):
+        return problem(404, "there is no such thing"), {}
+    if isinstance(error, PermissionDenied):
+        return problem(403, str(error) or "this is not allowed"), {}
+    if isinstance(error, exceptions.APIException):
+        return _refused(error), _headers(error)
+    if isinstance(error, DATABASE_GONE):
+        return problem(503, "the database does not answer; try again shortly"), {"Retry-After": "1"}
+    return None, {}
+
+
+def _refused(error: exceptions.APIException) -> dict[str, Any]:
+    if isinstance(error.detail, list | dict):
+        return problem(error.status_code, "the request does not fit; see errors", errors=error.detail)
+    return problem(error.status_code, str(error.detail))
+
+
+def _headers(error: exceptions.APIException) -> dict[str, str]:
+    asked = getattr(error, "auth_header", None)
+    wait = getattr(error, "wait", None)
+    return ({"WWW-Authenticate": asked} if asked else {}) | ({"Retry-After": f"{wait:.0f}"} if wait else {})
+
+
+def _answer(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
+    """Return a problem for the API's addresses, None for the pages'."""
+    if not request.path.startswith("/api/"):
+        return None
+    return HttpResponse(orjson.dumps(problem(status, detail)), status=status, content_type=MEDIA_TYPE)

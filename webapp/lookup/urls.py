@@ -1,0 +1,26 @@
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
+
+from webapp.lookup import views
+
+
+class NameConverter(StringConverter):
+    regex = "[^/\0]+"  # PostgreSQL takes no NUL
+
+
+register_converter(NameConverter, "name")
+
+app_name = "lookup"
+
+urlpatterns = [
+    path("pipelines", views.PipelinesView.as_view(), name="pipelines"),
+    path("pipelines/<name:name>", views.PipelineView.as_view(), name="pipeline"),
+    path("pipelines/<name:name>/batches", views.BatchesView.as_view(), name="batches"),
+    path("states", views.StatesView.as_view(), name="states"),
+    path("states/<name:name>", views.StateView.as_view(), name="state"),
+    path("states/<name:name>/query", views.StateQueryView.as_view(), name="query"),
+    path("states/<name:name>/compaction", views.CompactionView.as_view(), name="compaction"),
+    path("states/<name:name>/expiry", views.ExpiryView.as_view(), name="expiry"),
+    path("maintenance", views.RunsView.as_view(), name="runs"),
+    path("maintenance/<int:run_id>", views.RunView.as_view(), name="run"),
+]

@@ -1,0 +1,216 @@
+"""Settings, from environment variables alone. Every default is safe to expose; development asks for more by DEBUG=1."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import environ
+
+from webapp.database import database
+from webapp.secret_key import kept_secret_key
+
+env = environ.Env()
+
+BASE_DIR = Path(__file__).resolve().parents[1]
+DATA_DIR = Path(env.str("TIDEMARK_HOME", default="") or BASE_DIR / ".tidemark").resolve()
+
+# --- Tidemark's own -------------------------------------------------------------------------------------------------
+
+# How far back histories and reads in the past reach; compaction drops what is older.
+TIDEMARK_CHANGELOG_KEEP_HOURS = env.int("TIDEMARK_CHANGELOG_KEEP_HOURS", default=168)
+# Finished maintenance runs are forgotten after this long.
+TIDEMARK_RUNS_KEEP_DAYS = env.int("TIDEMARK_RUNS_KEEP_DAYS", default=30)
+TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
+# Room for that many keys of 2,048 bytes, escaped.
+TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
+# A revoked key may be used for this long by processes that have just seen it.
+TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)
+TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default=15_000)
+
+# --- Django ---------------------------------------------------------------------------------------------------------
+
+DEBUG = env.bool("DEBUG", default=False)
+SECRET_KEY = env.str("SECRET_KEY", default="") or kept_secret_key(DATA_DIR / "secret_key")
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+
+INSTALLED_APPS = [
+    "unfold",  # before django.contrib.admin, whose templates it replaces
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_celery_beat",
+    "django_htmx",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "rest_framework",
+    "webapp.states",
+    "webapp.api_keys",
+    "webapp.lookup",
+    "webapp.dashboard",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "webapp.urls"
+WSGI_APPLICATION = "webapp.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# --- Where data lives -----------------------------------------------------------------------------------------------
+
+# Lookups are planned once per connection, which saves a quarter of their time. 0 turns that off, for a pooler that hands
+# each transaction another connection and knows no prepared statements.
+TIDEMARK_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=3)
+
+DATABASES = {
+    "default": database(env.str("DATABASE_URL", default=""), prepare_threshold=TIDEMARK_PREPARE_AFTER or None)
+    | {"CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=600), "CONN_HEALTH_CHECKS": True}
+}
+
+REDIS_URL = env.str("REDIS_URL", default="")
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "tidemark",
+    }
+    if REDIS_URL
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
+
+# --- Static files: served by the web process, collected or not ------------------------------------------------------
+
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(env.str("STATIC_ROOT", default="") or BASE_DIR / "staticfiles")
+COLLECTED = not DEBUG and (STATIC_ROOT / "staticfiles.json").exists()
+WHITENOISE_USE_FINDERS = not COLLECTED
+WHITENOISE_AUTOREFRESH = DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if COLLECTED
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+
+# --- Who may come in ------------------------------------------------------------------------------------------------
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+
+# Behind TLS, whether a proxy's or our own: cookies stay on it, and browsers are told to.
+HTTPS = env.bool("TIDEMARK_HTTPS", default=False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if HTTPS else 0
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TIDEMARK_BEHIND_PROXY", default=False) else None
+)
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# --- The API --------------------------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "webapp.api_keys.authentication.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["webapp.api_keys.permissions.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["webapp.lookup.json.OrjsonRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["webapp.lookup.json.OrjsonParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "webapp.lookup.problems.problem_response",
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Tidemark",
+    "DESCRIPTION": "Live aggregates that stay exact, served one whole batch at a time.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "ENFORCE_NON_BLANK_FIELDS": True,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+# --- The admin ------------------------------------------------------------------------------------------------------
+
+UNFOLD = {
+    "SITE_TITLE": "Tidemark",
+    "SITE_HEADER": "Tidemark",
+    "SITE_SUBHEADER": "Live aggregates that stay exact",
+    "SITE_URL": "/",
+    "SITE_SYMBOL": "waves",
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": True,
+}
+
+# --- Tasks ----------------------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# A web request that enqueues must not hang on a broker that is gone.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 3, "socket_timeout": 10, "visibility_timeout": 6 * 3600}
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_TASK_IGNORE_RESULT = True
+# A task is acknowledged when it is done, so that one whose worker died is delivered again.
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = TIME_ZONE
+CELERY_ENABLE_UTC = True
+
+# --- Logs: one line each, to standard error -------------------------------------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "loggers": {"django": {"handlers": [], "propagate": True}},
+}

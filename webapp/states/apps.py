@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class StatesConfig(AppConfig):
+    name = "webapp.states"
+    verbose_name = "Tidemark"

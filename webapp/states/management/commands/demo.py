@@ -1,0 +1,118 @@
+"""Show the whole system at work: the door to the demonstration."""
+
+import json
+import os
+import signal
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from pipelines.runtime.errors import RuntimeSetupError
+from pipelines.runtime.home import data_dir
+from state_backends.errors import TidemarkError, UnknownPipelineError
+from webapp.states import selectors
+from webapp.states.management import demonstration
+from webapp.states.management.children import Child
+from webapp.states.management.whole_input import run_whole_input
+
+WELCOME = """
+  Tidemark is running.
+
+    dashboard   {url}/
+    admin       {url}/admin/
+    API docs    {url}/api/docs
+    user        {admin_user}
+    password    {admin_password}
+    API key     {api_key}
+
+  Look two routes up:
+
+    curl -s {url}/api/v1/states/routes/query -H 'Authorization: Bearer {api_key}' \\
+      -H 'Content-Type: application/json' -d '{{"keys": [["JFK", "LAX"], ["EWR", "SFO"]]}}'
+
+  Ctrl-C stops everything; the next run goes on from there. Logs: {logs}
+"""
+
+
+class Command(BaseCommand):
+    help = "Run web, worker and the flights pipeline on this machine until Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8000, help="of the web server, on 127.0.0.1 (default: 8000)")
+        parser.add_argument(
+            "--once", action="store_true", help="run the whole input through, compare with a recount, and end"
+        )
+        parser.add_argument("--json", action="store_true", help="with --once: print the result as one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["json"] and not options["once"]:
+            raise CommandError("--json goes with --once", returncode=2)
+        try:
+            with demonstration.only_demo():
+                self._once(options["json"]) if options["once"] else self._serve(options["port"])
+        except (TidemarkError, RuntimeSetupError) as error:
+            raise CommandError(str(error)) from error
+
+    def _once(self, as_json: bool) -> None:
+        self.stderr.write("preparing tables and input ..")
+        demonstration.prepare()
+        result = run_whole_input(lambda line: self.stderr.write(line))
+        if as_json:
+            self.stdout.write(json.dumps(result))
+        else:
+            self.stdout.write("{events} events in {batches} batches, {seconds} s".format(**result))
+            for name, state in result["states"].items():
+                self.stdout.write(f"{name}: {state['keys']} keys, {'exact' if state['exact'] else 'NOT EXACT'}")
+        if not all(state["exact"] for state in result["states"].values()):
+            raise CommandError("a state differs from the recount")
+
+    def _serve(self, port: int) -> None:
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        demonstration.check_port(port)
+        self.stdout.write("preparing tables and input ..")
+        demonstration.prepare()
+        access = demonstration.grant_access(port)
+        children = demonstration.start_children(port)
+        try:
+            demonstration.wait_until_healthy(access.url, children[0])
+            self.stdout.write(WELCOME.format(**vars(access), logs=data_dir() / "logs"))
+            self._watch(children, stop)
+        finally:
+            self.stdout.write("\nstopping ..")
+            for child in reversed(children):
+                child.stop()
+        self.stdout.write("stopped.")
+
+    def _watch(self, children: list[Child], stop: threading.Event) -> None:
+        on_terminal = os.isatty(1)
+        said = ""
+        while not stop.wait(1.0 if on_terminal else 5.0):
+            for child in children:
+                if child.exit_code() is not None:
+                    raise CommandError(
+                        f"{child.name} has ended (exit code {child.exit_code()}); the end of {child.log}:\n"
+                        f"{child.last_words()}"
+                    )
+            line = _progress()
+            if on_terminal:
+                self.stdout.write(f"\r\033[K  {line}", ending="")
+                self.stdout.flush()
+            elif line != said:
+                self.stdout.write(line)
+            said = line
+
+
+def _progress() -> str:
+    try:
+        flights = selectors.pipeline(demonstration.PIPELINE)
+    except UnknownPipelineError:
+        return "starting Spark .."
+    left = flights.pending["count"] if flights.pending else "?"
+    return (
+        f"{flights.status}: batch {flights.committed_txid} committed, {flights.rows_per_second:,.0f} flights/s, "
+        f"{left} of 365 days to go"
+    )

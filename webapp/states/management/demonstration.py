@@ -1,0 +1,173 @@
+"""The demonstration: a year of flights through the whole system, on this machine, with nothing set up before."""
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from secrets import token_urlsafe
+
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+
+from pipelines.demo.flights_input import lay_out
+from pipelines.runtime.errors import RuntimeSetupError
+from pipelines.runtime.home import REPOSITORY, data_dir, write_private
+from webapp.api_keys.services import create_api_key
+from webapp.api_keys.verification import verified
+from webapp.states.management.children import Child
+
+PIPELINE = "flights"
+ADMIN = "admin"
+NEEDED_BYTES = 1_000_000_000  # the input, Spark's scratch files and a year of write-ahead log
+HEALTHY_WITHIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a visitor needs; kept in `demo.json`, readable by its owner only."""
+
+    url: str
+    api_key: str
+    admin_user: str
+    admin_password: str
+
+    def save(self) -> None:
+        write_private(access_file(), json.dumps(asdict(self), indent=2) + "\n")
+
+
+def access_file() -> Path:
+    return data_dir() / "demo.json"
+
+
+def input_folder() -> Path:
+    return data_dir() / "demo" / PIPELINE
+
+
+def prepare() -> None:
+    """Make the tables and lay the input out. Raises RuntimeSetupError where the disk is too full for it."""
+    free = shutil.disk_usage(data_dir()).free
+    if free < NEEDED_BYTES:
+        raise RuntimeSetupError(
+            f"{str(data_dir())!r} has {free // 1_000_000} MB free and the demo needs {NEEDED_BYTES // 1_000_000} MB; "
+            "make room, or set TIDEMARK_HOME to a folder on another disk"
+        )
+    call_command("migrate", verbosity=0)
+    lay_out(input_folder())
+
+
+@contextmanager
+def only_demo() -> Iterator[None]:
+    """Note this process as the running demo. Raises RuntimeSetupError while another one runs; a stale note is taken over."""
+    note = data_dir() / "demo.pid"
+    pid = _noted_pid(note)
+    if pid is not None and _is_demo(pid):
+        raise RuntimeSetupError(f"the demo runs already (pid {pid}, noted in {str(note)!r}); stop it with Ctrl-C first")
+    write_private(note, f"{os.getpid()}\n")
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+
+
+def check_port(port: int) -> None:
+    """Raise RuntimeSetupError where the port is taken."""
+    with socket.socket() as probe:
+        # As the server does: a port whose last connections are still fading away is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise RuntimeSetupError(
+                f"port {port} is taken; stop what listens there, or choose another: make demo ARGS='--port {port + 1}'"
+            ) from error
+
+
+def grant_access(port: int) -> Access:
+    """Return the visitor's access, the same as last time where it still opens the door."""
+    kept = _kept_access()
+    access = Access(
+        url=f"http://127.0.0.1:{port}",
+        api_key=kept["api_key"] if verified(kept.get("api_key", "")) else create_api_key("demo", ["read", "maintain"])[1],
+        admin_user=ADMIN,
+        admin_password=_admin_password(kept.get("admin_password", "")),
+    )
+    access.save()
+    return access
+
+
+def start_children(port: int) -> list[Child]:
+    """Start web, worker and pipeline, in this order; to be stopped in the reverse one."""
+    logs = data_dir() / "logs"
+    python = sys.executable
+    # Compaction keeps a week of history by default; a visitor should see what it does today.
+    os.environ.setdefault("TIDEMARK_CHANGELOG_KEEP_HOURS", "0")
+    os.chdir(REPOSITORY)
+    web = [python, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
+    beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
+    pipeline = [python, "manage.py", "run_pipeline", PIPELINE, "--input", str(input_folder())]
+    return [
+        Child("web", [*web, "webapp.wsgi:application"], logs / "web.log"),
+        Child("worker", [*worker, *beat], logs / "worker.log"),
+        Child("pipeline", pipeline, logs / "pipeline.log", patience=40.0),
+    ]
+
+
+def wait_until_healthy(url: str, web: Child) -> None:
+    """Return when the web server answers. Raises RuntimeSetupError with its last words where it does not."""
+    deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
+    while time.monotonic() < deadline and web.exit_code() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/healthz", timeout=5):  # noqa: S310  our own address
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeSetupError(f"the web server does not answer at {url}; the end of {web.log}:\n{web.last_words()}")
+
+
+def _noted_pid(note: Path) -> int | None:
+    try:
+        return int(note.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_demo(pid: int) -> bool:
+    """Tell whether the noted process still is a demo, and not another that got its number."""
+    if pid == os.getpid():
+        return False
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return b"demo" in words
+
+
+def _kept_access() -> dict[str, str]:
+    try:
+        kept = json.loads(access_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _admin_password(kept: str) -> str:
+    admin, _ = get_user_model().objects.get_or_create(
+        username=ADMIN, defaults={"is_staff": True, "is_superuser": True, "is_active": True}
+    )
+    if kept and admin.check_password(kept):
+        return kept
+    password = token_urlsafe(12)
+    admin.set_password(password)
+    admin.save(update_fields=["password"])
+    return password

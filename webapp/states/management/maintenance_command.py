@@ -1,0 +1,40 @@
+"""What `compact` and `expire` have in common: run over some states, here and now, and say what came of it."""
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from state_backends.errors import TidemarkError
+from webapp.states import selectors, services
+from webapp.states.models import MaintenanceRun
+from webapp.states.representations import run_document
+
+
+class MaintenanceCommand(BaseCommand):
+    kind: MaintenanceRun.Kind
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("states", nargs="*", metavar="STATE", help="which states; all of them if none is named")
+        parser.add_argument("--json", action="store_true", help="one JSON object per state, on a line of its own")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        runs = [self._maintain(state, options["json"]) for state in options["states"] or selectors.state_names()]
+        unwell = [run for run in runs if run.status != MaintenanceRun.Status.DONE]
+        if unwell:
+            raise CommandError("; ".join(f"{run.state_id}: {run.status} {run.error}".strip() for run in unwell))
+
+    def _maintain(self, state: str, as_json: bool) -> MaintenanceRun:
+        try:
+            run = services.maintain_now(kind=self.kind, state=state, requested_by=f"command {self.kind}")
+        except TidemarkError as error:
+            raise CommandError(str(error)) from error
+        document = run_document(run)
+        self.stdout.write(json.dumps(document, default=str) if as_json else _sentence(document))
+        return run
+
+
+def _sentence(run: dict[str, Any]) -> str:
+    removed = [f"{step['removed']} {step['step']}" for step in run["progress"] if step["removed"]]
+    return f"{run['state']}: {', '.join(removed) or 'nothing'} removed"

@@ -1,0 +1,33 @@
+"""The schedule that an installation starts with; from then on it is edited in the admin."""
+
+from django.db import migrations
+
+SCHEDULE = {
+    "Compact all states": ("compaction", 1, "hours"),
+    "Expire rows past their time": ("expiry", 10, "minutes"),
+}
+
+
+def add_schedule(apps, schema_editor):
+    interval = apps.get_model("django_celery_beat", "IntervalSchedule")
+    task = apps.get_model("django_celery_beat", "PeriodicTask")
+    for name, (kind, every, period) in SCHEDULE.items():
+        # Several equal intervals may exist: nothing in the table forbids it.
+        schedule = interval.objects.filter(every=every, period=period).first()
+        schedule = schedule or interval.objects.create(every=every, period=period)
+        task.objects.get_or_create(
+            name=name, defaults={"task": "states.maintain_all", "interval": schedule, "args": f'["{kind}"]'}
+        )
+
+
+def remove_schedule(apps, schema_editor):
+    apps.get_model("django_celery_beat", "PeriodicTask").objects.filter(name__in=SCHEDULE).delete()
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("states", "0001_initial"),
+        ("django_celery_beat", "0019_alter_periodictasks_options"),
+    ]
+
+    operations = [migrations.RunPython(add_schedule, remove_schedule)]

@@ -1,0 +1,165 @@
+"""Mirrors of the library's own tables (state_backends/schema/schema.sql), so that Django can show them.
+
+Pipelines write these tables without Django. Django writes one of them, the maintenance runs.
+"""
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+def table(name: str) -> str:
+    """Return a db_table in the library's schema; Django has no setting for that, and leaves quoted names alone."""
+    return f'"tidemark"."{name}"'
+
+
+class Pipeline(models.Model):
+    name = models.TextField(primary_key=True)
+    description = models.TextField()
+    spout = models.TextField()
+    fence = models.BigIntegerField()
+    checkpoint_id = models.TextField(null=True)  # noqa: DJ001 (the library tells unknown from empty)
+    committed_txid = models.BigIntegerField()
+    committed_attempt = models.IntegerField()
+    committed_batch_id = models.BigIntegerField()
+    committed_time = models.DateTimeField(null=True)
+    open_txid = models.BigIntegerField(null=True)
+    open_attempt = models.IntegerField(null=True)
+    open_batch_id = models.BigIntegerField(null=True)
+    open_time = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = table("pipeline")
+        ordering = ["name"]
+
+    def __str__(self):
+        return self.name
+
+
+class Batch(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+    pipeline = models.ForeignKey(Pipeline, models.DO_NOTHING, db_column="pipeline", related_name="batches")
+    txid = models.BigIntegerField()
+    attempt = models.IntegerField()
+    batch_id = models.BigIntegerField()
+    fence = models.BigIntegerField()
+    batch_time = models.DateTimeField()
+    started_at = models.DateTimeField()
+    committed_at = models.DateTimeField(null=True)
+    offsets = models.JSONField(null=True)
+    rows_in = models.BigIntegerField(null=True)
+    keys_written = models.JSONField(null=True)
+    dead_letters = models.BigIntegerField()
+
+    class Meta:
+        managed = False
+        db_table = table("batch")
+        ordering = ["pipeline", "-txid"]
+        verbose_name_plural = "batches"
+
+    def __str__(self):
+        return f"{self.pipeline_id} {self.txid}"
+
+
+class Driver(models.Model):
+    pipeline = models.OneToOneField(
+        Pipeline, models.DO_NOTHING, db_column="pipeline", primary_key=True, related_name="driver"
+    )
+    host = models.TextField()
+    pid = models.IntegerField()
+    since = models.DateTimeField()
+    status = models.TextField()
+    message = models.TextField()
+    progress = models.JSONField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = table("driver")
+
+    def __str__(self):
+        return f"{self.pipeline_id} on {self.host}, pid {self.pid}"
+
+
+class State(models.Model):
+    name = models.TextField(primary_key=True)
+    pipeline = models.ForeignKey(Pipeline, models.DO_NOTHING, db_column="pipeline", related_name="states")
+    definition = models.JSONField()
+    version = models.IntegerField()
+    ttl = models.DurationField(null=True)
+    guarantee = models.TextField()
+    oldest_txid = models.BigIntegerField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = table("state")
+        ordering = ["name"]
+
+    def __str__(self):
+        return self.name
+
+
+class DeadLetter(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+    pipeline = models.ForeignKey(Pipeline, models.DO_NOTHING, db_column="pipeline", related_name="letters")
+    txid = models.BigIntegerField()
+    state = models.TextField()
+    part = models.IntegerField()
+    source = models.TextField()
+    line_number = models.BigIntegerField(null=True)
+    line = models.TextField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = table("dead_letter")
+        ordering = ["-id"]
+
+    def __str__(self):
+        return self.source if self.line_number is None else f"{self.source}:{self.line_number}"
+
+
+class MaintenanceRun(models.Model):
+    """One compaction or expiry of one state. services.py writes it, from the request to the end."""
+
+    class Kind(models.TextChoices):
+        COMPACTION = "compaction"
+        EXPIRY = "expiry"
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    UNFINISHED = [Status.QUEUED, Status.RUNNING]
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.TextField(choices=Kind)
+    state = models.ForeignKey(State, models.DO_NOTHING, db_column="state", related_name="runs")
+    status = models.TextField(choices=Status, default=Status.QUEUED)
+    requested_by = models.TextField()
+    requested_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    cancel_requested = models.BooleanField(default=False)
+    progress = models.JSONField(default=dict)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    error = models.TextField(default="")
+
+    class Meta:
+        managed = False
+        db_table = table("maintenance_run")
+        ordering = ["-id"]
+
+    def __str__(self):
+        return f"{self.kind} of {self.state_id}, run {self.id}"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status not in self.UNFINISHED

@@ -1,0 +1,356 @@
+"""Selectors: what pipelines, batches and states look like right now, for the API, the dashboard and the admin alike.
+
+Each function answers all it is asked in one or two statements, whatever the number of pipelines and states.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+from state_backends import StateSpec
+from state_backends.catalog import from_definition
+from state_backends.errors import UnknownPipelineError, UnknownStateError
+from state_backends.visible import isolation
+
+# What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
+SIGNS_OF_LIFE = {"starting", "running", "restarting"}
+
+# A table up to this size is counted (about 5 ms), a larger one estimated.
+COUNTED_BYTES = 8 * 1024 * 1024
+
+# What a state may promise, from the strongest to the weakest.
+GUARANTEES = ["exactly once", "at least once", "approximate"]
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """One pipeline and its driver.
+
+    status: starting, running, restarting, stopped, finished, failed; `lost` where the driver died without a word;
+        `never started`. message: what a failed driver said.
+    committed_time: batch time of the committed batch; committed_at: when it was committed.
+    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None where unknown.
+    lag_seconds: age of the oldest pending input; 0 where nothing is pending, None where unknown.
+    dead_letters: of committed batches.
+    """
+
+    name: str
+    description: str
+    spout: str
+    guarantee: str
+    status: str
+    message: str
+    committed_txid: int
+    committed_time: datetime | None
+    open_txid: int | None
+    rows_per_second: float
+    pending: dict[str, Any] | None
+    lag_seconds: float | None
+    dead_letters: int
+    states: list[str]
+    committed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """One state at its pipeline's committed batch.
+
+    key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
+    keys_estimate: live keys, counted where the table is small. bytes: table, indexes and changelog.
+    txid, as_of: the committed batch and its time.
+    """
+
+    name: str
+    pipeline: str
+    kind: str
+    key: dict[str, str]
+    measures: dict[str, dict[str, str]]
+    ttl: timedelta | None
+    changelog: bool
+    keys_estimate: int
+    bytes: int
+    txid: int
+    as_of: datetime | None
+    guarantee: str
+    isolation: str
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """One batch, at its latest attempt. status: open or committed. The figures of an open one are not known yet."""
+
+    pipeline: str
+    txid: int
+    attempt: int
+    status: str
+    batch_time: datetime
+    committed_at: datetime | None
+    seconds: float | None
+    rows_in: int | None
+    keys_written: dict[str, int]
+    dead_letters: int
+
+    @property
+    def rows_per_second(self) -> float:
+        return (self.rows_in or 0) / self.seconds if self.seconds else 0.0
+
+    @property
+    def keys_in_all(self) -> int | None:
+        return None if self.status == "open" else sum(self.keys_written.values())
+
+
+@dataclass(frozen=True)
+class DeadLetterSummary:
+    """Input that could not be counted. state: the one that could not take it; empty: the source could not read it."""
+
+    id: int
+    pipeline: str
+    txid: int
+    state: str
+    source: str
+    line_number: int | None
+    line: str
+    reason: str
+    at: datetime
+
+
+def pipelines() -> list[PipelineStatus]:
+    return [_status(row) for row in _rows(PIPELINES, {"name": None, "state": None})]
+
+
+def pipeline(name: str) -> PipelineStatus:
+    rows = _rows(PIPELINES, {"name": name, "state": None})
+    if not rows:
+        raise _unknown_pipeline(name)
+    return _status(rows[0])
+
+
+def pipeline_of(state: str) -> PipelineStatus:
+    """Return the pipeline that feeds a state."""
+    rows = _rows(PIPELINES, {"name": None, "state": state})
+    if not rows:
+        raise _unknown_state(state)
+    return _status(rows[0])
+
+
+def pipeline_names() -> list[str]:
+    return [row["name"] for row in _rows("SELECT name FROM tidemark.pipeline ORDER BY name", {})]
+
+
+def states(pipeline: str | None = None) -> list[StateSummary]:
+    """Return all states, or a pipeline's."""
+    return _summaries(_rows(STATES, {"name": None, "pipeline": pipeline}))
+
+
+def state(name: str) -> StateSummary:
+    rows = _rows(STATES, {"name": name, "pipeline": None})
+    if not rows:
+        raise _unknown_state(name)
+    return _summaries(rows)[0]
+
+
+def state_names() -> list[str]:
+    return [row["name"] for row in _rows("SELECT name FROM tidemark.state ORDER BY name", {})]
+
+
+def batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
+    """Return the newest batches of a pipeline, the open one first."""
+    rows = _rows(BATCHES, {"name": pipeline, "limit": limit})
+    if not rows and pipeline not in pipeline_names():
+        raise _unknown_pipeline(pipeline)
+    return [BatchSummary(**row) for row in rows]
+
+
+def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
+    """Return the newest batches of every pipeline that has any, by its name."""
+    found = defaultdict(list)
+    for row in _rows(BATCHES, {"name": None, "limit": limit}):
+        found[row["pipeline"]].append(BatchSummary(**row))
+    return dict(found)
+
+
+def dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
+    """Return the newest dead letters of committed batches."""
+    rows = _rows(DEAD_LETTERS, {"name": pipeline, "limit": limit})
+    if not rows and pipeline not in pipeline_names():
+        raise _unknown_pipeline(pipeline)
+    return [DeadLetterSummary(**row) for row in rows]
+
+
+def worst(guarantees: Sequence[str]) -> str:
+    """Return the weakest of several guarantees; one that is not known counts as the weakest."""
+    ranks = {guarantee: rank for rank, guarantee in enumerate(GUARANTEES)}
+    return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)), default="")
+
+
+PIPELINES = """
+SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
+       tidemark.has_driver(p.name) AS alive, d.status AS said, coalesce(d.message, '') AS message,
+       d.progress, fed.states, fed.guarantees, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       (SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid)
+           AS dead_letters
+FROM tidemark.pipeline p
+LEFT JOIN tidemark.driver d ON d.pipeline = p.name
+LEFT JOIN tidemark.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
+LEFT JOIN LATERAL (
+    SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
+    FROM tidemark.state s WHERE s.pipeline = p.name
+) fed ON true
+LEFT JOIN LATERAL (
+    -- Over the batches of the last ten seconds, or over the last one while batches take longer than that.
+    SELECT sum(b.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(b.started_at)), 0) AS rows_per_second
+    FROM tidemark.batch b
+    WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 1000 AND p.committed_txid
+      AND b.committed_at > clock_timestamp() - greatest('10 s', 1.5 * (last.committed_at - last.started_at))
+) recent ON true
+WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
+  AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidemark.state s WHERE s.name = %(state)s))
+ORDER BY p.name
+"""
+
+STATES = """
+SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, p.committed_txid AS txid, p.committed_time AS as_of,
+       coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
+       coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
+FROM tidemark.state s
+JOIN tidemark.pipeline p ON p.name = s.pipeline
+LEFT JOIN LATERAL (
+    -- A partitioned table keeps nothing itself; its partitions do. Its own statistics lag behind, the counters do not.
+    SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
+           sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)) FILTER (WHERE c.relkind = 'r') AS keys
+    FROM pg_class c, to_regclass(format('tidemark_state.%%I', s.name)) AS t (oid)
+    WHERE c.oid = t.oid OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid)
+) stored ON true
+WHERE (%(name)s::text IS NULL OR s.name = %(name)s) AND (%(pipeline)s::text IS NULL OR s.pipeline = %(pipeline)s)
+ORDER BY s.name
+"""
+
+BATCHES = """
+SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
+       b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
+       b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters
+FROM tidemark.pipeline p
+CROSS JOIN LATERAL (
+    SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
+) b
+WHERE %(name)s::text IS NULL OR p.name = %(name)s
+ORDER BY b.pipeline, b.txid DESC
+"""
+
+DEAD_LETTERS = """
+SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at
+FROM tidemark.pipeline p
+JOIN tidemark.dead_letter l ON l.pipeline = p.name AND l.txid <= p.committed_txid
+WHERE p.name = %(name)s
+ORDER BY l.txid DESC, l.id DESC
+LIMIT %(limit)s
+"""
+
+
+def _rows(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        names = [column.name for column in cursor.description]
+        json_columns = [column.name for column in cursor.description if column.type_code in JSON_TYPES]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    for row in rows:
+        row.update((name, json.loads(row[name])) for name in json_columns if row[name] is not None)
+    return rows
+
+
+# Django leaves jsonb as text, for its own fields to read.
+JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
+
+
+def _status(row: dict[str, Any]) -> PipelineStatus:
+    alive, said = row.pop("alive"), row.pop("said")
+    pending = (row.pop("progress") or {}).get("pending")
+    return PipelineStatus(
+        status=_driver_status(alive, said),
+        guarantee=worst(row.pop("guarantees") or []),
+        states=row.pop("states") or [],
+        pending=pending,
+        lag_seconds=_lag_seconds(pending),
+        **row,
+    )
+
+
+def _driver_status(alive: bool, said: str | None) -> str:
+    if said is None:
+        return "never started"
+    return "lost" if said in SIGNS_OF_LIFE and not alive else said
+
+
+def _lag_seconds(pending: dict[str, Any] | None) -> float | None:
+    if not pending:
+        return None
+    if not pending.get("count"):
+        return 0.0
+    if not pending.get("oldest"):
+        return None
+    oldest = datetime.fromisoformat(pending["oldest"])
+    if oldest.tzinfo is None:
+        oldest = oldest.replace(tzinfo=UTC)
+    return max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+
+
+def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
+    counted = _counted([row["name"] for row in rows if 0 < row["state_bytes"] <= COUNTED_BYTES])
+    return [_summary(row, counted.get(row["name"], row["keys"])) for row in rows]
+
+
+def _summary(row: dict[str, Any], keys: int) -> StateSummary:
+    spec = from_definition(row["name"], row["definition"], row["ttl"])
+    return StateSummary(
+        name=spec.name,
+        pipeline=row["pipeline"],
+        kind=spec.kind,
+        key=dict(spec.key),
+        measures=_measures(spec),
+        ttl=spec.ttl,
+        changelog=spec.changelog,
+        keys_estimate=keys,
+        bytes=row["state_bytes"] + row["changelog_bytes"],
+        txid=row["txid"],
+        as_of=row["as_of"],
+        guarantee=row["guarantee"],
+        isolation=isolation(spec),
+    )
+
+
+def _measures(spec: StateSpec) -> dict[str, dict[str, str]]:
+    if not spec.measures:
+        return {"value": {"aggregate": "", "type": str(spec.value)}}
+    return {
+        name: {"aggregate": aggregator.name, "type": aggregator.result_type}
+        for name, aggregator in spec.measures.items()
+    }
+
+
+def _counted(names: Sequence[str]) -> dict[str, int]:
+    if not names:
+        return {}
+    counts = sql.SQL(" UNION ALL ").join(
+        sql.SQL("SELECT {} AS name, count(*) AS keys FROM {}").format(
+            sql.Literal(name), sql.Identifier("tidemark_live", name)
+        )
+        for name in names
+    )
+    return {row["name"]: row["keys"] for row in _rows(counts.as_string(), {})}
+
+
+def _unknown_state(name: str) -> UnknownStateError:
+    return UnknownStateError(f"state {name!r} does not exist; there are {', '.join(state_names()) or 'none yet'}")
+
+
+def _unknown_pipeline(name: str) -> UnknownPipelineError:
+    return UnknownPipelineError(
+        f"pipeline {name!r} does not exist; there are {', '.join(pipeline_names()) or 'none yet'}"
+    )

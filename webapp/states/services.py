@@ -1,0 +1,157 @@
+"""Maintenance: asking for a run, carrying it out, calling it off. Views, tasks, commands and admin actions call this.
+
+A run is a row from the request to the end. While one is carried out, its worker holds an advisory lock of the
+state; a run that says `running` without that lock has lost its worker.
+"""
+
+import logging
+from datetime import timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerError
+
+from state_backends import Catalog
+from webapp.celery import app
+from webapp.states import maintenance, stores
+from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
+from webapp.states.models import MaintenanceRun, State
+
+logger = logging.getLogger(__name__)
+
+Status, Kind = MaintenanceRun.Status, MaintenanceRun.Kind
+
+TASK = "states.run_maintenance"
+SCHEDULE = "schedule"
+
+# A message that has not arrived by then may be lost with its broker; one delivered twice does no harm.
+SEND_AGAIN_AFTER = timedelta(hours=1)
+
+
+def request_maintenance(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
+    """Queue a compaction or an expiry of a state for the workers, and return the run.
+
+    Raises UnknownStateError, StateBusyError while another run of the state is queued or running, and
+    BrokerUnavailableError where no worker can be told.
+    """
+    with transaction.atomic():
+        run = _create(kind, state, requested_by)
+        transaction.on_commit(partial(_send, run.id))
+    return run
+
+
+def maintain_now(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
+    """Compact or expire a state here and now, and return the finished run. Raises as request_maintenance does."""
+    with transaction.atomic():
+        run = _create(kind, state, requested_by)
+    run_maintenance(run.id)
+    run.refresh_from_db()
+    return run
+
+
+def run_maintenance(run_id: int) -> None:
+    """Carry out a queued run. A run that is over or in other hands is left alone, so a task may come twice.
+
+    Whatever goes wrong ends up in the run. Raises UnknownRunError.
+    """
+    run = _get(run_id)
+    with stores.own_connection() as conn:
+        if maintenance.lock(conn, run.state_id):
+            _take_up(run_id) and maintenance.carry_out(conn, run_id)
+
+
+def cancel_maintenance(run_id: int) -> MaintenanceRun:
+    """Call a run off: a queued one at once, a running one after the page it is at.
+
+    Raises UnknownRunError, and RunFinishedError where there is nothing to call off.
+    """
+    fail_dead_runs()
+    run = MaintenanceRun.objects.filter(pk=run_id)
+    called_off = run.filter(status=Status.QUEUED).update(
+        status=Status.CANCELLED, cancel_requested=True, finished_at=Now()
+    ) or run.filter(status=Status.RUNNING).update(cancel_requested=True)
+    found = _get(run_id)
+    if not called_off:
+        raise RunFinishedError(f"maintenance run {run_id} is {found.status} already; there is nothing to cancel")
+    return found
+
+
+def maintain_all(kind: str) -> list[MaintenanceRun]:
+    """Queue a run for every state that can use one, and put the list of runs in order. Returns the new runs."""
+    fail_dead_runs()
+    _forget_old_runs()
+    _send_lost_runs_again()
+    states = State.objects.exclude(ttl=None) if kind == Kind.EXPIRY else State.objects.all()
+    return [run for state in states if (run := _request_unless_busy(kind, state.name))]
+
+
+def fail_dead_runs() -> int:
+    """Mark the runs failed whose worker is gone. Returns their number."""
+    # The row is checked again under its lock, so a run that ends between the two looks is left alone.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            maintenance.FAIL_DEAD_RUNS, {"error": maintenance.WORKER_DIED, "lock_class": maintenance.LOCK_CLASS}
+        )
+        return cursor.rowcount
+
+
+def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
+    fail_dead_runs()
+    # Two requests at once queue up behind this lock, and the second one finds the first one's run.
+    if not State.objects.select_for_update(no_key=True).filter(name=state).exists():
+        Catalog(stores.connection()).get(state)
+    going = MaintenanceRun.objects.filter(state=state, status__in=MaintenanceRun.UNFINISHED).first()
+    if going is not None:
+        raise StateBusyError(
+            f"state {state!r}: {going.kind} {going.id} is {going.status} already, asked for by {going.requested_by}; "
+            "wait until it is done, or cancel it",
+            going.id,
+        )
+    return MaintenanceRun.objects.create(kind=Kind(kind), state_id=state, requested_by=requested_by)
+
+
+def _get(run_id: int) -> MaintenanceRun:
+    run = MaintenanceRun.objects.filter(pk=run_id).first()
+    if run is None:
+        raise UnknownRunError(f"there is no maintenance run {run_id}")
+    return run
+
+
+def _take_up(run_id: int) -> bool:
+    run = MaintenanceRun.objects.filter(pk=run_id)
+    if run.filter(status=Status.QUEUED).update(status=Status.RUNNING, started_at=Now()):
+        return True
+    # We hold the lock, so nobody carries it out any more.
+    run.filter(status=Status.RUNNING).update(status=Status.FAILED, finished_at=Now(), error=maintenance.WORKER_DIED)
+    return False
+
+
+def _send(run_id: int) -> None:
+    try:
+        app.send_task(TASK, args=[run_id])
+    except BrokerError as error:
+        reason = f"the task queue does not answer ({error}); see that Redis runs, and ask again"
+        MaintenanceRun.objects.filter(pk=run_id).update(status=Status.FAILED, finished_at=Now(), error=reason)
+        raise BrokerUnavailableError(reason) from error
+
+
+def _request_unless_busy(kind: str, state: str) -> MaintenanceRun | None:
+    try:
+        return request_maintenance(kind=kind, state=state, requested_by=SCHEDULE)
+    except StateBusyError as busy:
+        logger.info("not scheduled: %s", busy)
+        return None
+
+
+def _send_lost_runs_again() -> None:
+    lost = MaintenanceRun.objects.filter(status=Status.QUEUED, requested_at__lt=timezone.now() - SEND_AGAIN_AFTER)
+    for run in lost:
+        _send(run.id)
+
+
+def _forget_old_runs() -> None:
+    horizon = timezone.now() - timedelta(days=settings.TIDEMARK_RUNS_KEEP_DAYS)
+    MaintenanceRun.objects.filter(finished_at__lt=horizon).delete()

@@ -1,0 +1,53 @@
+"""The specs of states, remembered per process: a lookup costs one query, not a look into the catalog first.
+
+A remembered spec is compared with the catalog at most once a second; a state that gained a measure shows it by then.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+
+from state_backends import Catalog, StateReader, StateSpec
+
+CHECK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Held:
+    """mark: what changes in the catalog when the spec does. checked_at: on the monotonic clock."""
+
+    reader: StateReader
+    mark: tuple[Any, ...] | None
+    checked_at: float
+
+
+_held: dict[str, _Held] = {}
+
+
+def spec(conn: psycopg.Connection, name: str) -> StateSpec:
+    """Return the spec of a state. Raises UnknownStateError with the names there are."""
+    return reader(conn, name).spec
+
+
+def reader(conn: psycopg.Connection, name: str) -> StateReader:
+    """Return a reader of a state over `conn`, its statements composed once per process. Raises UnknownStateError."""
+    now = time.monotonic()
+    held = _held.get(name)
+    if held is None or now - held.checked_at > CHECK_SECONDS:
+        held = _held[name] = _checked(conn, name, held, now)
+    return held.reader.on(conn)
+
+
+def forget() -> None:
+    """Look into the catalog again for every state."""
+    _held.clear()
+
+
+def _checked(conn: psycopg.Connection, name: str, held: _Held | None, now: float) -> _Held:
+    mark = conn.execute("SELECT version, ttl, created_at FROM tidemark.state WHERE name = %s", [name]).fetchone()
+    if held is not None and mark == held.mark and mark is not None:
+        return replace(held, checked_at=now)
+    _held.pop(name, None)
+    return _Held(StateReader(conn, Catalog(conn).get(name)), mark, now)
