@@ -12,12 +12,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from pipelines.runtime import embedded
 from pipelines.runtime.errors import RuntimeSetupError
@@ -63,7 +63,7 @@ def database_url() -> Iterator[str]:
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
-            yield make_conninfo(server, dbname=name)
+            yield urlsplit(server)._replace(path=f"/{name}").geturl()
         finally:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 

@@ -171,7 +171,7 @@ class BackingMapContract:
     # scan
 
     def test_a_scan_goes_in_byte_order_whatever_the_language(self, pages):
-        texts = ["", "B", "Z", "a", "b", "~", "é", "ß", "ｚ", "日本", "🙂", "a\u0301", "A", " ", "a b", "a-b", "ab"]
+        texts = ["", "B", "Z", "a", "b", "~", "é", "ß", "\uff5a", "日本", "🙂", "a\u0301", "A", " ", "a b", "a-b", "ab"]
         pages.multi_put([(text,) for text in texts], [Versioned(text, 1) for text in texts])
 
         scanned = [key[0] for key, _ in pages.scan()]

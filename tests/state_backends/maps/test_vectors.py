@@ -102,10 +102,9 @@ def test_conforms(vector, new_backing):
 @pytest.mark.parametrize("vector", ids([v for v in RUNNABLE if v["disposition"] == "storm_quirk"]))
 def test_quirk_is_our_choice(vector, new_backing):
     choice = CHOICES[vector["name"]]
-    for step, expected in choice.expect.items():
-        vector["steps"][step].pop("expect_error", None)
-        vector["steps"][step]["expect"] = expected
-    run = Run(vector, new_backing)
+    ours = {step: {"expect": expected, "expect_error": False} for step, expected in choice.expect.items()}
+    steps = [step | ours.get(number, {}) for number, step in enumerate(vector["steps"])]
+    run = Run(vector | {"steps": steps}, new_backing)
 
     run.all_steps()
 
@@ -233,7 +232,7 @@ def updater(spec: dict[str, Any]) -> Any:
 
 
 class TestTwoAttemptsAtOnce:
-    """Storm lets a leftover worker overwrite; here the ledger refuses it, and its read and write are one transaction."""
+    """Storm lets a leftover worker overwrite; here its read and write are one transaction, which the ledger refuses."""
 
     @pytest.fixture
     def zombie(self, fresh, new_feed):

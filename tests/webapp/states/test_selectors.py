@@ -86,7 +86,9 @@ class TestPipelines:
 
         assert selectors.pipeline("flights").lag_seconds == pytest.approx(90, abs=5)
 
-    @pytest.mark.parametrize(("pending", "lag"), [({"count": 0, "oldest": None}, 0), ({"count": 4, "oldest": None}, None)])
+    @pytest.mark.parametrize(
+        ("pending", "lag"), [({"count": 0, "oldest": None}, 0), ({"count": 4, "oldest": None}, None)]
+    )
     def test_the_lag_is_0_with_nothing_to_do_and_unknown_without_a_date(self, flights, pending, lag):
         flights.report(pending=pending)
 

@@ -1,0 +1,87 @@
+"""A Spark session for the whole run, and a way to drive a pipeline over a folder of files."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from pyspark.sql import SparkSession
+
+from pipelines.driver import Driver, RunOptions
+from pipelines.session import start_session
+from pipelines.stream import Pipeline
+from state_backends import Catalog, StateReader
+
+FIRST_LANDING = 1_700_000_000
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def conn(database_url: str) -> Iterator[psycopg.Connection]:
+    """A connection to the module's database, emptied of what earlier tests left."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        Catalog(connection).install()
+        yield connection
+
+
+class Workspace:
+    """A folder for input, one for the checkpoint, and the database that the pipeline feeds."""
+
+    def __init__(self, spark: SparkSession, conn: psycopg.Connection, dsn: str, folder: Path) -> None:
+        self.spark, self.conn, self.dsn = spark, conn, dsn
+        self.input, self.checkpoint = folder / "input", folder / "checkpoint"
+        self.input.mkdir()
+
+    def land(self, name: str, *lines: Any) -> Path:
+        """Put a file into the input folder at once and whole; texts stay as they are, the rest becomes JSON."""
+        path = self.input / name
+        beside = self.input.parent / name
+        beside.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        at = FIRST_LANDING + len(list(self.input.iterdir()))
+        os.utime(beside, (at, at))
+        return beside.replace(path)
+
+    def run(self, pipeline: Pipeline, **options: Any) -> list[tuple[int, int]]:
+        """Run through the input there is; return (txid, attempt) of each batch committed."""
+        batches: list[tuple[int, int]] = []
+        run_options = RunOptions(self.checkpoint, once=True, **options)
+        note = lambda batch: batches.append((batch.txid, batch.attempt))  # noqa: E731
+        Driver(pipeline, self.spark, self.dsn, run_options, note).run()
+        return batches
+
+    def forget_last_commit(self) -> None:
+        """Leave the checkpoint as a driver leaves it that died between our commit and Spark's note of it."""
+        commits = self.checkpoint / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+    def values(self, state: str) -> dict[Any, Any]:
+        """Return the state as a reader sees it: key (alone where it has one part) to its measures."""
+        page = StateReader(self.conn, Catalog(self.conn).get(state)).entries(limit=10_000)
+        return {
+            (entry["key"][0] if len(entry["key"]) == 1 else tuple(entry["key"])): entry["value"]
+            for entry in page.parsed()
+        }
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.conn.execute(query).fetchall()
+
+
+@pytest.fixture
+def workspace(
+    spark: SparkSession, conn: psycopg.Connection, database_url: str, tmp_path: Path
+) -> Workspace:
+    return Workspace(spark, conn, database_url, tmp_path)

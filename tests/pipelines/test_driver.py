@@ -1,0 +1,148 @@
+"""The life of a query: it restarts, it refuses a second driver and a strange checkpoint, it stops between batches."""
+
+import threading
+
+import psycopg
+import pytest
+
+from pipelines import driver as driver_module
+from pipelines.driver import Driver, RunOptions
+from pipelines.jobs.word_count import word_count
+from pipelines.steps import persist_partition
+from pipelines.stream import Pipeline
+from state_backends import BatchLedger
+from state_backends.errors import CheckpointMismatchError, FencedError, PipelineHeldError
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_second_driver_is_refused_while_the_first_lives(workspace):
+    workspace.land("1.txt", "dog")
+    workspace.run(word_count(workspace.input))
+    with psycopg.connect(workspace.dsn, autocommit=True) as other:
+        BatchLedger(other, "word_count").acquire()
+
+        with pytest.raises(PipelineHeldError, match=r"pipeline 'word_count' is held by a live driver \(host "):
+            workspace.run(word_count(workspace.input))
+
+    workspace.run(word_count(workspace.input))
+    assert workspace.values("words") == {"dog": {"count": 1}}
+
+
+def test_a_new_checkpoint_over_filled_states_is_refused_until_it_is_rebound(workspace, tmp_path):
+    workspace.land("1.txt", "dog")
+    workspace.run(word_count(workspace.input))
+    workspace.checkpoint = tmp_path / "another"
+    for landed in workspace.input.iterdir():
+        landed.unlink()
+    workspace.land("2.txt", "cat")
+
+    with pytest.raises(CheckpointMismatchError, match="--rebind"):
+        workspace.run(word_count(workspace.input))
+    refused = workspace.values("words")
+    batches = workspace.run(word_count(workspace.input), rebind=True)
+
+    assert refused == {"dog": {"count": 1}}
+    assert batches == [(2, 1)]
+    assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
+
+
+def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspace, monkeypatch):
+    monkeypatch.setattr(driver_module, "FIRST_PAUSE_SECONDS", 0.05)
+    workspace.land("1.txt", "dog")
+    base = word_count(workspace.input)
+    words = base.aggregates[0]
+    states, seen = [], []
+
+    def fail_twice(lines):
+        states.append(workspace.rows("SELECT status, message FROM tidemark.driver"))
+        if 2 <= len(states) <= 3:
+            raise psycopg.OperationalError("the server is away")
+        return lines
+
+    stream = words.stream.transform(fail_twice)
+    pipeline = Pipeline("word_count", [stream.group_by("word").persistent_aggregate(words.spec)])
+    driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint))
+
+    def stop_after(batch):
+        seen.append((batch.txid, batch.attempt))
+        driver.stop()
+
+    driver._on_batch = stop_after
+    driver.run()
+
+    assert seen == [(1, 3)]
+    assert workspace.values("words") == {"dog": {"count": 1}}
+    assert workspace.rows("SELECT status FROM tidemark.driver") == [("stopped",)]
+
+
+def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_there(workspace):
+    for number in range(4):
+        workspace.land(f"{number}.txt", "dog")
+    seen = []
+    driver = Driver(
+        word_count(workspace.input, files_per_batch=1), workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint)
+    )
+
+    def stop_at_second(batch):
+        seen.append(batch.txid)
+        if batch.txid == 2:
+            driver.stop()
+            stopped.set()
+
+    stopped = threading.Event()
+    driver._on_batch = stop_at_second
+    driver.run()
+    open_batches = workspace.rows("SELECT open_txid FROM tidemark.pipeline WHERE open_attempt IS NULL")
+    workspace.run(word_count(workspace.input, files_per_batch=1))
+
+    assert stopped.is_set()
+    assert open_batches == [(None,)] or workspace.rows("SELECT max(attempt) FROM tidemark.batch") == [(2,)]
+    assert workspace.values("words") == {"dog": {"count": 4}}
+
+
+def test_a_task_of_a_driver_that_was_replaced_writes_nothing(workspace):
+    import pyarrow as pa
+
+    workspace.land("1.txt", "dog")
+    pipeline = word_count(workspace.input)
+    workspace.run(pipeline)
+    with psycopg.connect(workspace.dsn, autocommit=True) as old, psycopg.connect(workspace.dsn, autocommit=True) as new:
+        stale = BatchLedger(old, "word_count")
+        stale.acquire()
+        batch = stale.begin(1)
+        stale.release()
+        BatchLedger(new, "word_count").acquire()
+        late = pa.RecordBatch.from_pylist([{"word": "dog", "count": 41}])
+
+        with pytest.raises(FencedError, match="another driver or attempt has taken over"):
+            list(persist_partition(pipeline.specs[0], batch, workspace.dsn)(iter([late])))
+
+    assert workspace.rows("SELECT count, txid FROM tidemark_state.words") == [(1, 1)]
+
+
+def test_a_task_that_runs_twice_in_one_attempt_counts_once(workspace):
+    import pyarrow as pa
+
+    pipeline = word_count(workspace.input)
+    workspace.run(pipeline)
+    rows = [pa.RecordBatch.from_pylist([{"word": "dog", "count": 3}])]
+    with psycopg.connect(workspace.dsn, autocommit=True) as conn:
+        ledger = BatchLedger(conn, "word_count")
+        ledger.acquire()
+        batch = ledger.begin(0)
+
+        for _ in range(2):
+            list(persist_partition(pipeline.specs[0], batch, workspace.dsn)(iter(rows)))
+        ledger.commit(batch)
+
+    assert workspace.values("words") == {"dog": {"count": 3}}
+
+
+def test_what_waits_to_be_counted_is_reported(workspace):
+    workspace.land("1.txt", "dog")
+    workspace.run(word_count(workspace.input))
+
+    reported = workspace.rows("SELECT status, progress FROM tidemark.driver")
+
+    assert reported == [("finished", {"pending": {"count": 0, "unit": "files", "oldest": None}})]

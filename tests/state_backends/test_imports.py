@@ -1,0 +1,24 @@
+import subprocess
+import sys
+
+import pytest
+
+LOADED = "import sys, state_backends, state_backends.factory; print(*{name.split('.')[0] for name in sys.modules})"
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """The packages that a fresh interpreter has loaded after `import state_backends`."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("package", ["django", "pyspark", "py4j", "redis", "celery", "webapp", "pipelines"])
+def test_the_library_loads_without(loaded, package):
+    assert package not in loaded
+
+
+def test_every_public_name_is_there():
+    import state_backends
+
+    assert [name for name in state_backends.__all__ if not hasattr(state_backends, name)] == []

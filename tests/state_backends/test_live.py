@@ -1,0 +1,44 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from state_backends.live import is_live
+
+NOON = datetime(2013, 3, 10, 12, tzinfo=UTC)
+TIMES = st.datetimes(datetime(2013, 3, 1), datetime(2013, 3, 20), timezones=st.just(UTC))
+TTLS = st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=30))
+
+
+def test_a_version_lives_until_its_time_has_run_out_to_the_microsecond():
+    ttl = timedelta(hours=1)
+
+    assert is_live(False, NOON, ttl, NOON + ttl - timedelta(microseconds=1))
+    assert not is_live(False, NOON, ttl, NOON + ttl)
+
+
+def test_a_version_without_a_ttl_lives_for_ever_unless_it_is_removed():
+    assert is_live(False, NOON, None, NOON + timedelta(days=100_000))
+    assert not is_live(True, NOON, None, NOON)
+
+
+def test_the_longest_ttl_there_is_overflows_nothing(conn):
+    assert is_live(False, NOON, timedelta.max, NOON)
+    assert ask(conn, False, NOON, timedelta(days=100_000_000), NOON)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(removed=st.booleans(), updated_at=TIMES, ttl=TTLS, clock=TIMES)
+# New York put its clocks forward on 10 March 2013, so that day had 23 hours there.
+@example(False, datetime(2013, 3, 9, 12, tzinfo=UTC), timedelta(days=1), datetime(2013, 3, 10, 11, 30, tzinfo=UTC))
+@example(False, NOON, timedelta(hours=24), NOON + timedelta(days=1))
+def test_sql_and_python_agree_in_every_time_zone(conn, zone, removed, updated_at, ttl, clock):
+    conn.execute(f"SET TIME ZONE '{zone}'")
+
+    assert ask(conn, removed, updated_at, ttl, clock) is is_live(removed, updated_at, ttl, clock)
+
+
+def ask(conn, *arguments):
+    return conn.execute("SELECT tidemark.is_live(%s, %s, %s::interval, %s)", arguments).fetchone()[0]

@@ -1,0 +1,91 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from state_backends import Count, Mean, StateSpec, Sum
+from state_backends.errors import KeyShapeError, SpecError
+
+COUNTS = {"n": Count()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"name": "Views", "measures": COUNTS},
+            "state 'Views': 'Views' is no name; use a lower case letter, then letters, digits or underscores, "
+            "at most 40 in all",
+        ),
+        ({"name": "v" * 41, "measures": COUNTS}, "is no name"),
+        ({"name": 'v"; drop', "measures": COUNTS}, "is no name"),
+        ({"name": "", "measures": COUNTS}, "is no name"),
+        ({"name": "views\n", "measures": COUNTS}, "is no name"),
+        ({"key": {"Page": "text"}, "measures": COUNTS}, "'Page' is no name"),
+        ({"measures": {"1st": Count()}}, "'1st' is no name"),
+        (
+            {"key": {"txid": "text"}, "measures": COUNTS},
+            "state 'views': column 'txid' is taken or reserved; choose another name",
+        ),
+        ({"key": {"page": "text"}, "measures": {"page": Count()}}, "column 'page' is taken"),
+        ({"key": {"prev_page": "text"}, "measures": COUNTS}, "column 'prev_page' is taken"),
+        ({"key": {"value": "text"}, "value": "jsonb"}, "column 'value' is taken"),
+        ({"measures": {"a": Mean("x"), "a_sum": Count()}}, "column 'a_sum' is taken"),
+        # Mean stores a_sum and a_count, yet shows itself as what it is called.
+        ({"key": {"a": "text"}, "measures": {"a": Mean("x")}}, "column 'a' is taken"),
+        ({"measures": {"txid": Mean("x")}}, "column 'txid' is taken"),
+        ({"key": {"ttl": "text"}, "measures": COUNTS}, "column 'ttl' is taken"),
+        ({"measures": {"committed_txid": Count()}}, "column 'committed_txid' is taken"),
+        ({"key": {"ctid": "text"}, "measures": COUNTS}, "column 'ctid' is taken"),
+        (
+            {"key": {"page": "varchar"}, "measures": COUNTS},
+            "state 'views': key 'page' has type 'varchar'; choose one of text, bigint, integer, boolean, "
+            "double precision, timestamptz, date, uuid",
+        ),
+        ({}, "state 'views': give measures or value='jsonb', one of the two"),
+        ({"measures": COUNTS, "value": "jsonb"}, "one of the two"),
+        ({"value": "bytea"}, "state 'views': value 'bytea' is not supported; use 'jsonb' or measures"),
+        (
+            {"measures": COUNTS, "kind": "exact"},
+            "state 'views': kind 'exact' is none of opaque, transactional, non_transactional",
+        ),
+        ({"measures": COUNTS, "ttl": timedelta()}, "must be longer than nothing; None means for ever"),
+        ({"measures": COUNTS, "ttl": timedelta(days=-1)}, "must be longer than nothing"),
+        (
+            {"key": {"page": "text"}, "measures": COUNTS, "partitions": 0},
+            "state 'views': partitions 0 must be 1 or more, and 1 without a key",
+        ),
+        ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be 1 or more, and 1 without a key"),
+        (
+            {"measures": COUNTS, "kind": "non_transactional", "changelog": True},
+            "state 'views': a changelog needs txids; choose kind opaque or transactional",
+        ),
+    ],
+)
+def test_a_wrong_declaration_is_refused_by_name(arguments, message):
+    with pytest.raises(SpecError) as caught:
+        StateSpec(**({"name": "views"} | arguments))
+
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [lambda: Sum("x", type="money"), lambda: Sum("x", type="text")])
+def test_a_measure_of_no_number_type_is_refused(make):
+    with pytest.raises(SpecError, match=r"Sum\('x'\): type '\w+' is none of bigint, double precision, numeric"):
+        make()
+
+
+def test_a_key_given_as_json_is_returned_typed():
+    spec = StateSpec("views", key={"page": "text", "at": "timestamptz", "x": "double precision"}, measures=COUNTS)
+
+    assert spec.check_key(["/", "2013-01-01T05:00:00+00:00", 3]) == ("/", datetime(2013, 1, 1, 5, tzinfo=UTC), 3.0)
+
+
+@pytest.mark.parametrize("part", ["x" * 100_000, 10**3000, ["x" * 100_000], {"a": "x" * 100_000}, b"x" * 100_000])
+@pytest.mark.parametrize("kind", ["bigint", "timestamptz", "double precision", "uuid"])
+def test_a_message_stays_short_whatever_it_quotes(part, kind):
+    spec = StateSpec("views", key={"page": kind}, measures=COUNTS)
+
+    for key in ([part], part):
+        with pytest.raises(KeyShapeError) as caught:
+            spec.check_key(key, 3)
+        assert len(str(caught.value)) < 250

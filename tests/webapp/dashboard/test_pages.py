@@ -1,0 +1,229 @@
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from state_backends.journal.dead_letters import DeadLetter
+from webapp.dashboard.entries import PAGE_ENTRIES
+
+PAGES = ["/", "/pipelines/flights/", "/states/flights_by_carrier/", "/states/flights_by_hour/", "/states/totals/"]
+
+
+def text(response) -> str:
+    """What a reader sees of a page, in one line."""
+    body = re.sub(r"<(head|svg).*?</\1>|<[^>]+>", " ", response.content.decode(), flags=re.DOTALL)
+    return " ".join(unescape(body).split())
+
+
+def keys(response) -> list[str]:
+    """The keys of the table of entries, as JSON."""
+    table = response.content.decode().partition('<table class="stack entries">')[2].partition("</table>")[0]
+    return [unescape(key) for key in re.findall(r'data-key="([^"]*)"', table)]
+
+
+class TestOverview:
+    def test_the_first_run_says_how_to_start_a_pipeline(self, db, reader):
+        page = text(reader.get("/"))
+
+        assert "No pipeline yet" in page
+        assert "python manage.py run_pipeline flights" in page
+
+    def test_it_shows_every_pipeline_and_state(self, filled, reader):
+        page = text(reader.get("/"))
+
+        assert "flights running exactly once Departures from three airports Committed txid 2 " in page
+        assert "Lag none Pending 0 files Dead letters 0 " in page
+        assert "flights_by_carrier origin, carrier opaque 60 " in page
+        assert "totals global opaque 1 " in page
+
+    def test_a_sparkline_shows_the_last_batches(self, filled, reader):
+        assert "Rows per second of the last 2 batches" in reader.get("/").content.decode()
+
+    def test_a_lost_driver_is_told_in_words(self, filled, reader):
+        filled.die()
+
+        page = text(reader.get("/"))
+
+        assert "flights lost" in page
+        assert "The driver is gone and did not say why." in page
+
+    def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
+        # Session and user, then pipelines, batches, states and their keys.
+        with django_assert_num_queries(6):
+            reader.get("/")
+
+
+class TestPipelinePage:
+    def test_batches_show_rows_keys_and_dead_letters(self, filled, reader):
+        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
+
+        assert re.search(r" 3 committed 1 5 3 [\d.]+ 1 ", text(reader.get("/pipelines/flights/")))
+
+    def test_dead_letters_show_file_line_reason_and_the_line_in_short(self, filled, reader):
+        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "<b>" + "x" * 500, "not JSON", 3)])
+
+        page = text(reader.get("/pipelines/flights/"))
+
+        assert "a.jsonl:3 batch 3 " in page
+        assert "not JSON <b>xxx" in page
+        assert "x" * 300 not in page
+
+    def test_dead_letters_of_the_open_batch_do_not_show(self, filled, reader):
+        filled.open({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
+
+        page = text(reader.get("/pipelines/flights/"))
+
+        assert "a.jsonl" not in page
+        assert " 3 open 1 — — — 0 " in page
+
+    def test_a_failed_driver_shows_its_message(self, filled, reader):
+        filled.report("failed", "cannot read <input>")
+
+        assert "The pipeline failed. cannot read <input>" in text(reader.get("/pipelines/flights/"))
+
+    def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
+        # Session and user, then pipeline, batches, states and their keys.
+        with django_assert_num_queries(6):
+            reader.get("/pipelines/flights/")
+
+
+class TestStatePage:
+    def test_it_shows_schema_and_figures(self, filled, reader):
+        page = text(reader.get("/states/flights_by_carrier/"))
+
+        assert "Keys 60 Committed txid 2 " in page
+        assert "Kept for 400 days Changelog kept" in page
+        assert "origin text key carrier text key flights bigint count mean_delay double precision mean" in page
+
+    def test_the_leading_keys_follow_the_measure_chosen(self, filled, reader):
+        leading = text(reader.get("/states/flights_by_carrier/?by=max_delay")).partition("Leading keys")[2]
+
+        assert leading.startswith(" flights mean_delay max_delay EWR · C00 1,040 EWR · C01 139 JFK · C00 140") or (
+            leading.startswith(" flights mean_delay max_delay EWR · C00 1,040 JFK · C00 140 EWR · C01 139")
+        )
+
+    def test_entries_come_in_key_order_a_page_at_a_time(self, filled, reader):
+        first = reader.get("/states/flights_by_carrier/")
+        third = reader.get("/states/flights_by_carrier/?page=3")
+
+        assert keys(first)[:2] == ['["EWR", "C00"]', '["EWR", "C01"]']
+        assert len(keys(first)) == PAGE_ENTRIES
+        assert "1–25 of 60 Previous Next" in text(first)  # noqa: RUF001
+        assert keys(third)[-1] == '["JFK", "C29"]'
+        assert "51–60 of 60" in text(third)  # noqa: RUF001
+        assert 'rel="next"' not in third.content.decode()
+
+    def test_entries_are_sorted_by_a_measure(self, filled, reader):
+        largest = keys(reader.get("/states/flights_by_carrier/?order=-flights"))
+        smallest = keys(reader.get("/states/flights_by_carrier/?order=flights"))
+
+        assert largest[0] == '["EWR", "C00"]'
+        assert set(smallest[:2]) == {'["EWR", "C29"]', '["JFK", "C29"]'}
+
+    def test_entries_are_searched_by_the_beginning_of_a_key_part(self, filled, reader):
+        assert keys(reader.get("/states/flights_by_carrier/?q=c07")) == ['["EWR", "C07"]', '["JFK", "C07"]']
+
+    def test_a_search_without_result_says_so_and_leads_back(self, filled, reader):
+        response = reader.get("/states/flights_by_carrier/?q=<i>&order=-flights")
+
+        assert "No key begins with <i> . Show all keys" in text(response)
+        assert 'href="/states/flights_by_carrier/?order=-flights' in response.content.decode()
+
+    @pytest.mark.parametrize(
+        "query", ["order=-nothing", "by=nothing", "page=0", "page=x", "page=99999999999999999999", "q=%00", "q=%ff%25_"]
+    )
+    def test_a_query_that_makes_no_sense_is_no_error(self, filled, reader, query):
+        assert reader.get(f"/states/flights_by_carrier/?{query}").status_code == 200
+
+    def test_values_of_the_open_batch_do_not_show(self, filled, reader):
+        filled.open({("EWR", "C00"): 5, ("LGA", "C00"): 1})
+
+        page = reader.get("/states/flights_by_carrier/?q=C00")
+
+        assert keys(page) == ['["EWR", "C00"]', '["JFK", "C00"]']
+        assert "EWR C00 1,100 12.50 1,040 2 " in text(page)
+
+    def test_a_time_in_a_key_is_spelled_as_lookups_spell_it(self, filled, reader):
+        assert "2013-01-01 10:00Z EWR 1 " in text(reader.get("/states/flights_by_hour/"))
+
+    def test_a_global_aggregate_is_shown_as_figures(self, filled, reader):
+        page = text(reader.get("/states/totals/"))
+
+        assert "Value flights 6,130 Schema" in page
+        assert """-d '{"keys": [[]]}'""" in page
+
+    def test_a_state_without_a_batch_says_so(self, flights, reader):
+        assert "No entry yet" in text(reader.get("/states/flights_by_carrier/"))
+        assert "No value yet" in text(reader.get("/states/totals/"))
+
+    def test_the_example_asks_for_a_key_that_exists(self, filled, reader):
+        page = text(reader.get("/states/flights_by_carrier/"))
+
+        assert "http://testserver/api/v1/states/flights_by_carrier/query" in page
+        assert """-d '{"keys": [["EWR", "C00"]]}'""" in page
+
+
+class TestWhoMayLook:
+    @pytest.mark.parametrize("address", PAGES)
+    def test_a_stranger_is_led_to_the_login_and_back(self, filled, address):
+        response = Client().get(address)
+
+        assert (response.status_code, response.headers["Location"]) == (302, f"/login?next={address}")
+
+    def test_a_page_whose_session_ended_reloads(self, filled):
+        response = Client().get("/", headers={"HX-Request": "true"})
+
+        assert response.headers["HX-Refresh"] == "true"
+
+    def test_the_login_page_leads_to_the_overview(self, db, django_user_model):
+        django_user_model.objects.create_user("ada", password="tide")
+
+        wrong = Client().post("/login", {"username": "ada", "password": "ebb", "next": "/"})
+        right = Client().post("/login", {"username": "ada", "password": "tide", "next": "/"})
+
+        assert "Name and password do not match" in text(wrong)
+        assert (right.status_code, right.headers["Location"]) == (302, "/")
+
+    def test_maintenance_is_offered_to_staff_alone(self, filled, reader, admin_client):
+        assert "Maintenance" not in text(reader.get("/states/flights_by_carrier/"))
+        assert "Compact or expire now" in text(admin_client.get("/states/flights_by_carrier/"))
+
+
+class TestErrors:
+    def test_an_unknown_state_names_the_states_there_are(self, filled, reader):
+        response = reader.get("/states/<b>/")
+
+        assert response.status_code == 404
+        assert "No state called <b> There are: flights_by_carrier flights_by_hour totals" in text(response)
+
+    def test_an_unknown_pipeline_names_the_pipelines_there_are(self, filled, reader):
+        response = reader.get("/pipelines/fligths/")
+
+        assert response.status_code == 404
+        assert "No pipeline called fligths There is: flights" in text(response)
+
+    def test_another_address_leads_to_the_overview(self, reader):
+        response = reader.get("/nothing/here")
+
+        assert response.status_code == 404
+        assert "Nothing at this address" in text(response)
+
+    def test_a_failure_shows_no_details(self, reader, monkeypatch):
+        monkeypatch.setattr("webapp.states.selectors.pipelines", lambda: 1 / 0)
+        reader.raise_request_exception = False
+
+        response = reader.get("/")
+
+        assert response.status_code == 500
+        assert "Something broke on our side" in text(response)
+        assert "ZeroDivisionError" not in text(response)
+
+
+@pytest.mark.parametrize("address", [*PAGES, "/login", "/states/nothing/"])
+def test_pages_hold_no_inline_script_or_style_and_ask_nobody_else(filled, reader, address):
+    html = (Client() if address == "/login" else reader).get(address).content.decode()
+
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", html)
+    assert all(' src="/static/' in script for script in re.findall("<script[^>]*>", html))
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', html)

@@ -1,0 +1,93 @@
+from datetime import timedelta
+
+import pytest
+
+from tests.webapp.flights import BY_CARRIER
+from webapp.dashboard.entries import LAST_PAGE, EntriesQuery
+from webapp.dashboard.sparkline import HEIGHT, WIDTH, sparkline
+from webapp.dashboard.templatetags import dashboard
+from webapp.states.selectors import BatchSummary
+
+
+@pytest.mark.parametrize(
+    ("figure", "written"),
+    [
+        (None, "—"),
+        (0, "0"),
+        (12345, "12,345"),
+        (12.3456, "12.35"),
+        (-3.5, "-3.50"),
+        (7.0, "7"),
+        (1234567.8, "1,234,568"),
+    ],
+)
+def test_numbers_have_separators_and_no_more_digits_than_one_reads(figure, written):
+    assert dashboard.number(figure) == written
+
+
+@pytest.mark.parametrize(
+    ("count", "written"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (64_000, "64 kB"), (2_500_000_000, "2.5 GB")]
+)
+def test_sizes_are_in_the_unit_that_fits(count, written):
+    assert dashboard.size(count) == written
+
+
+@pytest.mark.parametrize(
+    ("length", "written"),
+    [
+        (None, "—"),
+        (0.421, "0.42 s"),
+        (3, "3 s"),
+        (119, "119 s"),
+        (150, "2 min"),
+        (7200, "2 h"),
+        (timedelta(days=400), "400 days"),
+    ],
+)
+def test_durations_are_in_the_unit_that_fits(length, written):
+    assert dashboard.duration(length) == written
+
+
+@pytest.mark.parametrize(("part", "written"), [("JFK", "JFK"), (True, "true"), (7, "7"), ("", "empty")])
+def test_parts_of_a_key_are_visible(part, written):
+    assert written in dashboard.part(part, "text")
+
+
+def test_a_long_json_value_is_cut():
+    assert dashboard.cell({"words": ["x" * 500]}).endswith("x…")
+
+
+class TestEntriesQuery:
+    def test_an_address_keeps_the_rest_of_the_query(self):
+        query = EntriesQuery.parse({"q": "J K", "order": "-flights", "page": "3", "by": "max_delay"}, BY_CARRIER)
+
+        assert query.address(page=4) == "?q=J+K&order=-flights&by=max_delay&page=4"
+        assert query.first_page == "?q=J+K&order=-flights&by=max_delay"
+
+    def test_a_second_click_turns_the_order_round(self):
+        query = EntriesQuery.parse({"order": "-flights"}, BY_CARRIER)
+
+        assert query.sorted_by("max_delay") == "?order=-max_delay&by=flights"
+        assert query.sorted_by("flights") == "?order=flights&by=flights"
+
+    def test_pages_end_somewhere(self):
+        assert EntriesQuery.parse({"page": "99999999"}, BY_CARRIER).page == LAST_PAGE
+
+
+class TestSparkline:
+    def test_the_oldest_batch_is_on_the_left_and_the_fastest_on_top(self):
+        newest, middle, oldest = batch(3, rows=100), batch(2, rows=50), batch(1, rows=0)
+
+        line = sparkline([newest, middle, oldest]).line
+
+        assert line == f"0.0,{HEIGHT - 2}.0 {WIDTH / 2},{HEIGHT / 2} {WIDTH}.0,2.0"
+
+    def test_the_open_batch_has_no_rate_yet(self):
+        assert sparkline([batch(3, rows=0, status="open"), batch(2, rows=5), batch(1, rows=5)]).batches == 2
+
+    def test_one_batch_makes_no_line(self):
+        assert sparkline([batch(1, rows=5)]) is None
+
+
+def batch(txid: int, rows: int, status: str = "committed") -> BatchSummary:
+    return BatchSummary("flights", txid, 1, status, None, None, 1.0, rows, {}, 0)
