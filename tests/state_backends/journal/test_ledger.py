@@ -401,9 +401,9 @@ class TestCheckpoint:
             ledger.bind("another")
 
         assert str(caught.value) == (
-            f"pipeline {name!r}: its states were fed from checkpoint 'checkpoint' up to batch 2, and this is checkpoint "
-            "'another': input would be counted twice or left out; restore the old checkpoint, or feed new states from "
-            "the start, or pass --rebind if the source goes on exactly where the states stopped"
+            f"pipeline {name!r}: its states were fed from checkpoint 'checkpoint' up to batch 2, and this is "
+            "checkpoint 'another': input would be counted twice or left out; restore the old checkpoint, or feed new "
+            "states from the start, or pass --rebind if the source goes on exactly where the states stopped"
         )
         assert row(conn, name) == before
 

@@ -1,0 +1,107 @@
+"""Crashes: the flights pipeline killed with -9 in mid-batch, ten times over the whole input, ends exact all the same."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pipelines.demo.flights_input import lay_out
+from pipelines.demo.recount import compare
+from pipelines.jobs.flights import flights
+from pipelines.runtime.home import REPOSITORY
+
+pytestmark = pytest.mark.spark
+
+SEED, KILLS, FILES_PER_BATCH = 20130101, 10, 8
+BATCHES = 46  # 365 days, eight to a batch
+PATIENCE_SECONDS = 120
+
+
+class Victim:
+    """The pipeline in a process of its own, as an operator runs it."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        words = ["run_pipeline", "flights", "--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
+        self.log = folder / "log"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "manage.py", *words, "--files-per-batch", str(FILES_PER_BATCH), "--once"],
+                cwd=REPOSITORY,
+                env=os.environ | {"DATABASE_URL": dsn},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, *, with_spark: bool) -> None:
+        """Kill the driver; without its Spark, the JVM and its tasks live on for a moment and try to write."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        if with_spark:
+            self.kill_what_is_left()
+        self._process.wait()
+
+    def kill_what_is_left(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def finish(self) -> int:
+        return self._process.wait(timeout=300)
+
+
+def open_batch(conn: psycopg.Connection) -> int | None:
+    if conn.execute("SELECT to_regclass('tidemark.pipeline')").fetchone() == (None,):
+        return None
+    row = conn.execute("SELECT open_txid FROM tidemark.pipeline WHERE name = 'flights'").fetchone()
+    return row[0] if row else None
+
+
+def kill_in_mid_batch(victim: Victim, conn: psycopg.Connection, after: int, delay: float, *, with_spark: bool) -> int:
+    """Wait for a batch from `after` on to be open, let it run for `delay` seconds, and kill if it is open still."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        assert victim.is_running(), f"the pipeline ended before it could be killed:\n{victim.log.read_text()[-3000:]}"
+        txid = open_batch(conn)
+        if txid is not None and txid >= after:
+            time.sleep(delay)
+            if open_batch(conn) == txid:
+                victim.kill(with_spark=with_spark)
+                return txid
+        time.sleep(0.005)
+    raise AssertionError(f"no batch from {after} on was met in the open for {PATIENCE_SECONDS} s")
+
+
+def test_killed_ten_times_in_mid_batch_the_states_equal_the_recount(database_url, conn, tmp_path):
+    lay_out(tmp_path / "input")
+    chance = random.Random(SEED)
+    # Spread over the input, from the very first batch on, and at different depths of a batch.
+    points = [(1 + number * BATCHES // KILLS, chance.uniform(0, 0.25), number % 3 > 0) for number in range(KILLS)]
+    victims, killed_at = [], []
+
+    for after, delay, with_spark in points:
+        victims.append(Victim(database_url, tmp_path))
+        killed_at.append(kill_in_mid_batch(victims[-1], conn, after, delay, with_spark=with_spark))
+    survivor = Victim(database_url, tmp_path)
+    code = survivor.finish()
+    for victim in victims:
+        victim.kill_what_is_left()
+
+    assert code == 0, survivor.log.read_text()[-3000:]
+    assert len(killed_at) == KILLS
+    retried = conn.execute("SELECT count(*) FROM tidemark.batch WHERE attempt > 1").fetchone()
+    assert retried is not None
+    assert retried[0] >= KILLS // 2, f"killed in batches {killed_at}, of which only {retried[0]} were retried"
+    compared = compare(conn, flights(tmp_path / "input").specs)
+    assert {name: state["exact"] for name, state in compared.items()} == dict.fromkeys(compared, True)
+    assert compared["routes"]["keys"] == 224
+    assert conn.execute("SELECT sum(rows_in) FROM tidemark.batch").fetchone() == (336_776,)

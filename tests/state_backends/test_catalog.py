@@ -1,0 +1,299 @@
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg.types.json import Jsonb
+
+from state_backends import Catalog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
+from state_backends.catalog import definition, from_definition
+from state_backends.errors import SpecMismatchError, UnknownStateError
+from state_backends.spec import KEY_TYPES
+
+VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
+ADDED = VIEWS.measures | {"total": Sum("x"), "top": Max("x"), "mean": Mean("x")}
+
+
+@pytest.fixture
+def catalog(conn):
+    return Catalog(conn)
+
+
+def register(feed, *specs):
+    Catalog(feed.conn).register_states(feed.pipeline, specs, {spec.name: "" for spec in specs})
+
+
+def tables(conn, name):
+    found = conn.execute(
+        "SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = %s AND relkind IN ('r', 'p', 'v')",
+        [name],
+    )
+    return sorted(schema for (schema,) in found)
+
+
+class TestPipelines:
+    def test_registering_again_changes_only_what_is_said_of_it(self, catalog, conn, fresh):
+        name = fresh(VIEWS).name
+        catalog.register_pipeline(name, spout="opaque", description="old")
+        conn.execute("UPDATE tidemark.pipeline SET committed_txid = 5 WHERE name = %s", [name])
+
+        catalog.register_pipeline(name, spout="transactional", description="new")
+
+        found = conn.execute("SELECT spout, description, committed_txid FROM tidemark.pipeline WHERE name = %s", [name])
+        assert found.fetchone() == ("transactional", "new", 5)
+
+    def test_registering_the_same_again_does_not_wait_for_tasks(self, catalog, conn, connect, fresh):
+        name = fresh(VIEWS).name
+        catalog.register_pipeline(name, spout="opaque")
+        task = connect()
+        conn.execute("SET lock_timeout = '2s'")
+
+        with task.transaction():
+            task.execute("SELECT FROM tidemark.pipeline WHERE name = %s FOR SHARE", [name])
+            catalog.register_pipeline(name, spout="opaque")
+
+
+class TestNewStates:
+    def test_a_state_gets_its_table_and_its_view_and_a_changelog_if_it_asks(self, conn, new_feed, fresh):
+        plain, logged = fresh(VIEWS), fresh(replace(VIEWS, changelog=True))
+
+        new_feed(plain, logged)
+
+        assert tables(conn, plain.name) == ["tidemark_live", "tidemark_state"]
+        assert tables(conn, logged.name) == ["tidemark_changelog", "tidemark_live", "tidemark_state"]
+
+    def test_the_catalog_knows_its_names_in_order_and_whose_they_are(self, catalog, new_feed, fresh):
+        one, two = fresh(VIEWS), fresh(VIEWS)
+        feed, other = new_feed(two, one), new_feed(fresh(VIEWS))
+
+        assert catalog.names(feed.pipeline) == sorted([one.name, two.name])
+        assert {one.name, two.name, other.specs[0].name} <= set(catalog.names())
+        assert [spec.name for spec in catalog.specs(feed.pipeline)] == catalog.names(feed.pipeline)
+
+    def test_an_unknown_state_is_refused_with_the_names_there_are(self, catalog, new_feed, fresh):
+        new_feed(fresh(VIEWS))
+
+        with pytest.raises(UnknownStateError) as caught:
+            catalog.get("nope")
+
+        assert str(caught.value) == f"state 'nope' does not exist; there are {', '.join(catalog.names())}"
+
+    def test_all_states_are_registered_or_none(self, catalog, conn, new_feed, fresh):
+        feed, good, bad = new_feed(stored := fresh(VIEWS)), fresh(VIEWS), fresh(VIEWS)
+
+        with pytest.raises(SpecMismatchError):
+            register(feed, good, replace(stored, kind="transactional"), bad)
+
+        assert catalog.names(feed.pipeline) == [stored.name]
+        assert tables(conn, good.name) == []
+
+    def test_two_drivers_that_register_at_once_both_succeed(self, new_feed, connect, fresh):
+        feed, specs = new_feed(), [fresh(replace(VIEWS, changelog=True, partitions=2)) for _ in range(3)]
+        errors = []
+
+        def run():
+            try:
+                Catalog(connect_one()).register_states(feed.pipeline, specs, {spec.name: "" for spec in specs})
+            except psycopg.Error as error:
+                errors.append(error)
+
+        conns = [connect(), connect()]
+        connect_one = conns.pop
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert errors == []
+        assert Catalog(feed.conn).names(feed.pipeline) == sorted(spec.name for spec in specs)
+
+    def test_a_name_that_another_states_partition_has_is_refused(self, catalog, new_feed, fresh):
+        feed = new_feed(parted := fresh(replace(VIEWS, partitions=2)))
+        clash = f"{parted.name}_p1"
+
+        with pytest.raises(SpecMismatchError) as caught:
+            register(feed, replace(VIEWS, name=clash))
+
+        assert str(caught.value) == (
+            f"state {clash!r}: the database has something of that name already, such as an index or a partition of "
+            f'another state (relation "{clash}" already exists); choose another name, or drop that first'
+        )
+
+    def test_installing_again_and_again_keeps_everything(self, catalog, new_feed, fresh):
+        feed = new_feed(spec := fresh(VIEWS))
+        feed.run([{"page": "a", "n": 3}])
+
+        catalog.install()
+        catalog.install()
+
+        assert feed.read(spec, ("a",)) == [{"n": 3}]
+
+
+class TestNewMeasures:
+    def test_a_new_measure_keeps_the_rows_and_starts_from_nothing(self, catalog, new_feed, fresh):
+        feed = new_feed(old := fresh(replace(VIEWS, changelog=True)))
+        feed.run([{"page": "a", "n": 3}])
+        new = replace(old, measures=ADDED)
+
+        register(feed, new)
+
+        assert feed.read(new, ("a",)) == [{"n": 3, "total": 0, "top": None, "mean": None}]
+        assert list(catalog.get(new.name).measures) == ["n", "total", "top", "mean"]
+        feed.specs = [new]
+        feed.run([{"page": "a", "n": 1, "total": 2.5, "top": 2.5, "mean_sum": 2.5, "mean_count": 1}])
+        assert feed.read(new, ("a",)) == [{"n": 4, "total": 2.5, "top": 2.5, "mean": 2.5}]
+
+    def test_a_batch_left_open_by_the_old_declaration_is_undone_under_the_new_one(self, new_feed, fresh):
+        feed = new_feed(old := fresh(VIEWS))
+        feed.run([{"page": "a", "n": 3}])
+        feed.apply(feed.begin(1), old, [{"page": "a", "n": 10}, {"page": "b", "n": 10}])
+        new = replace(old, measures={"n": Count(), "total": Sum("x")})
+
+        register(feed, new)
+        feed.specs = [new]
+        feed.run([{"page": "a", "n": 1, "total": 5.0}])
+
+        assert feed.read(new, ("a",), ("b",)) == [{"n": 4, "total": 5}, "missing"]
+
+    def test_readers_of_the_old_declaration_go_on(self, conn, new_feed, fresh):
+        feed = new_feed(old := fresh(VIEWS))
+        feed.run([{"page": "a", "n": 3}])
+        reader = StateReader(conn, old)
+
+        register(feed, replace(old, measures=ADDED))
+
+        assert reader.multi_get([("a",)]).parsed()[0]["value"] == {"n": 3}
+
+    def test_the_live_view_shows_the_new_measure(self, conn, new_feed, fresh):
+        feed = new_feed(old := fresh(VIEWS))
+        feed.run([{"page": "a", "n": 3}])
+
+        register(feed, replace(old, measures=ADDED))
+
+        view = conn.execute(f"SELECT page, n, total, top, mean, txid FROM tidemark_live.{old.name}")
+        assert view.fetchall() == [("a", 3, 0.0, None, None, 1)]
+
+    def test_the_version_of_a_state_grows_with_its_definition(self, conn, new_feed, fresh):
+        feed = new_feed(spec := fresh(VIEWS))
+        version = "SELECT version FROM tidemark.state WHERE name = %s"
+
+        register(feed, spec)
+        assert conn.execute(version, [spec.name]).fetchone() == (1,)
+        register(feed, replace(spec, measures=ADDED))
+        assert conn.execute(version, [spec.name]).fetchone() == (2,)
+
+    def test_a_ttl_may_change(self, catalog, new_feed, fresh):
+        feed = new_feed(spec := fresh(VIEWS))
+
+        register(feed, replace(spec, ttl=timedelta(days=400, microseconds=1)))
+        assert catalog.get(spec.name).ttl == timedelta(days=400, microseconds=1)
+        register(feed, spec)
+        assert catalog.get(spec.name).ttl is None
+
+
+class TestDifferences:
+    @pytest.fixture
+    def refused(self, new_feed, fresh):
+        """Registers a state, then a changed declaration of it; returns the message without what is always there."""
+
+        def refused(change, stored=VIEWS):
+            feed = new_feed(spec := fresh(stored))
+            feed.run([{"page": "a", "n": 3}])
+            with pytest.raises(SpecMismatchError) as caught:
+                register(feed, replace(spec, **change))
+            assert feed.read(spec, ("a",)) == [{"n": 3}]
+            start = f"state {spec.name!r}: its declaration differs from the stored one: "
+            end = "; restore the declaration, or feed a new state from the start of the input"
+            message = str(caught.value)
+            assert message.startswith(start)
+            assert message.endswith(end)
+            return message.removeprefix(start).removesuffix(end)
+
+        return refused
+
+    def test_a_renamed_measure(self, refused):
+        assert refused({"measures": {"views": Count()}}) == "measure 'n' is gone; measure 'views' is new"
+
+    def test_a_measure_of_other_arguments(self, refused):
+        message = refused({"measures": {"n": Count("page <> ''")}})
+
+        assert message == "measure 'n' was count(), is count(where=\"page <> ''\")"
+
+    def test_a_measure_of_another_aggregator(self, refused):
+        message = refused({"measures": {"n": Sum("x", type="bigint")}})
+
+        assert message == "measure 'n' was count(), is sum(column='x', type='bigint')"
+
+    def test_another_key(self, refused):
+        assert refused({"key": {"page": "bigint"}}) == "key was {'page': 'text'}, is {'page': 'bigint'}"
+
+    def test_another_kind_changelog_and_partitions_are_named_together(self, refused):
+        message = refused({"kind": "transactional", "changelog": True, "partitions": 4})
+
+        assert message == (
+            "kind was 'opaque', is 'transactional'; changelog was False, is True; partitions was 1, is 4"
+        )
+
+    def test_keys_in_another_order(self, new_feed, fresh):
+        feed = new_feed(spec := fresh(replace(VIEWS, key={"a": "text", "b": "text"})))
+
+        with pytest.raises(SpecMismatchError, match=r"key_order was \['a', 'b'\], is \['b', 'a'\]"):
+            register(feed, replace(spec, key={"b": "text", "a": "text"}))
+
+    def test_another_pipeline(self, new_feed, fresh):
+        owner, other = new_feed(spec := fresh(VIEWS)), new_feed()
+
+        with pytest.raises(SpecMismatchError) as caught:
+            register(other, spec)
+
+        assert str(caught.value) == (
+            f"state {spec.name!r}: fed by pipeline {owner.pipeline!r}, so pipeline {other.pipeline!r} cannot feed it "
+            "too; choose another name"
+        )
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+names = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
+aggregators = st.one_of(
+    st.builds(Count, where=st.none() | texts),
+    st.builds(Mean, texts),
+    *[
+        st.builds(kind, texts, type=st.sampled_from(["bigint", "double precision", "numeric"]))
+        for kind in (Sum, Min, Max)
+    ],
+)
+
+
+@st.composite
+def specs(draw):
+    unique = draw(st.lists(names, min_size=6, max_size=6, unique=True))
+    keys, measures = unique[:3], unique[3:]
+    kind = draw(st.sampled_from(["opaque", "transactional", "non_transactional"]))
+    key = {f"k_{name}": draw(st.sampled_from(list(KEY_TYPES))) for name in draw(st.permutations(keys))}
+    return StateSpec(
+        "spec",
+        key=draw(st.sampled_from([key, {}])),
+        kind=kind,
+        ttl=draw(st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=10_000))),
+        changelog=kind != "non_transactional" and draw(st.booleans()),
+        **draw(
+            st.just({"value": "jsonb"})
+            | st.fixed_dictionaries({f"m_{name}": aggregators for name in measures}).map(lambda m: {"measures": m})
+        ),
+    )
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(spec=specs())
+def test_a_definition_goes_into_the_database_and_comes_back_the_same(conn, spec):
+    (stored,) = conn.execute("SELECT %s", [Jsonb(definition(spec))]).fetchone()
+
+    again = from_definition(spec.name, stored, spec.ttl)
+
+    assert definition(again) == definition(spec)
+    assert (list(again.key), list(again.measures), again.ttl) == (list(spec.key), list(spec.measures), spec.ttl)
+    assert again.value_columns == spec.value_columns

@@ -1,0 +1,58 @@
+"""Holds every answer of the API against what /api/schema says of it."""
+
+from functools import cache
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+from jsonschema import Draft202012Validator, FormatChecker
+
+
+class CheckedClient(Client):
+    """A client for which an undocumented answer is a failure. Paths are given without /api/v1."""
+
+    def __init__(self, key: str | None = None, **options: Any) -> None:
+        super().__init__(headers={"Authorization": f"Bearer {key}"} if key else None, **options)
+
+    def ask(self, method: str, path: str, body: Any = None, **options: Any) -> HttpResponse:
+        data = b"" if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
+        content_type = options.pop("content_type", "application/json")
+        response = self.generic(method, f"/api/v1{path}", data, content_type=content_type, **options)
+        check(method.lower(), response)
+        return response
+
+
+def check(method: str, response: HttpResponse) -> None:
+    """Fail unless status, content type and body are the documented ones."""
+    documented = _operation(method, response.wsgi_request.resolver_match.route)["responses"]
+    assert str(response.status_code) in documented, f"{response.status_code} is not documented: {response.content!r}"
+    content = documented[str(response.status_code)].get("content")
+    if content is None:
+        assert response.content == b""
+        return
+    media_type = response.headers["Content-Type"]
+    assert media_type in content, f"{media_type} is not documented"
+    schema = _as_json_schema(content[media_type]["schema"]) | {"components": _as_json_schema(_schema()["components"])}
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(orjson.loads(response.content))
+
+
+def _operation(method: str, route: str) -> dict[str, Any]:
+    path = "/" + route.replace("<name:", "{").replace("<int:", "{").replace(">", "}")
+    return _schema()["paths"][path][method]
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return SchemaGenerator().get_schema(request=None, public=True)
+
+
+def _as_json_schema(part: Any) -> Any:
+    """OpenAPI 3.0 says `nullable` where JSON Schema has a type."""
+    if isinstance(part, list):
+        return [_as_json_schema(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    plain = {name: _as_json_schema(item) for name, item in part.items() if name != "nullable"}
+    return {"anyOf": [plain, {"type": "null"}]} if part.get("nullable") is True else plain

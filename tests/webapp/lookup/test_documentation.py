@@ -1,0 +1,32 @@
+import re
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.core.management import call_command
+from django.test import Client
+
+
+def test_the_schema_is_valid_and_raises_no_warning(tmp_path):
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
+
+    assert "/api/v1/states/{name}/query" in (tmp_path / "schema.yaml").read_text()
+
+
+def test_the_schema_is_open_to_everybody(db):
+    schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
+
+    query = schema["paths"]["/api/v1/states/{name}/query"]["post"]
+    assert set(query["responses"]) == {"200", "304", "400", "401", "403", "404", "406", "413", "415", "503"}
+    assert {"bearer": []} in query["security"]
+    assert {"X-Api-Key": []} in query["security"]
+    assert query["requestBody"]["content"]["application/json"]["examples"]
+
+
+@pytest.mark.django_db
+def test_the_documentation_needs_no_other_host(client):
+    page = client.get("/api/docs").content.decode()
+
+    assets = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert assets
+    assert all(asset.startswith("/static/") for asset in assets)
+    assert all(finders.find(asset.removeprefix("/static/")) for asset in assets)
