@@ -77,7 +77,7 @@ class Catalog:
         declared = definition(spec)
         stored = self._stored(spec.name)
         table = StateTable(spec)
-        tables.create(self._conn, table) if stored is None else self._reconcile(pipeline, table, stored)
+        self._create(table) if stored is None else self._reconcile(pipeline, table, stored)
         self._conn.execute(
             "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee) "
             "VALUES (%s, %s, %s::jsonb, %s, %s) ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, "
@@ -85,6 +85,15 @@ class Catalog:
             "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int",
             [spec.name, pipeline, json.dumps(declared), spec.ttl, guarantee],
         )
+
+    def _create(self, table: StateTable) -> None:
+        try:
+            tables.create(self._conn, table)
+        except psycopg.errors.DuplicateTable as error:
+            raise SpecMismatchError(
+                f"state {table.spec.name!r}: the database has something of that name already, such as an index or a "
+                f"partition of another state ({error.diag.message_primary}); choose another name, or drop that first"
+            ) from error
 
     def _stored(self, name: str) -> tuple[str, dict[str, Any]] | None:
         row = self._conn.execute(

@@ -1,5 +1,6 @@
 """Settings, from environment variables alone. Every default is safe to expose; development asks for more by DEBUG=1."""
 
+import warnings
 from datetime import timedelta
 from pathlib import Path
 
@@ -83,13 +84,15 @@ TEMPLATES = [
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en-us"
+USE_I18N = False
+FORMAT_MODULE_PATH = ["webapp.formats"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 
 # --- Where data lives -----------------------------------------------------------------------------------------------
 
-# Lookups are planned once per connection, which saves a quarter of their time. 0 turns that off, for a pooler that hands
-# each transaction another connection and knows no prepared statements.
+# Lookups are planned once per connection, which saves a quarter of their time. 0 turns that off, for a pooler that
+# gives each transaction another connection and knows no prepared statements.
 TIDEMARK_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=3)
 
 DATABASES = {
@@ -115,6 +118,7 @@ STATIC_ROOT = Path(env.str("STATIC_ROOT", default="") or BASE_DIR / "staticfiles
 COLLECTED = not DEBUG and (STATIC_ROOT / "staticfiles.json").exists()
 WHITENOISE_USE_FINDERS = not COLLECTED
 WHITENOISE_AUTOREFRESH = DEBUG
+warnings.filterwarnings("ignore", "No directory at", UserWarning)  # what WhiteNoise says where nothing is collected
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
@@ -186,6 +190,7 @@ UNFOLD = {
     "SITE_SYMBOL": "waves",
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,
+    "SIDEBAR": {"navigation": "webapp.states.admin.navigation.sidebar"},
 }
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------

@@ -44,10 +44,10 @@ class Account:
                 f"{command[0]}: cannot be run as user {self.uid} ({error.strerror}); {WAYS_OUT}"
             ) from error
 
-    def own(self, folder: Path) -> None:
-        """Make `folder` this account's own."""
+    def own(self, path: Path) -> None:
+        """Make `path` this account's own."""
         if os.geteuid() == 0:
-            os.chown(folder, self.uid, self.gid)
+            os.chown(path, self.uid, self.gid)
 
     def _through_closed_folders(self) -> Sequence[str]:
         if self.closed is None:

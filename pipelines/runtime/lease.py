@@ -139,7 +139,7 @@ def process_in(folder: Path, pid_file: Path) -> psutil.Process | None:
     """
     try:
         process = psutil.Process(int(pid_file.read_text(encoding="ascii").split()[0]))
-        serves = process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder
+        serves = process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
     except (FileNotFoundError, ValueError, IndexError, OverflowError, psutil.Error):
         return None
     return process if serves else None

@@ -146,14 +146,14 @@ class EmbeddedPostgres:
     def _wait_for_port(self) -> int:
         """Return the port from the pid file once its last line says that the server accepts connections."""
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self.process() is not None:
             lines = self._pid_file_lines()
             if len(lines) > 7 and lines[7].strip() == "ready":
                 return int(lines[3])
             time.sleep(0.05)
         raise RuntimeSetupError(
-            f"embedded PostgreSQL in {str(self._data)!r} runs but is not ready after {START_SECONDS} s; "
-            f"see {str(self._log)!r}"
+            f"embedded PostgreSQL in {str(self._data)!r} is not ready after {START_SECONDS} s, or has ended: "
+            f"{last_lines(self._log)}; see {str(self._log)!r}"
         )
 
     def _pid_file_lines(self) -> list[str]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
+from state_backends.errors import UnknownStateError
 from state_backends.journal.trim import Step, Walk
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas, previous
@@ -53,7 +54,8 @@ def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
         "WHERE s.name = %s GROUP BY p.committed_txid",
         [keep, state],
     ).fetchone()
-    assert row is not None, f"state {state!r} is not registered"
+    if row is None:
+        raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     return Horizon(*row)
 
 

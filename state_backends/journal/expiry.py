@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from state_backends.errors import UnknownStateError
 from state_backends.journal.trim import Step, Walk
 from state_backends.live import live_sql
 from state_backends.spec import StateSpec
@@ -35,5 +36,6 @@ def _clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
         "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s FOR SHARE OF p",
         [state],
     ).fetchone()
-    assert row is not None, f"state {state!r} is not registered"
+    if row is None:
+        raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     return dict(zip(("committed", "clock", "ttl"), row, strict=True))

@@ -114,7 +114,10 @@ class StateReader:
         ).format(results=results)
 
     def _snapshot(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> Snapshot:
-        row = self._conn.execute(statement, [*parameters, self.spec.name]).fetchone()
+        try:
+            row = self._conn.execute(statement, [*parameters, self.spec.name]).fetchone()
+        except psycopg.errors.UndefinedTable:
+            row = None
         if row is None:
             raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
         return Snapshot(row[0], row[1], row[2], row[3].encode())

@@ -1,7 +1,10 @@
-"""Flights that are committed for good, for tests in which other connections, threads or processes look on."""
+"""What a test cannot do in a transaction: flights that are committed for good, and a database that is gone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
+from django.db import connection
 
 from state_backends.schema import tables
 from state_backends.table import StateTable
@@ -22,3 +25,13 @@ def lasting_flights() -> Iterator[Flights]:
             for spec in SPECS:
                 tables.drop(conn, StateTable(spec))
             conn.execute("DELETE FROM tidemark.pipeline")
+
+
+@contextmanager
+def no_database() -> Iterator[None]:
+    """Nothing listens at the database's address for a while."""
+    connection.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connection.settings_dict, "PORT", "1")
+        yield
+    connection.close()

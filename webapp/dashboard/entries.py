@@ -21,7 +21,7 @@ NUMBERS = {"bigint", "integer", "double precision", "numeric"}
 class EntriesQuery:
     """What the reader asked for. q: beginning of a key part. order: a measure, `-` for descending, empty for key order.
 
-    by: the measure of the leading keys. page: from 1.
+    by: the measure of the leading keys, empty for the first one. page: from 1.
     """
 
     q: str = ""
@@ -37,7 +37,7 @@ class EntriesQuery:
         return cls(
             q=asked.get("q", "").replace("\0", "").strip()[:200],
             order=order if order.removeprefix("-") in numbers else "",
-            by=by if by in numbers else next(iter(numbers), ""),
+            by=by if by in numbers else "",
             page=min(max(int(page), 1), LAST_PAGE) if page.isdecimal() and len(page) < 9 else 1,
         )
 

@@ -1,6 +1,7 @@
 """The pages: what goes on, pipeline by pipeline and state by state."""
 
 import json
+from shlex import quote
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -59,29 +60,37 @@ def state(request, name):
     if is_seen(request, version):
         return unchanged()
     reader = StateReader(stores.connection(), specs.spec(stores.connection(), name))
-    query = EntriesQuery.parse(request.GET, reader.spec)
-    shown = {"pipeline": feeding, "state": selectors.state(name), "query": query}
-    shown |= _values(reader, query) if reader.spec.key else {"figures": global_value(reader)}
-    shown["curl"] = _curl(request, name, shown.get("leading", []), has_key=bool(reader.spec.key))
-    asked = {name: request.GET[name] for name in ("q", "order", "by", "page") if request.GET.get(name)}
-    return page(request, "dashboard/state.html", version, shown, asked)
+    asked = {part: request.GET[part] for part in ("q", "order", "by", "page") if request.GET.get(part)}
+    values = _entries(reader, EntriesQuery.parse(asked, reader.spec)) if reader.spec.key else _only_value(reader)
+    shown = {"pipeline": feeding, "state": selectors.state(name), "curl": _curl(request, name, values["example"])}
+    return page(request, "dashboard/state.html", version, shown | values, asked)
 
 
-def _values(reader, query):
+def _entries(reader, query):
+    measures = number_measures(reader.spec)
+    measure = query.by or next(iter(measures), "")
+    found = entries_page(reader, query)
+    leading = leading_keys(reader, measure) if measure else []
     return {
-        "measures": number_measures(reader.spec),
-        "leading": leading_keys(reader, query.by) if query.by else [],
-        "entries": entries_page(reader, query),
+        "query": query,
+        "entries": found,
+        "measures": measures,
+        "measure": measure,
+        "leading": leading,
+        "example": leading[0].key if leading else next((entry["key"] for entry in found.entries), [".."]),
     }
 
 
-def _curl(request: HttpRequest, name: str, leading: list, has_key: bool) -> str:
-    key = leading[0].key if leading else [".."] if has_key else []
+def _only_value(reader):
+    return {"figures": global_value(reader), "example": []}
+
+
+def _curl(request: HttpRequest, name: str, key: list) -> str:
     return (
         f"curl -s {request.build_absolute_uri(f'/api/v1/states/{name}/query')} \\\n"
         '  -H "Authorization: Bearer $TIDEMARK_API_KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{json.dumps({'keys': [key]})}'"
+        f"  -d {quote(json.dumps({'keys': [key]}))}"
     )
 
 

@@ -4,6 +4,7 @@ from html import unescape
 import pytest
 from django.test import Client
 
+from state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned
 from state_backends.journal.dead_letters import DeadLetter
 from webapp.dashboard.entries import PAGE_ENTRIES
 
@@ -68,6 +69,14 @@ class TestPipelinePage:
         assert "a.jsonl:3 batch 3 " in page
         assert "not JSON <b>xxx" in page
         assert "x" * 300 not in page
+
+    def test_more_dead_letters_than_shown_lead_staff_to_the_admin(self, filled, admin_client):
+        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])
+
+        response = admin_client.get("/pipelines/flights/")
+        link = re.search(r'The newest 20 of 30; all of them in the <a href="([^"]*)"', response.content.decode())
+
+        assert "30 dead letters" in text(admin_client.get(link[1]))
 
     def test_dead_letters_of_the_open_batch_do_not_show(self, filled, reader):
         filled.open({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
@@ -164,6 +173,27 @@ class TestStatePage:
         assert """-d '{"keys": [["EWR", "C00"]]}'""" in page
 
 
+class TestJsonState:
+    @pytest.fixture
+    def page(self, flights, reader) -> str:
+        """The page of a state with values of any shape, of a kind whose readers may see an open batch."""
+        spec = StateSpec("visits", key={"page": "text"}, value="jsonb", kind="non_transactional", partitions=2)
+        Catalog(flights.conn).register_states("flights", [spec], {"visits": "at least once"})
+        visits = PostgresBackingMap(flights.conn, spec)
+        visits.multi_put([("O'Hare",), ("",)], [Versioned({"seen": [1, "<i>"]}, 1), Versioned("x" * 500, 1)])
+        return text(reader.get("/states/visits/"))
+
+    def test_values_are_shown_in_short(self, page):
+        assert """O'Hare {"seen": [1, "<i>"]} —""" in page
+        assert f"empty {'x' * 160}… —" in page
+
+    def test_what_it_does_not_promise_is_said(self, page):
+        assert "visits starting at least once may show an open batch" in page
+
+    def test_it_has_no_leading_keys(self, page):
+        assert "Leading keys" not in page
+
+
 class TestWhoMayLook:
     @pytest.mark.parametrize("address", PAGES)
     def test_a_stranger_is_led_to_the_login_and_back(self, filled, address):
@@ -187,7 +217,9 @@ class TestWhoMayLook:
 
     def test_maintenance_is_offered_to_staff_alone(self, filled, reader, admin_client):
         assert "Maintenance" not in text(reader.get("/states/flights_by_carrier/"))
-        assert "Compact or expire now" in text(admin_client.get("/states/flights_by_carrier/"))
+        page = admin_client.get("/states/flights_by_carrier/").content.decode()
+        links = re.findall(r'href="(/admin/states/[^"]*)"', page)
+        assert [admin_client.get(link).status_code for link in links] == [200, 200]
 
 
 class TestErrors:

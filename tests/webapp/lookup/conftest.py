@@ -1,8 +1,11 @@
 import pytest
 
+from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.lookup.openapi import CheckedClient
 from webapp.api_keys import verification
 from webapp.api_keys.services import create_api_key
+
+__all__ = ["connection", "filled", "flights", "reader"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from django.db import connection
+from tests.webapp.lasting import no_database
 
 
 def test_a_process_with_a_database_is_well(client, db):
@@ -7,10 +7,8 @@ def test_a_process_with_a_database_is_well(client, db):
     assert (response.status_code, response.json()) == (200, {"status": "ok", "database": "ok"})
 
 
-def test_a_process_without_a_database_is_not(client, transactional_db, monkeypatch):
-    connection.close()
-    monkeypatch.setitem(connection.settings_dict, "PORT", "1")
-
-    response = client.get("/healthz")
+def test_a_process_without_a_database_is_not(client, transactional_db):
+    with no_database():
+        response = client.get("/healthz")
 
     assert (response.status_code, response.json()["database"]) == (503, "does not answer")

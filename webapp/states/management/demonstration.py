@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import sys
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from django.core.management import call_command
 from pipelines.demo.flights_input import lay_out
 from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.runtime.home import REPOSITORY, data_dir, write_private
+from pipelines.runtime.ports import is_free
 from webapp.api_keys.services import create_api_key
 from webapp.api_keys.verification import verified
 from webapp.states.management.children import Child
@@ -79,15 +79,10 @@ def only_demo() -> Iterator[None]:
 
 def check_port(port: int) -> None:
     """Raise RuntimeSetupError where the port is taken."""
-    with socket.socket() as probe:
-        # As the server does: a port whose last connections are still fading away is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise RuntimeSetupError(
-                f"port {port} is taken; stop what listens there, or choose another: make demo ARGS='--port {port + 1}'"
-            ) from error
+    if not is_free(port):
+        raise RuntimeSetupError(
+            f"port {port} is taken; stop what listens there, or choose another: make demo ARGS='--port {port + 1}'"
+        )
 
 
 def grant_access(port: int) -> Access:

@@ -104,7 +104,7 @@
 
   // --- htmx
 
-  const isPoll = (event) => event.detail.requestConfig && event.detail.requestConfig.elt.id === "live";
+  const isPoll = (event) => event.detail.requestConfig && event.detail.requestConfig.elt.id === "poll";
   const pause = document.getElementById("pause");
   const paused = () => document.hidden || (pause && pause.getAttribute("aria-pressed") === "true");
   let polled = false;

@@ -1,8 +1,10 @@
 """Show the whole system at work: the door to the demonstration."""
 
+import io
 import json
 import os
 import signal
+import sys
 import threading
 from argparse import ArgumentParser
 from typing import Any
@@ -49,6 +51,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["json"] and not options["once"]:
             raise CommandError("--json goes with --once", returncode=2)
+        # A visitor who reads along through a pipe or a file wants each line when it is written.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
         try:
             with demonstration.only_demo():
                 self._once(options["json"]) if options["once"] else self._serve(options["port"])

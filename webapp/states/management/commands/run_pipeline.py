@@ -21,6 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("name", help="which pipeline, as listed in pipelines/jobs/__init__.py")
         parser.add_argument("--input", type=Path, help="the folder that input lands in (default: DATA/input/NAME)")
         parser.add_argument("--checkpoint", type=Path, help="Spark's folder (default: DATA/checkpoints/NAME)")
+        parser.add_argument("--files-per-batch", type=int, help="how many files one batch takes at most")
         parser.add_argument("--once", action="store_true", help="run through the input there is, then end")
         parser.add_argument(
             "--rebind", action="store_true", help="accept another checkpoint: the source goes on where the states stopped"
@@ -35,7 +36,8 @@ class Command(BaseCommand):
         name = options["name"]
         if name not in JOBS:
             raise CommandError(f"pipeline {name!r} does not exist; there are {', '.join(sorted(JOBS))}", returncode=2)
-        pipeline = JOBS[name](options["input"] or data_dir() / "input" / name)
+        limits = {"files_per_batch": options["files_per_batch"]} if options["files_per_batch"] else {}
+        pipeline = JOBS[name](options["input"] or data_dir() / "input" / name, **limits)
         checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
         driver = Driver(
             pipeline,

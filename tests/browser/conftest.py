@@ -1,0 +1,122 @@
+"""The demo as a visitor meets it, started with an empty environment, and a real browser."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from pipelines.runtime.home import REPOSITORY
+from pipelines.runtime.ports import free_port
+
+STARTS_WITHIN_SECONDS = 120
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+class Demo:
+    """`manage.py demo` in a data folder of its own, with nothing in its environment but a path."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = free_port()
+        self.output = home / "demo.out"
+
+    def start(self) -> None:
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "demo", "--port", str(self.port)],
+                cwd=REPOSITORY,
+                env={"PATH": os.environ["PATH"], "HOME": str(self.home), "TIDEMARK_HOME": str(self.home)},
+                stdout=output,
+                stderr=output,
+            )
+        self._wait_for(lambda: "Ctrl-C stops everything" in self.said())
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def access(self) -> dict[str, str]:
+        return json.loads((self.home / "demo.json").read_text())
+
+    def get(self, path: str) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", headers={"Authorization": f"Bearer {self.access()['api_key']}"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def committed(self) -> int:
+        pipelines = {pipeline["name"]: pipeline for pipeline in self.get("/api/v1/pipelines")["pipelines"]}
+        return pipelines["flights"]["committed_txid"] if "flights" in pipelines else 0
+
+    def wait_for_batch(self, txid: int) -> None:
+        self._wait_for(lambda: self.committed() >= txid)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=90)
+
+    def _wait_for(self, condition: Any) -> None:
+        deadline = time.monotonic() + STARTS_WITHIN_SECONDS
+        while not condition():
+            assert self.process.poll() is None, f"the demo has ended:\n{self.said()}"
+            assert time.monotonic() < deadline, f"the demo is not there yet:\n{self.said()}"
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[Demo]:
+    home = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
+    running = Demo(home)
+    try:
+        running.start()
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=QUIET)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser, demo: Demo) -> Iterator[Page]:
+    """A page whose visitor has signed in; it fails the test if the page's scripts do or ask other machines."""
+    context = browser.new_context(base_url=f"http://127.0.0.1:{demo.port}", viewport={"width": 1280, "height": 900})
+    visitor = context.new_page()
+    faults: list[str] = []
+    visitor.on("pageerror", lambda error: faults.append(str(error)))
+    visitor.on("request", lambda request: faults.append(request.url) if "127.0.0.1" not in request.url else None)
+    visitor.goto("/")
+    visitor.get_by_label("Name").fill(demo.access()["admin_user"])
+    visitor.get_by_label("Password").fill(demo.access()["admin_password"])
+    visitor.get_by_role("button", name="Sign in").click()
+    yield visitor
+    context.close()
+    assert faults == []

@@ -1,0 +1,40 @@
+"""What most tests of the web half stand on: a pipeline with two committed batches, and somebody to look at it."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.test import Client
+
+from tests.webapp.flights import Flights, flights_pipeline
+from webapp.states import specs, stores
+
+
+@pytest.fixture
+def connection(db) -> psycopg.Connection:
+    specs.forget()
+    return stores.connection()
+
+
+@pytest.fixture
+def flights(connection: psycopg.Connection) -> Iterator[Flights]:
+    """A pipeline whose driver lives; nothing is committed yet."""
+    with flights_pipeline(connection) as pipeline:
+        yield pipeline
+
+
+@pytest.fixture
+def filled(flights: Flights) -> Flights:
+    """Two batches are committed: 60 keys of flights_by_carrier, of which (EWR, C00) has the most flights."""
+    flights.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
+    flights.commit({("EWR", "C00"): 1_000})
+    flights.report("running", pending={"count": 0, "unit": "files", "oldest": None})
+    return flights
+
+
+@pytest.fixture
+def reader(django_user_model) -> Client:
+    """A browser in which somebody without any rights has signed in."""
+    client = Client()
+    client.force_login(django_user_model.objects.create_user("reader"))
+    return client

@@ -1,0 +1,49 @@
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from webapp.states.models import MaintenanceRun
+
+CARRIERS = "flights_by_carrier"
+
+
+def called(*words, **options):
+    out = StringIO()
+    call_command(*words, stdout=out, **options)
+    return out.getvalue().splitlines()
+
+
+def test_compact_goes_over_all_states_here_and_now(lasting):
+    lines = called("compact")
+
+    assert lines == [f"{CARRIERS}: nothing removed", "flights_by_hour: nothing removed", "totals: nothing removed"]
+    assert {run.status for run in MaintenanceRun.objects.all()} == {"done"}
+
+
+def test_expire_takes_states_by_name_and_says_what_went(lasting):
+    lasting.conn.execute(f"UPDATE tidemark_state.{CARRIERS} SET updated_at = updated_at - interval '401 days'")
+
+    assert called("expire", CARRIERS) == [f"{CARRIERS}: 59 expired rows removed"]
+
+
+def test_json_is_one_run_per_line(lasting):
+    (run,) = map(json.loads, called("compact", CARRIERS, "--json"))
+
+    assert (run["state"], run["status"], run["kind"]) == (CARRIERS, "done", "compaction")
+    assert run["before"]["state_rows"] == 60
+
+
+def test_an_unknown_state_ends_the_command_with_the_names_there_are(lasting):
+    with pytest.raises(CommandError, match=f"'carriers' does not exist; there are {CARRIERS}"):
+        called("compact", "carriers")
+
+
+def test_a_run_that_fails_fails_the_command(lasting):
+    lasting.conn.execute(f"ALTER TABLE tidemark_changelog.{CARRIERS} RENAME TO gone")
+    try:
+        with pytest.raises(CommandError, match=f"{CARRIERS}: failed UndefinedTable"):
+            called("compact", CARRIERS)
+    finally:
+        lasting.conn.execute(f"ALTER TABLE tidemark_changelog.gone RENAME TO {CARRIERS}")

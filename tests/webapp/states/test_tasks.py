@@ -1,0 +1,79 @@
+"""Tasks as they run in earnest: a worker in a process of its own, a message through Redis."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from tests.webapp.states.test_services import CARRIERS
+from webapp.states import maintenance
+from webapp.states.models import MaintenanceRun
+from webapp.states.services import request_maintenance
+
+WAIT_SECONDS = 60
+
+
+@pytest.fixture
+def worker(lasting) -> Iterator[subprocess.Popen]:
+    command = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency=1", "--without-mingle"]
+    environ = {**os.environ, "DATABASE_URL": _test_database()}
+    process = subprocess.Popen(command, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_request_is_carried_out_by_a_worker(worker):
+    run = request_maintenance(kind="compaction", state=CARRIERS, requested_by="ann")
+
+    wait_until(lambda: reloaded(run).is_finished)
+
+    assert (run.status, run.error) == ("done", "")
+
+
+def test_a_killed_worker_leaves_a_run_that_is_found_dead(worker, lasting):
+    with lasting.conn.transaction():
+        # The run cannot get past its first page while a batch holds the ledger's row.
+        lasting.conn.execute("SELECT FROM tidemark.pipeline FOR UPDATE")
+        run = request_maintenance(kind="expiry", state=CARRIERS, requested_by="ann")
+        wait_until(lambda: reloaded(run).before)
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+        wait_until(lambda: _waiting_for_a_lock(lasting.conn) == 0)
+
+    again = request_maintenance(kind="expiry", state=CARRIERS, requested_by="bob")
+
+    assert (reloaded(run).status, run.error) == ("failed", maintenance.WORKER_DIED)
+    assert again.status == "queued"
+
+
+def wait_until(done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def reloaded(run: MaintenanceRun) -> MaintenanceRun:
+    run.refresh_from_db()
+    return run
+
+
+def _test_database() -> str:
+    held = connection.get_connection_params()
+    return make_conninfo(**{name: held[name] for name in ("host", "port", "user", "password", "dbname")})
+
+
+def _waiting_for_a_lock(conn) -> int:
+    """End the sessions that still wait for a lock, as the server does once it notices that their client is gone."""
+    return conn.execute(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ).fetchone()[0]

@@ -1,0 +1,103 @@
+"""Maintenance runs: how far one has come, what it changed, and a way to call it off."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.defaultfilters import filesizeformat
+from django.urls import path, reverse
+from unfold.decorators import display
+
+from webapp.states import services
+from webapp.states.admin.read_only import ReadOnlyAdmin, link_to
+from webapp.states.errors import RunFinishedError
+from webapp.states.models import MaintenanceRun, State
+
+STATUS_COLOURS = {
+    "queued": "info",
+    "running": "warning",
+    "done": "success",
+    "failed": "danger",
+}
+
+
+@admin.register(MaintenanceRun)
+class MaintenanceRunAdmin(ReadOnlyAdmin):
+    list_display = ["id", "kind", "of_state", "state_of_run", "removed", "requested_by", "requested_at", "seconds"]
+    list_filter = ["status", "kind", "state"]
+    search_fields = ["state__name", "requested_by", "error"]
+    fields = [
+        "state_of_run", "kind", "of_state", "requested_by", "requested_at", "started_at", "finished_at", "seconds",
+        "error",
+    ]  # fmt: skip
+
+    def get_urls(self):
+        cancel = path("<int:run_id>/cancel/", self.admin_site.admin_view(self.cancel), name="states_run_cancel")
+        return [cancel, *super().get_urls()]
+
+    def change_view(self, request: HttpRequest, object_id: str, form_url: str = "", extra_context=None) -> HttpResponse:
+        run = self.get_object(request, object_id)
+        context = {} if run is None else self._report(run, self.has_maintain_permission(request))
+        return super().change_view(request, object_id, form_url, context | (extra_context or {}))
+
+    def cancel(self, request: HttpRequest, run_id: int) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_maintain_permission(request):
+            raise PermissionDenied
+        try:
+            services.cancel_maintenance(run_id)
+        except RunFinishedError as error:
+            messages.warning(request, str(error))
+        return HttpResponseRedirect(reverse("admin:states_maintenancerun_change", args=[run_id]))
+
+    def has_maintain_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("states.add_maintenancerun")
+
+    def _report(self, run: MaintenanceRun, may_maintain: bool) -> dict[str, Any]:
+        return {
+            "headline": f"{run.get_kind_display()} of {run.state_id}: {self.state_of_run(run)}",
+            "may_cancel": may_maintain and not run.is_finished,
+            "progress_table": _progress_table(run),
+            "figures_table": _figures_table(run),
+        }
+
+    @display(description="Status", ordering="status", label=STATUS_COLOURS)
+    def state_of_run(self, run):
+        return "cancelling" if run.status == "running" and run.cancel_requested else run.status
+
+    @display(description="State", ordering="state")
+    def of_state(self, run):
+        return link_to(State, run.state_id)
+
+    @display(description="Removed")
+    def removed(self, run):
+        return f"{sum(step['removed'] for step in _steps(run)):,}"
+
+    @display(description="Seconds")
+    def seconds(self, run):
+        return run.finished_at and run.started_at and round((run.finished_at - run.started_at).total_seconds(), 2)
+
+
+def _steps(run: MaintenanceRun) -> list[dict[str, Any]]:
+    return run.progress.get("steps", [])
+
+
+def _progress_table(run: MaintenanceRun) -> dict[str, Any]:
+    rows = [[step["step"], f"{step['seen']:,}", f"{step['removed']:,}"] for step in _steps(run)]
+    return {"headers": ["step", "rows seen", "rows removed"], "rows": rows}
+
+
+def _figures_table(run: MaintenanceRun) -> dict[str, Any]:
+    rows = [_figure(name, run.before[name], run.after.get(name)) for name in sorted(run.before, reverse=True)]
+    return {"headers": ["figure", "before", "after", "change"], "rows": rows}
+
+
+def _figure(name: str, before: int, after: int | None) -> list[str]:
+    shown = filesizeformat if name.endswith("_bytes") else "{:,}".format
+    if after is None:
+        return [name.replace("_", " "), shown(before), "not yet", ""]
+    change = after - before
+    sign = "-" if change < 0 else "+"
+    return [name.replace("_", " "), shown(before), shown(after), f"{sign}{shown(abs(change))}" if change else "none"]

@@ -1,0 +1,129 @@
+"""Pipelines, their batches, and the input that could not be counted."""
+
+from django.contrib import admin
+from django.contrib.admin import EmptyFieldListFilter
+from django.urls import reverse
+from unfold.decorators import display
+
+from webapp.states import selectors
+from webapp.states.admin.read_only import ReadOnlyAdmin, link_to, link_to_list
+from webapp.states.models import Batch, DeadLetter, Pipeline, State
+
+DRIVER_COLOURS = {
+    "running": "success",
+    "finished": "success",
+    "starting": "info",
+    "restarting": "warning",
+    "lost": "danger",
+    "failed": "danger",
+}
+
+
+@admin.register(Pipeline)
+class PipelineAdmin(ReadOnlyAdmin):
+    list_display = [
+        "name",
+        "status",
+        "committed_txid",
+        "committed_time",
+        "open_txid",
+        "states",
+        "batches",
+        "dead_letters",
+    ]
+    search_fields = ["name", "description"]
+    list_filter = ["spout"]
+    fieldsets = [
+        (None, {"fields": ["name", "description", "status", "message", "spout", "guarantee", "created_at"]}),
+        ("Committed", {"fields": ["committed_txid", "committed_attempt", "committed_batch_id", "committed_time"]}),
+        ("Open", {"fields": ["open_txid", "open_attempt", "open_batch_id", "open_time"]}),
+        ("Driver", {"fields": ["driver_at", "fence", "checkpoint_id"]}),
+        ("What belongs to it", {"fields": ["states", "batches", "dead_letters"]}),
+    ]
+
+    @display(description="Status", label=DRIVER_COLOURS)
+    def status(self, pipeline):
+        return selectors.pipeline(pipeline.name).status
+
+    @display(description="Message")
+    def message(self, pipeline):
+        return selectors.pipeline(pipeline.name).message
+
+    @display(description="Guarantee")
+    def guarantee(self, pipeline):
+        return selectors.pipeline(pipeline.name).guarantee
+
+    @display(description="Driver")
+    def driver_at(self, pipeline):
+        driver = getattr(pipeline, "driver", None)
+        return f"host {driver.host}, pid {driver.pid}, since {driver.since:%Y-%m-%d %H:%M:%S %Z}" if driver else None
+
+    @display(description="States")
+    def states(self, pipeline):
+        return link_to_list(State, f"{pipeline.states.count()} states", pipeline__name__exact=pipeline.name)
+
+    @display(description="Batches")
+    def batches(self, pipeline):
+        return link_to_list(Batch, "batches", pipeline__name__exact=pipeline.name)
+
+    @display(description="Dead letters")
+    def dead_letters(self, pipeline):
+        return link_to_list(
+            DeadLetter, f"{pipeline.letters.count():,} dead letters", pipeline__name__exact=pipeline.name
+        )
+
+    def view_on_site(self, pipeline):
+        return reverse("dashboard:pipeline", args=[pipeline.name])
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnlyAdmin):
+    list_display = ["txid", "of_pipeline", "status", "attempt", "batch_time", "seconds", "rows_in", "letters"]
+    list_filter = ["pipeline", ("committed_at", EmptyFieldListFilter)]
+    search_fields = ["=txid", "=pipeline__name"]
+    ordering = ["-batch_time", "-txid"]
+    fields = [
+        "txid", "of_pipeline", "status", "attempt", "batch_id", "fence", "batch_time", "started_at", "committed_at",
+        "seconds", "rows_in", "keys_written", "letters", "offsets",
+    ]  # fmt: skip
+
+    @display(description="Pipeline", ordering="pipeline")
+    def of_pipeline(self, batch):
+        return link_to(Pipeline, batch.pipeline_id)
+
+    @display(description="Status", label={"committed": "success", "open": "info"})
+    def status(self, batch):
+        return "open" if batch.committed_at is None else "committed"
+
+    @display(description="Seconds")
+    def seconds(self, batch):
+        return batch.committed_at and round((batch.committed_at - batch.started_at).total_seconds(), 3)
+
+    @display(description="Dead letters", ordering="dead_letters")
+    def letters(self, batch):
+        if not batch.dead_letters:
+            return 0
+        return link_to_list(
+            DeadLetter, f"{batch.dead_letters:,}", pipeline__name__exact=batch.pipeline_id, txid=batch.txid
+        )
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ReadOnlyAdmin):
+    list_display = ["place", "reason", "of_pipeline", "txid", "state", "at"]
+    list_filter = ["pipeline", "state"]
+    search_fields = ["source", "line", "reason"]
+    fields = ["of_pipeline", "of_batch", "state", "source", "line_number", "line", "reason", "at"]
+
+    @display(description="Source and line", ordering="source")
+    def place(self, letter):
+        return str(letter)
+
+    @display(description="Pipeline", ordering="pipeline")
+    def of_pipeline(self, letter):
+        return link_to(Pipeline, letter.pipeline_id)
+
+    @display(description="Batch")
+    def of_batch(self, letter):
+        batch = Batch.objects.filter(pipeline=letter.pipeline_id, txid=letter.txid).first()
+        return link_to(Batch, batch.id, letter.txid) if batch else letter.txid
