@@ -32,7 +32,7 @@ WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
-OnBatch = Callable[[Batch], None]
+OnBatch = Callable[[Batch], object]
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ class BatchRunner:
         rows = parsed.rows.persist()
         try:
             bad = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
-            counts = rows.agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).first().asDict()
+            [counted] = rows.agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).collect()
+            counts = counted.asDict()
             letters = self._put_aside(rows, counts, batch)
             written = self._feed_states(Parsed(rows, parsed.columns, parsed.bad).good(), batch)
         finally:
@@ -101,8 +102,8 @@ class BatchRunner:
         if counts["bad"] > max(TOLERATED_BAD_LINES, source.max_bad_share * counts["rows"]):
             example = next(source.dead_letters(rows))
             raise BadInputError(
-                f"pipeline {batch.pipeline!r}: {counts['bad']} of {counts['rows']} lines of batch {batch.txid} cannot be "
-                f"read, more than the share of {source.max_bad_share}; the first: {example.source!r} line "
+                f"pipeline {batch.pipeline!r}: {counts['bad']} of {counts['rows']} lines of batch {batch.txid} cannot "
+                f"be read, more than the share of {source.max_bad_share}; the first: {example.source!r} line "
                 f"{example.line_number}: {example.reason}; mend the input or raise max_bad_share"
             )
         with self._conn.transaction():

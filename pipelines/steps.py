@@ -17,7 +17,14 @@ from state_backends.journal.dead_letters import put_aside
 from state_backends.journal.ledger import Batch, share
 from state_backends.spec import StateSpec, stored_column
 
-SPARK_TYPES = {"text": "string", "timestamptz": "timestamp", "uuid": "string", "integer": "int", "double precision": "double"}
+# Where Spark's name for a key's type is another than PostgreSQL's.
+SPARK_TYPES = {
+    "text": "string",
+    "timestamptz": "timestamp",
+    "uuid": "string",
+    "integer": "int",
+    "double precision": "double",
+}
 
 # A task that waits longer has met a stuck writer; failing it lets the batch be tried again. They travel with the
 # connection's first message, so they cost no round trip.
@@ -47,7 +54,7 @@ def run_steps(events: DataFrame, steps: Iterable[Step]) -> DataFrame:
 
 
 def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:
-    """Return one row per key: the key columns and the stored columns of every measure, named and typed as the state's."""
+    """Return one row per key: key columns and the stored columns of every measure, named and typed as the state's."""
     spec = aggregate.spec
     keys = [F.expr(aggregate.keys[name]).alias(name) for name in spec.key]
     partials = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pipelines.errors import PipelineError
 from pipelines.guarantee import guarantee
 from pipelines.sources.source import Source
+from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Stream:
 
     def group_by(self, *columns: str, **expressions: str) -> "GroupedStream":
         """Group by columns, and by expressions under a name: `group_by("origin", hour=tumbling("time", "1 hour"))`."""
-        return GroupedStream(self, {column: _quoted(column) for column in columns} | expressions)
+        return GroupedStream(self, {column: quoted(column) for column in columns} | expressions)
 
     def persistent_aggregate(self, spec: StateSpec) -> "PersistentAggregate":
         """Fold all events into the one row of a state without key columns."""
@@ -119,7 +120,7 @@ class Pipeline:
 
 def tumbling(column: str, width: str) -> str:
     """Return the expression for the start of the window an event falls in: `tumbling("time_hour", "1 hour")`."""
-    return f"window({_quoted(column)}, '{width}').start"
+    return f"window({quoted(column)}, '{width}').start"
 
 
 def summary(job: Callable[..., Pipeline]) -> str:
@@ -128,9 +129,5 @@ def summary(job: Callable[..., Pipeline]) -> str:
 
 
 def _with_columns(events: "DataFrame", columns: dict[str, str]) -> "DataFrame":
-    kept = [_quoted(name) for name in events.columns if name not in columns]
-    return events.selectExpr(*kept, *(f"{expression} AS {_quoted(name)}" for name, expression in columns.items()))
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
+    kept = [quoted(name) for name in events.columns if name not in columns]
+    return events.selectExpr(*kept, *(f"{expression} AS {quoted(name)}" for name, expression in columns.items()))

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import environ
+from django.templatetags.static import static
 
 from webapp.database import database
 from webapp.secret_key import kept_secret_key
@@ -115,17 +116,12 @@ CACHES = {
 
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("STATIC_ROOT", default="") or BASE_DIR / "staticfiles")
-COLLECTED = not DEBUG and (STATIC_ROOT / "staticfiles.json").exists()
-WHITENOISE_USE_FINDERS = not COLLECTED
+WHITENOISE_USE_FINDERS = DEBUG or not (STATIC_ROOT / "staticfiles.json").exists()
 WHITENOISE_AUTOREFRESH = DEBUG
 warnings.filterwarnings("ignore", "No directory at", UserWarning)  # what WhiteNoise says where nothing is collected
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {
-        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
-        if COLLECTED
-        else "django.contrib.staticfiles.storage.StaticFilesStorage"
-    },
+    "staticfiles": {"BACKEND": "webapp.static_files.CollectedOrNotStorage"},
 }
 
 # --- Who may come in ------------------------------------------------------------------------------------------------
@@ -188,6 +184,9 @@ UNFOLD = {
     "SITE_SUBHEADER": "Live aggregates that stay exact",
     "SITE_URL": "/",
     "SITE_SYMBOL": "waves",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")},
+    ],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,
     "SIDEBAR": {"navigation": "webapp.states.admin.navigation.sidebar"},

@@ -30,9 +30,12 @@ def read_flights() -> Iterator[Flight]:
         for row in csv.DictReader(io.TextIOWrapper(member, encoding="utf-8")):
             texts = {name: _or_none(row[name]) for name in TEXTS}
             numbers = {name: None if row[name] == "NA" else int(row[name]) for name in WHOLE}
-            yield texts | numbers | {"day": f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"} | {
-                "scheduled": int(row["sched_dep_time"])
-            }
+            yield (
+                texts
+                | numbers
+                | {"day": f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"}
+                | {"scheduled": int(row["sched_dep_time"])}
+            )
 
 
 def lay_out(folder: Path) -> int:

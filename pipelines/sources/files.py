@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from pipelines.sources.bad_lines import line_numbers, why_bad
 from pipelines.sources.file_log import ProcessedFiles
@@ -85,7 +86,12 @@ class JsonFiles(_LineFiles):
 
     @cached_property
     def schema(self) -> StructType:
-        return StructType.fromDDL(self._schema) if isinstance(self._schema, str) else self._schema
+        if isinstance(self._schema, StructType):
+            return self._schema
+        parsed = StructType.fromDDL(self._schema)
+        if not isinstance(parsed, StructType):
+            raise PipelineError(f"source {str(self.folder)!r}: schema {self._schema!r} names no columns")
+        return parsed
 
     def parse(self, batch: DataFrame) -> Parsed:
         nullable = StructType([StructField(field.name, field.dataType, True) for field in self.schema])

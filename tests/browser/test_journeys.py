@@ -1,4 +1,4 @@
-"""A visitor of the demo: sees the dashboard move, looks keys up, compacts a state from the admin, stops and comes back."""
+"""A visitor of the demo: sees the dashboard move, looks keys up, compacts a state, stops everything and comes back."""
 
 import json
 import subprocess
@@ -11,9 +11,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.spark]
 PATIENCE_MS = 60_000
 
 
+COMMITTED = "Number(document.querySelector('[data-key=flights] .figures dd').innerText.replaceAll(',', ''))"
+
+
 def committed_txid(page: Page) -> int:
-    figure = page.locator("[data-key=flights] .figures div", has_text="Committed txid").locator("dd")
-    return int(figure.inner_text().replace(",", ""))
+    return page.evaluate(COMMITTED)
 
 
 def test_the_overview_moves_while_batches_commit(page, demo):
@@ -22,11 +24,7 @@ def test_the_overview_moves_while_batches_commit(page, demo):
     first = committed_txid(page)
     page.evaluate("window.untouched = true")
 
-    page.wait_for_function(
-        "before => Number(document.querySelector('[data-key=flights] .figures dd').innerText.replaceAll(',', '')) > before",
-        arg=first,
-        timeout=PATIENCE_MS,
-    )
+    page.wait_for_function(f"before => ({COMMITTED}) > before", arg=first, timeout=PATIENCE_MS)
 
     assert page.evaluate("window.untouched"), "the page was loaded anew instead of refreshed in place"
     assert committed_txid(page) > first
@@ -41,7 +39,7 @@ def test_a_state_page_shows_schema_leaders_and_entries_that_can_be_searched(page
     page.get_by_role("searchbox").fill("LAX")
     page.get_by_role("searchbox").press("Enter")
 
-    rows = page.locator("#entries tbody tr")
+    rows = page.locator("table.entries tbody tr")
     expect(rows.filter(has_text="LAX").first).to_be_visible()
     expect(rows.filter(has_not_text="LAX")).to_have_count(0)
 
@@ -76,7 +74,7 @@ def test_ctrl_c_stops_everything_and_the_next_run_goes_on_from_there(demo):
     demo.wait_for_batch(3)
 
     code = demo.stop()
-    left = subprocess.run(["pgrep", "-f", str(demo.home)], capture_output=True, text=True).stdout.split()
+    left = subprocess.run(["/usr/bin/pgrep", "-f", str(demo.home)], capture_output=True, text=True).stdout.split()
     said = demo.said()
     access = demo.access()
     demo.start()

@@ -81,7 +81,5 @@ class Workspace:
 
 
 @pytest.fixture
-def workspace(
-    spark: SparkSession, conn: psycopg.Connection, database_url: str, tmp_path: Path
-) -> Workspace:
+def workspace(spark: SparkSession, conn: psycopg.Connection, database_url: str, tmp_path: Path) -> Workspace:
     return Workspace(spark, conn, database_url, tmp_path)

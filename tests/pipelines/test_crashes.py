@@ -1,4 +1,4 @@
-"""Crashes: the flights pipeline killed with -9 in mid-batch, ten times over the whole input, ends exact all the same."""
+"""Crashes: the flights pipeline, killed with -9 in mid-batch ten times over the whole input, ends exact."""
 
 import os
 import random
@@ -18,8 +18,9 @@ from pipelines.runtime.home import REPOSITORY
 
 pytestmark = pytest.mark.spark
 
-SEED, KILLS, FILES_PER_BATCH = 20130101, 10, 8
-BATCHES = 46  # 365 days, eight to a batch
+SEED, KILLS = 20130101, 10
+LIMITS = ["--files-per-batch", "12", "--once"]
+BATCHES = 31  # 365 days, twelve to a batch
 PATIENCE_SECONDS = 120
 
 
@@ -27,11 +28,11 @@ class Victim:
     """The pipeline in a process of its own, as an operator runs it."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
-        words = ["run_pipeline", "flights", "--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
+        places = ["--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
         self.log = folder / "log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "manage.py", *words, "--files-per-batch", str(FILES_PER_BATCH), "--once"],
+                [sys.executable, "manage.py", "run_pipeline", "flights", *places, *LIMITS],
                 cwd=REPOSITORY,
                 env=os.environ | {"DATABASE_URL": dsn},
                 stdout=log,

@@ -1,5 +1,7 @@
 """API keys in the admin: made, shown once, revoked. Beside them the people, in the admin's own clothes."""
 
+from typing import cast
+
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as BareGroupAdmin
@@ -48,7 +50,7 @@ class ApiKeyAdmin(ModelAdmin):
         return [*self.fields, *(shown if obj else [])]
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm, change: bool) -> None:
-        made, obj.shown_once = services.create_api_key(obj.name, obj.scopes, created_by=request.user)
+        made, obj.shown_once = services.create_api_key(obj.name, obj.scopes, created_by=cast(User, request.user))
         obj.pk, obj.prefix = made.pk, made.prefix
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue=None) -> HttpResponse:

@@ -23,6 +23,9 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
 
+    # The secret, on a key that was made just now; never stored.
+    shown_once = ""
+
     class Meta:
         ordering = ["-created_at"]
         verbose_name = "API key"

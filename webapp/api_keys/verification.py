@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 import time
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 from webapp.api_keys.models import ApiKey
 
 MARK = "tmk"
+FORM = re.compile(rf"{MARK}_(?P<prefix>[0-9a-f]{{8}})_(?P<secret>.+)")
 
 # Often enough to tell a key in use from a forgotten one.
 LAST_USED_EVERY = timedelta(minutes=1)
@@ -41,12 +43,11 @@ def forget() -> None:
 
 
 def _find(token: str) -> ApiKey | None:
-    mark, _, rest = token.partition("_")
-    prefix, _, secret = rest.partition("_")
-    if mark != MARK or not prefix.isascii():
+    form = FORM.fullmatch(token)
+    if form is None:
         return None
-    key = ApiKey.objects.filter(prefix=prefix, revoked_at=None).first()
-    digest = hashlib.sha512(secret.encode()).digest()
+    key = ApiKey.objects.filter(prefix=form["prefix"], revoked_at=None).first()
+    digest = hashlib.sha512(form["secret"].encode()).digest()
     return key if key is not None and hmac.compare_digest(digest, key.secret_sha512) else None
 
 

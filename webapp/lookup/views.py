@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from webapp.api_keys.models import Scope
+from webapp.api_keys.permissions import api_key
 from webapp.lookup import documentation
 from webapp.lookup.query import Query, look_up
 from webapp.states import runs, selectors, services
@@ -116,7 +117,8 @@ def _accepted(run: MaintenanceRun) -> Response:
 
 
 def _requester(request: Request) -> str:
-    return f"API key {request.auth.name}" if request.auth else request.user.get_username()
+    key = api_key(request)
+    return request.user.get_username() if key is None else f"API key {key.name}"
 
 
 def _limit(request: Request, default: int = 50) -> int:

@@ -59,8 +59,8 @@ def run_maintenance(run_id: int) -> None:
     """
     run = _get(run_id)
     with stores.own_connection() as conn:
-        if maintenance.lock(conn, run.state_id):
-            _take_up(run_id) and maintenance.carry_out(conn, run_id)
+        if maintenance.lock(conn, run.state_id) and _take_up(run_id):
+            maintenance.carry_out(conn, run_id)
 
 
 def cancel_maintenance(run_id: int) -> MaintenanceRun:

@@ -1,7 +1,6 @@
 import re
 
 import pytest
-from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
 
@@ -29,4 +28,4 @@ def test_the_documentation_needs_no_other_host(client):
     assets = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert assets
     assert all(asset.startswith("/static/") for asset in assets)
-    assert all(finders.find(asset.removeprefix("/static/")) for asset in assets)
+    assert {client.get(asset).status_code for asset in assets} == {200}

@@ -31,13 +31,14 @@ def test_a_question_that_fails_on_a_living_connection_is_not_asked_again(transac
 
 
 def test_a_transaction_is_not_carried_over_to_another_connection(transactional_db):
-    with stores.own_connection() as other, transaction.atomic():
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [stores.read(backend)])
+    @transaction.atomic
+    def lose_the_connection_and_ask_again():
+        with stores.own_connection() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [stores.read(backend)])
+        stores.read(backend)
 
-        with pytest.raises(psycopg.OperationalError):
-            stores.read(backend)
-
-    connection.close()
+    with pytest.raises(psycopg.OperationalError):
+        lose_the_connection_and_ask_again()
 
 
 def test_statements_are_planned_once(transactional_db):

@@ -65,7 +65,7 @@ def prepare() -> None:
 
 @contextmanager
 def only_demo() -> Iterator[None]:
-    """Note this process as the running demo. Raises RuntimeSetupError while another one runs; a stale note is taken over."""
+    """Note this process as the running demo, over a stale note. Raises RuntimeSetupError while another runs."""
     note = data_dir() / "demo.pid"
     pid = _noted_pid(note)
     if pid is not None and _is_demo(pid):
@@ -90,7 +90,7 @@ def grant_access(port: int) -> Access:
     kept = _kept_access()
     access = Access(
         url=f"http://127.0.0.1:{port}",
-        api_key=kept["api_key"] if verified(kept.get("api_key", "")) else create_api_key("demo", ["read", "maintain"])[1],
+        api_key=_api_key(kept.get("api_key", "")),
         admin_user=ADMIN,
         admin_password=_admin_password(kept.get("admin_password", "")),
     )
@@ -154,6 +154,10 @@ def _kept_access() -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) else {}
+
+
+def _api_key(kept: str) -> str:
+    return kept if verified(kept) else create_api_key("demo", ["read", "maintain"])[1]
 
 
 def _admin_password(kept: str) -> str:

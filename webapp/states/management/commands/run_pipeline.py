@@ -24,7 +24,9 @@ class Command(BaseCommand):
         parser.add_argument("--files-per-batch", type=int, help="how many files one batch takes at most")
         parser.add_argument("--once", action="store_true", help="run through the input there is, then end")
         parser.add_argument(
-            "--rebind", action="store_true", help="accept another checkpoint: the source goes on where the states stopped"
+            "--rebind",
+            action="store_true",
+            help="accept another checkpoint; the source goes on where the states stopped",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,0 +1,8 @@
+"""Addresses of static files: with a digest once they are collected, so that browsers keep them; plain until then."""
+
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class CollectedOrNotStorage(CompressedManifestStaticFilesStorage):
+    def stored_name(self, name):
+        return super().stored_name(name) if self.hashed_files else name
