@@ -1,6 +1,6 @@
 """Addresses of static files: with a digest once they are collected, so that browsers keep them; plain until then."""
 
-from whitenoise.storage import CompressedManifestStaticFilesStorage
+from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
 
 class CollectedOrNotStorage(CompressedManifestStaticFilesStorage):

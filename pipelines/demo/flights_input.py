@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
 from itertools import groupby
@@ -18,8 +19,8 @@ from typing import Any
 
 TEXTS = ("time_hour", "origin", "dest", "carrier", "tailnum")
 WHOLE = ("flight", "dep_time", "dep_delay", "arr_delay", "distance")
-FIRST_LANDING = 1_356_998_400  # 2013-01-01T00:00Z, in seconds; files are read in the order of their time stamps
 DAYS = 365
+LANDING_SECONDS = 0.01  # between two files; a source reads them in the order of their time stamps
 
 Flight = dict[str, Any]
 
@@ -45,10 +46,11 @@ def lay_out(folder: Path) -> int:
         return DAYS
     flights = sorted(read_flights(), key=lambda flight: (flight["day"], flight["time_hour"], flight["scheduled"]))
     # Beside the folder and then moved in: the source must never see half a file.
+    first_landing = time.time() - DAYS * LANDING_SECONDS
     workshop = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         for number, (day, of_day) in enumerate(groupby(flights, key=lambda flight: flight["day"])):
-            _land(workshop / f"{day}.jsonl", folder, of_day, FIRST_LANDING + number)
+            _land(workshop / f"{day}.jsonl", folder, of_day, first_landing + number * LANDING_SECONDS)
     finally:
         shutil.rmtree(workshop)
     return DAYS

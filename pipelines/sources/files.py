@@ -22,6 +22,10 @@ from pipelines.sources.file_log import ProcessedFiles
 from pipelines.sources.source import Parsed, Pending
 from state_backends.journal.dead_letters import DeadLetter
 
+# Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
+# `mv` and `rsync` keep it. A note of every file costs about 200 bytes of the driver's memory; a lost one costs more.
+REMEMBER_FILES = "36500d"
+
 # Beside the events' own columns: the line itself where it is bad, and the file it came from.
 BAD_LINE, FILE, CORRUPT = "_bad_line", "_file", "_corrupt"
 
@@ -48,6 +52,7 @@ class _LineFiles:
             spark.readStream.format("text")
             .option("pathGlobFilter", self.pattern)
             .option("maxFilesPerTrigger", self.files_per_batch)
+            .option("maxFileAge", REMEMBER_FILES)
             .load(str(self.folder))
         )
         return lines.select("value", F.col("_metadata.file_path").alias(FILE))

@@ -1,5 +1,6 @@
 """The life of a query: it restarts, it refuses a second driver and a strange checkpoint, it stops between batches."""
 
+import os
 import threading
 
 import psycopg
@@ -146,3 +147,15 @@ def test_what_waits_to_be_counted_is_reported(workspace):
     reported = workspace.rows("SELECT status, progress FROM tidemark.driver")
 
     assert reported == [("finished", {"pending": {"count": 0, "unit": "files", "oldest": None}})]
+
+
+def test_a_file_that_lands_late_with_an_old_time_stamp_is_counted(workspace):
+    """Spark by itself forgets, and then ignores, what is a week older than the newest file."""
+    workspace.land("new.txt", "dog")
+    workspace.run(word_count(workspace.input))
+    late = workspace.land("late.txt", "cat")
+    os.utime(late, (1_000_000_000, 1_000_000_000))
+
+    workspace.run(word_count(workspace.input))
+
+    assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
