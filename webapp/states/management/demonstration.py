@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_urlsafe
 
+import psutil
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 
@@ -137,15 +138,10 @@ def _noted_pid(note: Path) -> int | None:
 
 def _is_demo(pid: int) -> bool:
     """Tell whether the noted process still is a demo, and not another that got its number."""
-    if pid == os.getpid():
-        return False
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except FileNotFoundError:
+        return pid != os.getpid() and "demo" in psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
         return False
-    except OSError:
-        return True
-    return b"demo" in words
 
 
 def _kept_access() -> dict[str, str]:

@@ -1,0 +1,129 @@
+"""The demo refuses to start where it cannot work, in one clear line, and keeps what it gave a visitor."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from pipelines.runtime.errors import RuntimeSetupError
+from webapp.states.management import demonstration
+from webapp.states.management.children import Child
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_taken_port_is_named_with_a_way_out():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with pytest.raises(RuntimeSetupError) as refused:
+            demonstration.check_port(port)
+
+    assert str(refused.value) == (
+        f"port {port} is taken; stop what listens there, or choose another: make demo ARGS='--port {port + 1}'"
+    )
+
+
+def test_too_little_disk_is_named_with_what_is_needed(monkeypatch, home):
+    monkeypatch.setattr(demonstration, "NEEDED_BYTES", 10**18)
+
+    with pytest.raises(RuntimeSetupError, match=rf"'{home}' has \d+ MB free and the demo needs 1000000000000 MB"):
+        demonstration.prepare()
+
+
+def test_a_second_demo_is_refused_while_the_first_runs(home):
+    first = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "demo"])
+    try:
+        (home / "demo.pid").write_text(f"{first.pid}\n")
+
+        note = demonstration.only_demo()
+
+        with pytest.raises(RuntimeSetupError, match=rf"the demo runs already \(pid {first.pid}, "):
+            note.__enter__()
+    finally:
+        first.kill()
+        first.wait()
+
+
+@pytest.mark.parametrize("stale", ["", "no number", "4194303", str(os.getppid())])
+def test_a_stale_note_is_taken_over(home, stale):
+    (home / "demo.pid").write_text(stale)
+
+    with demonstration.only_demo():
+        noted = (home / "demo.pid").read_text()
+
+    assert noted == f"{os.getpid()}\n"
+    assert not (home / "demo.pid").exists()
+
+
+@pytest.mark.django_db
+def test_access_is_private_and_stays_the_same_from_run_to_run(home):
+    first = demonstration.grant_access(8000)
+    second = demonstration.grant_access(8000)
+
+    assert first == second
+    assert (home / "demo.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.django_db
+def test_access_that_no_longer_opens_the_door_is_replaced(home):
+    first = demonstration.grant_access(8000)
+    (home / "demo.json").write_text('{"api_key": "tmk_00000000_wrong", "admin_password": "wrong"}')
+
+    second = demonstration.grant_access(8000)
+
+    assert second.api_key not in (first.api_key, "tmk_00000000_wrong")
+    assert second.admin_password not in (first.admin_password, "wrong")
+
+
+def test_a_child_that_does_not_listen_is_ended_by_force(home):
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    child = Child("deaf", [sys.executable, "-c", deaf], home / "log", patience=0.2)
+    while "deaf" not in child.last_words():
+        time.sleep(0.02)
+
+    child.stop()
+
+    assert child.exit_code() == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_a_child_ends_when_its_parent_is_killed(home):
+    program = f"""
+import sys, time
+from pathlib import Path
+from webapp.states.management.children import Child
+print(Child("child", [sys.executable, "-c", "import time; time.sleep(60)"], Path({str(home / "log")!r})).pid, flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+
+    parent.kill()
+    parent.wait()
+
+    deadline = time.monotonic() + 10
+    while is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_alive(child)
+
+
+def is_alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
