@@ -21,7 +21,10 @@ from state_backends.table import StateTable
 
 
 class Catalog:
-    """The stored pipelines and states of one database. conn: a psycopg connection; its transactions are the caller's."""
+    """The stored pipelines and states of one database.
+
+    conn: a psycopg connection, whose transactions are the caller's.
+    """
 
     def __init__(self, conn: psycopg.Connection) -> None:
         self._conn = conn
@@ -33,7 +36,8 @@ class Catalog:
     def register_pipeline(self, name: str, *, spout: str, description: str = "") -> None:
         """Make the pipeline known; the ledger's row for it starts at txid 0."""
         self._conn.execute(
-            "INSERT INTO tidemark.pipeline (name, spout, description) VALUES (%s, %s, %s) ON CONFLICT (name) DO NOTHING",
+            "INSERT INTO tidemark.pipeline (name, spout, description) VALUES (%s, %s, %s) "
+            "ON CONFLICT (name) DO NOTHING",
             [name, spout, description],
         )
         # Not an upsert: a row that is the same already must not be locked, executors may hold it.
@@ -106,7 +110,8 @@ class Catalog:
         name, declared = table.spec.name, definition(table.spec)
         if owner != pipeline:
             raise SpecMismatchError(
-                f"state {name!r}: fed by pipeline {owner!r}, so pipeline {pipeline!r} cannot feed it too; choose another name"
+                f"state {name!r}: fed by pipeline {owner!r}, so pipeline {pipeline!r} cannot feed it too; choose "
+                "another name"
             )
         new = [measure for measure in declared["measures"] if measure not in held["measures"]]
         differences = _differences(held, declared)

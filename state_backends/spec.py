@@ -5,7 +5,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, LiteralString, get_args
 
 from state_backends.errors import KeyShapeError, SpecError
@@ -146,8 +146,10 @@ def stored_column(measure: str, suffix: str) -> str:
 
 
 def _typed(part: Any, name: str, sql_type: str) -> Any:
-    expected = KEY_TYPES[sql_type]
-    value = _from_text(part, expected) if isinstance(part, str) and expected not in (str, int, bool, float) else part
+    expected: type[Any] = KEY_TYPES[sql_type]
+    value: Any = (
+        _from_text(part, expected) if isinstance(part, str) and expected not in (str, int, bool, float) else part
+    )
     if expected is float:
         value = _as_float(value)
     if type(value) is not expected:
@@ -156,8 +158,8 @@ def _typed(part: Any, name: str, sql_type: str) -> Any:
         raise ValueError(f"{name} must be {sql_type}, and {_shown(part)} is out of its range")
     if expected is str:
         _check_text(value, name)
-    if expected is datetime and value.tzinfo is None:
-        raise ValueError(f"{name} must be a timestamp with an offset, as 2013-01-01T05:00:00Z, got {_shown(part)}")
+    if expected is datetime:
+        _check_timestamp(value, name)
     return value
 
 
@@ -175,6 +177,15 @@ def _as_float(part: Any) -> Any:
         return part
     # To PostgreSQL a NaN is one value, equal to itself; to Python it is so only if it is one object.
     return math.nan if value != value else value
+
+
+def _check_timestamp(value: datetime, name: str) -> None:
+    if value.tzinfo is None:
+        raise ValueError(f"{name} must be a timestamp with an offset, as 2013-01-01T05:00:00Z, got {_shown(value)}")
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{name} must be timestamptz, and {value} is not in the years 1 to 9999 of UTC") from None
 
 
 def _check_text(value: str, name: str) -> None:

@@ -27,7 +27,7 @@ class StateTable:
         self.name = sql.Identifier("tidemark_state", spec.name)
         self.changelog = sql.Identifier("tidemark_changelog", spec.name)
         self.live_view = sql.Identifier("tidemark_live", spec.name)
-        self.key: dict[str, LiteralString] = dict(spec.key) or dict(SINGLETON)  # type: ignore[arg-type]
+        self.key: dict[str, LiteralString] = dict(spec.key) or dict(SINGLETON)
         self.values: dict[str, LiteralString] = spec.value_columns
         self.version: dict[str, LiteralString] = self.values | {"removed": "boolean", "updated_at": "timestamptz"}
 

@@ -42,7 +42,7 @@ def exists_at_commit(table: StateTable) -> sql.Composable:
 def visible_row(table: StateTable) -> sql.Composed:
     """Return a sub-select of every row at the committed batch: key, stored columns, removed, updated_at, txid, ttl."""
     versioned = [*table.version, *(["txid"] if table.keeps_txid else [])]
-    picked = [
+    picked: list[sql.Composable] = [
         sql.SQL("{} AS {}").format(chosen(name, table.keeps_previous), sql.Identifier(name)) for name in versioned
     ]
     if not table.keeps_txid:

@@ -4,4 +4,6 @@ from state_backends.aggregators.count import Count
 from state_backends.aggregators.extreme import Max, Min
 from state_backends.aggregators.total import Mean, Sum
 
+__all__ = ["AGGREGATORS", "Count", "Max", "Mean", "Min", "Sum"]
+
 AGGREGATORS = {"count": Count, "sum": Sum, "min": Min, "max": Max, "mean": Mean}

@@ -35,7 +35,8 @@ def merge_sql(table: StateTable) -> sql.Composed:
 def newer_sql(table: StateTable) -> sql.Composed:
     """Return the query for one row of `incoming` that a newer batch wrote: its key as JSON, and that batch."""
     return sql.SQL(
-        "SELECT json_build_array({key})::text, t.txid FROM incoming i JOIN {table} t ON {same} WHERE t.txid > {txid} LIMIT 1"
+        "SELECT json_build_array({key})::text, t.txid FROM incoming i JOIN {table} t ON {same} "
+        "WHERE t.txid > {txid} LIMIT 1"
     ).format(key=columns(table.key, "t"), table=table.name, same=table.same_key("i", "t"), txid=TXID)
 
 

@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -18,6 +18,8 @@ from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, S
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas, previous
 from state_backends.versioned import Key, Versioned
+
+TIMES = ("updated_at", "prev_updated_at")
 
 
 class PostgresBackingMap:
@@ -233,9 +235,11 @@ class PostgresBackingMap:
             names.append("txid")
         if self._table.keeps_previous:
             names += [*previous(self._table.version), "prev_txid"]
-        values = [sql.SQL("coalesce(%s, now())" if name.endswith("updated_at") else "%s") for name in names]
+        values = [sql.SQL("coalesce(%s, now())" if name in TIMES else "%s") for name in names]
         changed = [name for name in names if name not in self._table.key and name != "prev_updated_at"]
-        assignments = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed]
+        assignments: list[sql.Composable] = [
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed
+        ]
         if self._table.keeps_previous:
             # A Versioned carries no times: the version before keeps the one that its row has.
             assignments.append(
@@ -248,9 +252,9 @@ class PostgresBackingMap:
             self._table.name, columns(names), commas(values), columns(self._table.key), commas(assignments)
         )
 
-    def _compare(self, names: Sequence[str], operator: str) -> sql.Composed:
+    def _compare(self, names: Sequence[str], operator: LiteralString) -> sql.Composed:
         placeholders = commas([sql.Placeholder()] * len(names))
-        return sql.SQL("({}) {} ({})").format(columns(names, "t"), sql.SQL(operator), placeholders)  # type: ignore[arg-type]
+        return sql.SQL("({}) {} ({})").format(columns(names, "t"), sql.SQL(operator), placeholders)
 
 
 def _csv(batch: pa.RecordBatch) -> bytes:

@@ -99,7 +99,7 @@ def _vacuum(conn: psycopg.Connection, table: StateTable) -> Step:
 def sizes(conn: psycopg.Connection, spec: StateSpec) -> dict[str, int]:
     """Return rows and bytes of the state and its changelog, for a run's figures before and after. Counts exactly."""
     table = StateTable(spec)
-    figures = {}
+    figures: dict[str, int] = {}
     for label, name in [("state", table.name), *([("changelog", table.changelog)] if spec.changelog else [])]:
         row = conn.execute(
             sql.SQL(

@@ -214,7 +214,8 @@ class BatchLedger:
                 "open_time": row["open_time"] if retry else None,
             },
         ).fetchone()
-        assert opened is not None and self.fence is not None
+        assert opened is not None
+        assert self.fence is not None
         batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0])
         self._record(batch, batch_id, offsets)
         return batch
@@ -234,7 +235,8 @@ class BatchLedger:
         where = f"pipeline {self.pipeline!r}: the checkpoint brings batch {batch_id}, the ledger expects {expected}"
         if batch_id < expected:
             return f"{where}; the checkpoint is behind by {expected - batch_id}: restore the newest one"
-        return f"{where}; batches {expected} to {batch_id - 1} never reached the states: restore the database's newest copy"
+        missing = f"batches {expected} to {batch_id - 1} never reached the states"
+        return f"{where}; {missing}: restore the database's newest copy"
 
 
 def share(conn: psycopg.Connection, batch: Batch) -> None:

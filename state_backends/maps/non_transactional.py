@@ -8,7 +8,10 @@ from state_backends.versioned import Key, Versioned
 
 
 class NonTransactionalMap(BatchMap):
-    """A map state that looks at no txid: every update applies, so a replay counts twice. Trident's NonTransactionalMap."""
+    """A map state that looks at no txid: every update applies, so a replay counts twice.
+
+    Trident's NonTransactionalMap.
+    """
 
     def _seen(self, key: Key, row: Versioned | None) -> Any:
         return None if row is None else row.value

@@ -68,7 +68,7 @@ def _view_columns(table: StateTable) -> list[sql.Composed]:
 
 
 def _create_table(table: StateTable) -> sql.Composed:
-    body = [_define(name, kind, "NOT NULL") for name, kind in table.key.items()]
+    body: list[sql.Composable] = [_define(name, kind, "NOT NULL") for name, kind in table.key.items()]
     body += [_define(name, kind) for name, kind in table.values.items()]
     body += [sql.SQL("removed boolean NOT NULL DEFAULT false, updated_at timestamptz NOT NULL")]
     if table.keeps_txid:

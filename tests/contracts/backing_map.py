@@ -58,6 +58,8 @@ REFUSED_PARTS = [
     ("timestamptz", datetime(2013, 1, 1), "page must be a timestamp with an offset, as 2013-01-01T05:00:00Z"),
     ("timestamptz", "2013-01-01T05:00:00", "page must be a timestamp with an offset"),
     ("timestamptz", date(2013, 1, 1), "page must be timestamptz"),
+    ("timestamptz", "9999-12-31T23:00:00-05:00", "is not in the years 1 to 9999 of UTC"),
+    ("timestamptz", "0001-01-01T00:00:00+05:00", "is not in the years 1 to 9999 of UTC"),
     ("timestamptz", "yesterday", "page must be timestamptz, got 'yesterday'"),
     ("date", datetime(2013, 1, 1, tzinfo=UTC), "page must be date"),
     ("uuid", "1234", "page must be uuid, got '1234'"),
@@ -154,8 +156,10 @@ class BackingMapContract:
         assert list(backing.scan()) == list(zip(keys, rows, strict=True))
 
     def test_measures_come_back_as_stored_columns(self, new_backing):
-        backing = new_backing(StateSpec("sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x")}))
-        row = Versioned({"n": 2, "total": None}, 2, {"n": 1, "total": -0.5}, 1)
+        backing = new_backing(
+            StateSpec("sales", key={"shop": "text"}, measures={"n": Count(), "my_updated_at": Sum("x")})
+        )
+        row = Versioned({"n": 2, "my_updated_at": None}, 2, {"n": 1, "my_updated_at": -0.5}, 1)
 
         backing.multi_put([("a",)], [row])
 

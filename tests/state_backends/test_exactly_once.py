@@ -54,7 +54,8 @@ class Pipeline(RuleBasedStateMachine):
         self.feed = Feed(driver, self.specs, pipeline=f"of_{number}")
         self.offset = timedelta()  # how much time has passed in all
         self.batch: Batch | None = None  # the attempt under way; None between attempts
-        self.left_open = False  # a batch is open and nobody is at it
+        self.clock = datetime.min  # the time of the batch that was begun last, the same for all attempts
+        self.left_open = False  # a batch is open, whether or not an attempt is under way
         self.written: dict[int, Any] = {}  # what this attempt wrote, by state
         self.zombies: list[Batch] = []
         self.visits: dict[Any, tuple[int, datetime]] = {}
@@ -109,6 +110,8 @@ class Pipeline(RuleBasedStateMachine):
         batch = self.feed.begin(batch_id)
         assert batch is not None
         assert (batch.txid, batch.is_retry) == (self.txid + 1, retry)
+        assert self.clock == batch.batch_time + self.offset or not self.left_open
+        self.clock = batch.batch_time + self.offset
         self.batch, self.left_open, self.written, self.before = batch, True, {}, None
 
     def run_the_tasks(self, rows: Any) -> None:
@@ -146,7 +149,7 @@ class Pipeline(RuleBasedStateMachine):
         assert self.batch is not None
         before = (dict(self.visits), dict(self.sales), self.txid)
         self.feed.ledger.commit(self.batch)
-        clock = self.batch.batch_time + self.offset
+        clock = self.clock
         for key, n in zip(KEYS, self.written.get(0, ()), strict=False):
             if n:
                 base, at = self.visits.get(key, (0, clock))

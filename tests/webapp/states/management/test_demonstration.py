@@ -106,7 +106,8 @@ def test_a_child_ends_when_its_parent_is_killed(home):
 import sys, time
 from pathlib import Path
 from webapp.states.management.children import Child
-print(Child("child", [sys.executable, "-c", "import time; time.sleep(60)"], Path({str(home / "log")!r})).pid, flush=True)
+child = Child("child", [sys.executable, "-c", "import time; time.sleep(60)"], Path({str(home / "log")!r}))
+print(child.pid, flush=True)
 time.sleep(60)
 """
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
