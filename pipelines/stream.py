@@ -3,7 +3,6 @@
 The verbs are Trident's. A condition or expression is Spark SQL.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -121,11 +120,6 @@ class Pipeline:
 def tumbling(column: str, width: str) -> str:
     """Return the expression for the start of the window an event falls in: `tumbling("time_hour", "1 hour")`."""
     return f"window({quoted(column)}, '{width}').start"
-
-
-def summary(job: Callable[..., Pipeline]) -> str:
-    """Return the first line of a job's docstring, for people who look at the pipeline."""
-    return (inspect.getdoc(job) or "").partition("\n")[0]
 
 
 def _with_columns(events: "DataFrame", columns: dict[str, str]) -> "DataFrame":

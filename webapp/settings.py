@@ -189,6 +189,22 @@ UNFOLD = {
     ],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,
+    # The dashboard's accent, light to dark.
+    "COLORS": {
+        "primary": {
+            "50": "#eff8fa",
+            "100": "#dcedf1",
+            "200": "#b9dbe3",
+            "300": "#8cc3d0",
+            "400": "#58a3b5",
+            "500": "#23839b",
+            "600": "#0b6378",
+            "700": "#0a5366",
+            "800": "#094453",
+            "900": "#083845",
+            "950": "#04232c",
+        }
+    },
     "SIDEBAR": {"navigation": "webapp.states.admin.navigation.sidebar"},
 }
 

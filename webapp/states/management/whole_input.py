@@ -8,7 +8,7 @@ import psycopg
 
 from pipelines.demo.recount import compare
 from pipelines.driver import Driver, RunOptions
-from pipelines.jobs.flights import flights
+from pipelines.jobs import job
 from pipelines.runtime.home import data_dir
 from pipelines.session import start_session
 from pipelines.steps import connect
@@ -27,7 +27,7 @@ def run_whole_input(say: Callable[[str], object]) -> dict[str, Any]:
     Raises TidemarkError, or what Spark raised.
     """
     dsn = os.environ["DATABASE_URL"]
-    pipeline = flights(input_folder(), files_per_batch=DAYS_PER_BATCH)
+    pipeline = job(PIPELINE, input_folder(), DAYS_PER_BATCH)
     options = RunOptions(data_dir() / "checkpoints" / PIPELINE, once=True)
     say("starting Spark ..")
     Driver(pipeline, start_session(PIPELINE), dsn, options, lambda batch: say(_line(batch))).run()

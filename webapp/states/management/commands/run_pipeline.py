@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from pipelines.errors import PipelineError
 from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.runtime.home import data_dir
 from state_backends.errors import TidemarkError
@@ -32,14 +33,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # Here and not above: `manage.py help` and the web should not wait for Spark.
         from pipelines.driver import Driver, RunOptions, failure_reason
-        from pipelines.jobs import JOBS
+        from pipelines.jobs import job
         from pipelines.session import start_session
 
         name = options["name"]
-        if name not in JOBS:
-            raise CommandError(f"pipeline {name!r} does not exist; there are {', '.join(sorted(JOBS))}", returncode=2)
-        limits = {"files_per_batch": options["files_per_batch"]} if options["files_per_batch"] else {}
-        pipeline = JOBS[name](options["input"] or data_dir() / "input" / name, **limits)
+        try:
+            pipeline = job(name, options["input"] or data_dir() / "input" / name, options["files_per_batch"])
+        except PipelineError as error:
+            raise CommandError(str(error), returncode=2) from error
         checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
         driver = Driver(
             pipeline,
