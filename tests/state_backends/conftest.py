@@ -14,6 +14,9 @@ from tests.state_backends.feed import Feed
 
 _numbers = count(1)
 
+# What waits longer for a lock would wait for ever: fail instead.
+PATIENCE = "-c lock_timeout=10s"
+
 
 @pytest.fixture(scope="module")
 def installed_url(database_url: str) -> str:
@@ -25,7 +28,7 @@ def installed_url(database_url: str) -> str:
 
 @pytest.fixture
 def conn(installed_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(installed_url, autocommit=True) as connection:
+    with psycopg.connect(installed_url, autocommit=True, options=PATIENCE) as connection:
         yield connection
 
 
@@ -33,7 +36,7 @@ def conn(installed_url: str) -> Iterator[psycopg.Connection]:
 def connect(installed_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
     """Opens more connections in autocommit mode; they end with the test."""
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(psycopg.connect(installed_url, autocommit=True))
+        yield lambda: stack.enter_context(psycopg.connect(installed_url, autocommit=True, options=PATIENCE))
 
 
 @pytest.fixture
