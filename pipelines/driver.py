@@ -30,6 +30,7 @@ from state_backends.journal.ledger import Batch, BatchLedger
 # Between two looks at the query, and so the delay of the dashboard's lag; also how fast a stop is taken.
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
 OnBatch = Callable[[Batch], object]
@@ -137,7 +138,7 @@ class Tenure:
             catalog.install()
             catalog.register_pipeline(name, spout=self.pipeline.source.spout, description=self.pipeline.description)
             self.ledger = BatchLedger(self.conn, name)
-            self.ledger.acquire()
+            self.ledger.acquire(patience_ms=PATIENCE_MS)
             catalog.register_states(name, self.pipeline.specs, self.pipeline.guarantees)
         except BaseException:
             self.__exit__(None, None, None)

@@ -83,11 +83,20 @@ class Catalog:
         table = StateTable(spec)
         self._create(table) if stored is None else self._reconcile(pipeline, table, stored)
         self._conn.execute(
-            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee) "
-            "VALUES (%s, %s, %s::jsonb, %s, %s) ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, "
-            "ttl = excluded.ttl, guarantee = excluded.guarantee, "
+            # A state that is added later lacks what its pipeline had counted by then, and says so.
+            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, since_txid) "
+            "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, "
+            "coalesce((SELECT committed_txid FROM tidemark.pipeline WHERE name = %(pipeline)s), 0)) "
+            "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, ttl = excluded.ttl, "
+            "guarantee = excluded.guarantee, "
             "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int",
-            [spec.name, pipeline, json.dumps(declared), spec.ttl, guarantee],
+            {
+                "name": spec.name,
+                "pipeline": pipeline,
+                "definition": json.dumps(declared),
+                "ttl": spec.ttl,
+                "guarantee": guarantee,
+            },
         )
 
     def _create(self, table: StateTable) -> None:

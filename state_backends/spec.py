@@ -17,6 +17,9 @@ Kind = Literal["opaque", "transactional", "non_transactional"]
 # PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is left for the other columns and headers.
 MAX_KEY_BYTES = 2048
 
+# PostgreSQL's limits: columns of an index, and half the arguments of the function that builds an answer's JSON.
+MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
+
 # PostgreSQL cuts identifiers at 63 bytes; the longest thing added to a measure's name is `prev_` and a suffix.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -92,6 +95,11 @@ class StateSpec:
                 )
 
     def _check_values(self) -> None:
+        if len(self.measures) > MAX_MEASURES or len(self.key) > MAX_KEY_COLUMNS:
+            raise SpecError(
+                f"state {self.name!r}: {len(self.key)} key columns and {len(self.measures)} measures; there is room "
+                f"for {MAX_KEY_COLUMNS} and {MAX_MEASURES}, so split the state"
+            )
         if bool(self.measures) == (self.value is not None):
             raise SpecError(f"state {self.name!r}: give measures or value='jsonb', one of the two")
         if self.value not in (None, "jsonb"):

@@ -17,11 +17,11 @@ def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
     """Delete expired rows of a registered state, a page per step; stop iterating to stop.
 
     conn: in autocommit mode. A row goes only if it is expired at the clock of the batch that is open, or now if none
-    is: every later merge would take it as nothing too, so freeing it changes no result. It stays while the committed
-    batch or an open one could still have to revert to it. The row lock re-checks both.
+    is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch wrote stays,
+    as that may be reverted. The row lock re-checks both.
     """
     table = StateTable(spec)
-    settled = sql.SQL("t.txid < %(committed)s") if table.keeps_txid else sql.SQL("true")
+    settled = sql.SQL("t.txid <= %(committed)s") if table.keeps_txid else sql.SQL("true")
     expired = sql.SQL("NOT t.removed AND NOT {live} AND {settled}").format(
         live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")), settled=settled
     )

@@ -55,14 +55,15 @@ class BatchLedger:
         self.fence: int | None = None
         self._conn = conn
 
-    def acquire(self) -> int:
+    def acquire(self, *, patience_ms: int = 1) -> int:
         """Take the pipeline over and return the new fence; work under an older fence is refused from here on.
 
+        patience_ms: how long to wait for the session of a driver that has just died to be noticed.
         Waits for transactions in flight under the old fence, so that afterwards nothing stale can land.
         Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
         """
         # The lock counts how often a session takes it, and one release must do.
-        if self.fence is None and not self._try_lock():
+        if self.fence is None and not self._lock(patience_ms):
             raise PipelineHeldError(
                 f"pipeline {self.pipeline!r} is held by a live driver ({roster.holder(self._conn, self.pipeline)}); "
                 "stop it before starting another"
@@ -158,11 +159,15 @@ class BatchLedger:
                 "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
             )
 
-    def _try_lock(self) -> bool:
-        row = self._conn.execute(
-            "SELECT pg_try_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline]
-        ).fetchone()
-        return bool(row and row[0])
+    def _lock(self, patience_ms: int) -> bool:
+        try:
+            with self._conn.transaction():
+                self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
+                # Held by the session, beyond this transaction.
+                self._conn.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
 
     def _locked_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:

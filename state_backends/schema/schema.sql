@@ -65,6 +65,7 @@ CREATE TABLE IF NOT EXISTS tidemark.state (
     version     integer NOT NULL DEFAULT 1,       -- grows with each change of the definition
     ttl         interval,
     guarantee   text NOT NULL,
+    since_txid  bigint NOT NULL DEFAULT 0,        -- the state was added after this batch and lacks what came before
     oldest_txid bigint NOT NULL DEFAULT 0,        -- reads in the past reach back to here
     created_at  timestamptz NOT NULL DEFAULT now()
 );

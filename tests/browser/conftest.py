@@ -81,7 +81,8 @@ class Demo:
             time.sleep(0.2)
 
 
-@pytest.fixture(scope="session")
+# For one module: a demo in the background would slow every test after it down.
+@pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
     home = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
     running = Demo(home)
@@ -94,7 +95,7 @@ def demo() -> Iterator[Demo]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

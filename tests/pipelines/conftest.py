@@ -19,6 +19,10 @@ from state_backends import Catalog, StateReader
 FIRST_LANDING = 1_700_000_000
 
 
+# Tests are short: Java's second compiler costs them more than it gives (see JVM's tiered compilation).
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = start_session("tests", master="local[2]")

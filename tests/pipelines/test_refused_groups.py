@@ -45,3 +45,31 @@ def test_a_letter_holds_the_group_s_aggregates():
     assert rest == []
     assert refused.letters[0].line == '{"a":null,"b":"x","n":1,"count":7}'
     assert refused.letters[0].source == "state s"
+
+
+def test_times_and_uuids_that_no_reader_could_read_back_are_refused():
+    spec = StateSpec("s", key={"at": "timestamptz", "on": "date", "id": "uuid"}, measures={"count": Count()})
+    types = [pa.timestamp("us", "UTC"), pa.date32(), pa.string(), pa.int64()]
+    good_id, last_microsecond = "0" * 8 + "-0000-4000-8000-" + "A" * 12, 253_402_300_799_999_999
+    columns = [
+        [0, last_microsecond, last_microsecond + 1, -62_135_596_800_000_001, 0, 0, 0],
+        [0, -719_162, 0, 0, 2_932_897, -719_163, 0],
+        [good_id, good_id, good_id, good_id, good_id, good_id, "not-a-uuid"],
+        [1, 2, 3, 4, 5, 6, 7],
+    ]
+    arrays = [
+        pa.array(column).cast(kind) if kind != pa.date32() else pa.array(column, pa.int32()).cast(kind)
+        for column, kind in zip(columns, types, strict=True)
+    ]
+    refused = RefusedGroups(spec)
+
+    [kept] = refused.sift([pa.RecordBatch.from_arrays(arrays, ["at", "on", "id", "count"])])
+
+    assert kept["count"].to_pylist() == [1, 2]
+    assert [letter.reason for letter in refused.letters] == [
+        "key column at is outside the years 1 to 9999",
+        "key column at is outside the years 1 to 9999",
+        "key column on is outside the years 1 to 9999",
+        "key column on is outside the years 1 to 9999",
+        "key column id is no uuid",
+    ]

@@ -133,6 +133,20 @@ class TestNewStates:
         assert feed.read(spec, ("a",)) == [{"n": 3}]
 
 
+class TestLateStates:
+    def test_a_state_added_to_a_filled_pipeline_says_after_which_batch(self, new_feed, fresh, conn):
+        feed = new_feed(fresh(VIEWS))
+        feed.run([{"page": "a", "n": 1}])
+        late = fresh(VIEWS)
+
+        register(feed, *feed.specs, late)
+        register(feed, *feed.specs, late)
+
+        since = "SELECT since_txid FROM tidemark.state WHERE name = %s"
+        assert conn.execute(since, [feed.specs[0].name]).fetchone() == (0,)
+        assert conn.execute(since, [late.name]).fetchone() == (1,)
+
+
 class TestNewMeasures:
     def test_a_new_measure_keeps_the_rows_and_starts_from_nothing(self, catalog, new_feed, fresh):
         feed = new_feed(old := fresh(replace(VIEWS, changelog=True)))

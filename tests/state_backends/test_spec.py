@@ -89,3 +89,8 @@ def test_a_message_stays_short_whatever_it_quotes(part, kind):
         with pytest.raises(KeyShapeError) as caught:
             spec.check_key(key, 3)
         assert len(str(caught.value)) < 250
+
+
+def test_a_state_with_more_measures_than_an_answer_can_hold_is_refused():
+    with pytest.raises(SpecError, match="1 key columns and 51 measures; there is room for 32 and 50"):
+        StateSpec("s", key={"k": "text"}, measures={f"m{number}": Count() for number in range(51)})

@@ -84,6 +84,7 @@ class StateSerializer(serializers.Serializer):
     changelog = serializers.BooleanField()
     keys_estimate = serializers.IntegerField()
     bytes = serializers.IntegerField(help_text="table, indexes and changelog")
+    since_txid = serializers.IntegerField(help_text="the state was added after this batch; 0: it holds all there was")
     txid = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     guarantee = serializers.CharField()

@@ -89,6 +89,7 @@ class State(models.Model):
     version = models.IntegerField()
     ttl = models.DurationField(null=True)
     guarantee = models.TextField()
+    since_txid = models.BigIntegerField()
     oldest_txid = models.BigIntegerField()
     created_at = models.DateTimeField()
 

@@ -64,7 +64,7 @@ class StateSummary:
 
     key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
     keys_estimate: live keys, counted where the table is small. bytes: table, indexes and changelog.
-    txid, as_of: the committed batch and its time.
+    txid, as_of: the committed batch and its time. since_txid: the batch after which the state was added, or 0.
     """
 
     name: str
@@ -76,6 +76,7 @@ class StateSummary:
     changelog: bool
     keys_estimate: int
     bytes: int
+    since_txid: int
     txid: int
     as_of: datetime | None
     guarantee: str
@@ -216,7 +217,8 @@ ORDER BY p.name
 """
 
 STATES = """
-SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, p.committed_txid AS txid, p.committed_time AS as_of,
+SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid,
+       p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
 FROM tidemark.state s
@@ -318,6 +320,7 @@ def _summary(row: dict[str, Any], keys: int) -> StateSummary:
         changelog=spec.changelog,
         keys_estimate=keys,
         bytes=row["state_bytes"] + row["changelog_bytes"],
+        since_txid=row["since_txid"],
         txid=row["txid"],
         as_of=row["as_of"],
         guarantee=row["guarantee"],

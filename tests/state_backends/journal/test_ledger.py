@@ -474,3 +474,16 @@ def wait_until(conn: psycopg.Connection, question: str, parameters: list[int]) -
             return
         threading.Event().wait(timedelta(milliseconds=10).total_seconds())
     raise TimeoutError(question)
+
+
+def test_a_driver_that_waits_takes_over_as_soon_as_the_dying_session_is_gone(ledger, connect):
+    dying = connect()
+    ledger.release()
+    BatchLedger(dying, ledger.pipeline).acquire()
+    farewell = threading.Timer(0.3, dying.close)
+    farewell.start()
+
+    fence = ledger.acquire(patience_ms=10_000)
+
+    farewell.join()
+    assert fence == 3

@@ -25,7 +25,7 @@ def test_compact_goes_over_all_states_here_and_now(lasting):
 def test_expire_takes_states_by_name_and_says_what_went(lasting):
     lasting.conn.execute(f"UPDATE tidemark_state.{CARRIERS} SET updated_at = updated_at - interval '401 days'")
 
-    assert called("expire", CARRIERS) == [f"{CARRIERS}: 59 expired rows removed"]
+    assert called("expire", CARRIERS) == [f"{CARRIERS}: 60 expired rows removed"]
 
 
 def test_json_is_one_run_per_line(lasting):

@@ -34,6 +34,8 @@ def locked(state):
     with stores.own_connection() as conn:
         assert maintenance.lock(conn, state)
         yield
+        # The end of a session would do, a moment later.
+        conn.execute("SELECT pg_advisory_unlock_all()")
 
 
 class TestRequest:

@@ -29,7 +29,7 @@ class StateAdmin(ReadOnlyAdmin):
             {"fields": ["name", "of_pipeline", "kind", "key", "measures", "time_to_live", "changelog", "guarantee"]},
         ),
         ("Now", {"fields": ["committed_txid", "keys", "bytes", "runs"]}),
-        ("Catalog", {"fields": ["version", "oldest_txid", "created_at", "definition"]}),
+        ("Catalog", {"fields": ["version", "since_txid", "oldest_txid", "created_at", "definition"]}),
     ]
 
     @admin.action(description="Compact", permissions=["maintain"])

@@ -127,6 +127,7 @@ class Migration(migrations.Migration):
                 ("version", models.IntegerField()),
                 ("ttl", models.DurationField(null=True)),
                 ("guarantee", models.TextField()),
+                ("since_txid", models.BigIntegerField()),
                 ("oldest_txid", models.BigIntegerField()),
                 ("created_at", models.DateTimeField()),
             ],
