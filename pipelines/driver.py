@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 import psycopg
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -78,8 +79,9 @@ class Driver:
                 with Tenure(self.pipeline, self._dsn) as tenure:
                     self._serve(tenure)
                 return
-            except (TidemarkError, PySparkException, psycopg.Error) as error:
+            except Exception as error:
                 self._pause_or_give_up(error)
+        self._try_report("stopped", "")
 
     def _serve(self, tenure: "Tenure") -> None:
         query = _Query(self._spark, tenure, self._options, self._committed)
@@ -238,5 +240,5 @@ def failure_reason(error: Exception) -> str:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Tell whether trying again can help: a lost connection or a lost worker, not a wrong declaration or input."""
-    return not isinstance(error, TidemarkError)
+    """Tell whether trying again can help: not where a declaration or the input is wrong, nor where Spark is gone."""
+    return not isinstance(error, TidemarkError | Py4JNetworkError)

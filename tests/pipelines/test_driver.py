@@ -159,3 +159,21 @@ def test_a_file_that_lands_late_with_an_old_time_stamp_is_counted(workspace):
     workspace.run(word_count(workspace.input))
 
     assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
+
+
+def test_a_step_that_raises_is_reported_as_the_reason_of_the_failure(workspace):
+    words = word_count(workspace.input).aggregates[0]
+    calls = []
+
+    def divide(lines):
+        calls.append(lines)
+        # Once on no rows, when the pipeline is checked.
+        return lines if len(calls) == 1 else 1 / 0
+
+    stream = words.stream.transform(divide)
+    workspace.land("1.txt", "dog")
+
+    with pytest.raises(ZeroDivisionError):
+        workspace.run(Pipeline("word_count", [stream.group_by("word").persistent_aggregate(words.spec)]))
+
+    assert workspace.rows("SELECT status, message FROM tidemark.driver") == [("failed", "division by zero")]
