@@ -11,7 +11,7 @@ from pipelines.errors import PipelineError
 from pipelines.guarantee import guarantee
 from pipelines.sources.source import Source
 from state_backends.aggregators.column import quoted
-from state_backends.spec import StateSpec
+from state_backends.spec import NAME, StateSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,6 +95,11 @@ class Pipeline:
     description: str = field(default="")
 
     def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise PipelineError(
+                f"pipeline {self.name!r}: no name; use a lower case letter, then letters, digits or underscores, at most "
+                "40 in all"
+            )
         names = [aggregate.spec.name for aggregate in self.aggregates]
         if not names:
             raise PipelineError(f"pipeline {self.name!r}: feeds no state; give it a persistent_aggregate")

@@ -53,6 +53,11 @@ def test_a_state_of_json_values_cannot_be_aggregated_into():
         lines().group_by("word").persistent_aggregate(StateSpec("w", key={"word": "text"}, value="jsonb"))
 
 
+def test_a_pipeline_whose_name_would_not_do_for_a_folder_is_refused():
+    with pytest.raises(PipelineError, match=r"pipeline '\.\./p': no name"):
+        Pipeline("../p", [lines().persistent_aggregate(TOTALS)])
+
+
 def test_a_pipeline_without_a_state_is_refused():
     with pytest.raises(PipelineError, match="pipeline 'p': feeds no state"):
         Pipeline("p", [])

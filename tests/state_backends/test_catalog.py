@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.pq import TransactionStatus
 from psycopg.types.json import Jsonb
 
 from state_backends import Catalog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
@@ -54,6 +55,8 @@ class TestPipelines:
         with task.transaction():
             task.execute("SELECT FROM tidemark.pipeline WHERE name = %s FOR SHARE", [name])
             catalog.register_pipeline(name, spout="opaque")
+
+            assert task.info.transaction_status == TransactionStatus.INTRANS
 
 
 class TestNewStates:

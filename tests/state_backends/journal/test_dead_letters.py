@@ -74,7 +74,8 @@ def test_two_tasks_do_not_wait_for_each_other(batch, connect):
 
     with one.transaction(), two.transaction():
         put_aside(one, batch, letters("a"), part=0)
-        put_aside(two, batch, letters("a"), part=1)
+
+        assert put_aside(two, batch, letters("a"), part=1) == 1
 
 
 def test_a_retry_takes_back_the_letters_of_its_batch_alone(conn, feed, batch):

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from state_backends import BatchLedger, Catalog, Count, StateSpec
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
@@ -232,6 +233,8 @@ class TestFence:
         with conn.transaction():
             share(conn, batch)
 
+            assert conn.info.transaction_status == TransactionStatus.INTRANS
+
     def test_an_earlier_attempt_may_not(self, ledger, conn, name):
         left = ledger.begin(0)
         ledger.begin(0)
@@ -375,6 +378,8 @@ class TestFence:
             share(one, batch)
             share(two, batch)
 
+            assert two.info.transaction_status == TransactionStatus.INTRANS
+
     def test_the_world_can_see_whether_a_driver_lives(self, ledger, conn, name):
         has_driver = "SELECT tidemark.has_driver(%s)"
         assert conn.execute(has_driver, [name]).fetchone() == (True,)
@@ -456,6 +461,9 @@ class TestRoster:
         with task.transaction():
             share(task, batch)
             roster.report(driver, name, "running")
+
+        status = driver.execute("SELECT status FROM tidemark.driver WHERE pipeline = %s", [name])
+        assert status.fetchone() == ("running",)
 
 
 def wait_until_blocked(conn: psycopg.Connection, other: psycopg.Connection) -> None:
