@@ -97,8 +97,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise PipelineError(
-                f"pipeline {self.name!r}: no name; use a lower case letter, then letters, digits or underscores, at most "
-                "40 in all"
+                f"pipeline {self.name!r}: no name; use a lower case letter, then letters, digits or underscores, at "
+                "most 40 in all"
             )
         names = [aggregate.spec.name for aggregate in self.aggregates]
         if not names:
