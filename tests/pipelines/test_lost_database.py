@@ -1,0 +1,88 @@
+"""A database that is killed in mid-stream: what was committed is there, and the pipeline goes on by itself."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pipelines import driver as driver_module
+from pipelines.driver import Driver, RunOptions
+from pipelines.jobs.word_count import word_count
+from pipelines.runtime.lease import Lease
+from pipelines.runtime.postgres import EmbeddedPostgres
+
+pytestmark = pytest.mark.spark
+
+FILES, KILL_AFTER, PATIENCE_SECONDS = 8, 3, 90
+
+
+class Database:
+    """A durable server of the test's own, which can be killed and started again at the same address."""
+
+    def __init__(self, home: Path) -> None:
+        self._server = EmbeddedPostgres(home, durable=True)
+        self.lease = Lease(self._server)
+        self.url = self.lease.join()
+
+    def kill(self) -> None:
+        process = self._server.process()
+        assert process is not None
+        backends = process.children()
+        for each in (process, *backends):
+            each.kill()
+        process.wait(10)
+
+    def start_again(self) -> None:
+        self._server.start()
+        assert self._server.url() == self.url
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    home = Path(tempfile.mkdtemp(prefix="tidemark-killed-"))
+    running = Database(home)
+    yield running
+    running.lease.leave()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def test_a_killed_database_loses_nothing_committed_and_the_pipeline_goes_on(database, spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver_module, "FIRST_PAUSE_SECONDS", 0.2)
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for number in range(FILES):
+        (folder / f"{number}.txt").write_text(f"dog cat{number}\n")
+    third, last = threading.Event(), threading.Event()
+
+    def note(batch):
+        if batch.txid == KILL_AFTER:
+            third.set()
+        if batch.txid == FILES:
+            last.set()
+
+    driver = Driver(
+        word_count(folder, files_per_batch=1), spark, database.url, RunOptions(tmp_path / "checkpoint"), note
+    )
+    thread = threading.Thread(target=driver.run)
+    thread.start()
+    try:
+        assert third.wait(PATIENCE_SECONDS)
+        database.kill()
+        database.start_again()
+        with psycopg.connect(database.url) as conn:
+            survived = conn.execute("SELECT committed_txid FROM tidemark.pipeline").fetchone()
+        assert last.wait(PATIENCE_SECONDS)
+    finally:
+        driver.stop()
+        thread.join(PATIENCE_SECONDS)
+
+    assert not thread.is_alive()
+    assert survived is not None
+    assert survived[0] >= KILL_AFTER
+    with psycopg.connect(database.url) as conn:
+        counts = dict(conn.execute("SELECT word, count FROM tidemark_live.words").fetchall())
+    assert counts == {"dog": FILES} | {f"cat{number}": 1 for number in range(FILES)}
