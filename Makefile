@@ -17,7 +17,7 @@ help: ## show this list
 setup: $(DEV) ## make .venv with everything that tests and checks need
 
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
-	$(BIN)/python manage.py demo $(ARGS)
+	@$(BIN)/python manage.py demo $(ARGS)
 
 test: $(DEV) chromium ## run the tests; options go in ARGS="..."
 	$(BIN)/python -m pytest $(ARGS)
