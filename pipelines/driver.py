@@ -24,7 +24,7 @@ from pipelines.sources.source import as_progress
 from pipelines.steps import connect
 from pipelines.stream import Pipeline
 from state_backends.catalog import Catalog
-from state_backends.errors import TidemarkError
+from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
 from state_backends.journal import roster
 from state_backends.journal.ledger import Batch, BatchLedger
 
@@ -105,6 +105,8 @@ class Driver:
     def _pause_or_give_up(self, error: Exception) -> None:
         self._failures += 1
         reason = failure_reason(error)
+        if isinstance(error, PipelineHeldError | FencedError):
+            raise error  # the roster is the other driver's now
         if not _may_pass(error) or self._failures >= MAX_FAILURES or self._options.once:
             self._try_report("failed", reason)
             raise error

@@ -25,8 +25,10 @@ def test_a_second_driver_is_refused_while_the_first_lives(workspace):
 
         with pytest.raises(PipelineHeldError, match=r"pipeline 'word_count' is held by a live driver \(host "):
             workspace.run(word_count(workspace.input))
+        roster = workspace.rows("SELECT status, message FROM tidemark.driver")
 
     workspace.run(word_count(workspace.input))
+    assert roster == [("starting", "")]
     assert workspace.values("words") == {"dog": {"count": 1}}
 
 
