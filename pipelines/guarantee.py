@@ -2,15 +2,15 @@
 
 from typing import Literal
 
-from state_backends.spec import Kind
+from state_backends.spec import Guarantee, Kind
 
 Spout = Literal["opaque", "transactional", "non_transactional"]
 
-EXACTLY_ONCE = "exactly once"
-AT_LEAST_ONCE = "at least once"
-APPROXIMATE = "approximate"
+EXACTLY_ONCE: Guarantee = "exactly once"
+AT_LEAST_ONCE: Guarantee = "at least once"
+APPROXIMATE: Guarantee = "approximate"
 
-MATRIX: dict[tuple[Spout, Kind], str] = {
+MATRIX: dict[tuple[Spout, Kind], Guarantee] = {
     ("transactional", "opaque"): EXACTLY_ONCE,
     ("transactional", "transactional"): EXACTLY_ONCE,
     # A replay is counted again.
@@ -26,6 +26,6 @@ MATRIX: dict[tuple[Spout, Kind], str] = {
 }
 
 
-def guarantee(spout: Spout, kind: Kind) -> str:
+def guarantee(spout: Spout, kind: Kind) -> Guarantee:
     """Return `exactly once`, `at least once` (a crash may count a batch again) or `approximate`."""
     return MATRIX[spout, kind]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 import psycopg
 import pyarrow as pa
@@ -35,8 +35,8 @@ SESSION = {
     "timezone": "UTC",
 }
 
-WRITTEN = "state string, keys bigint, refused bigint"
-WRITTEN_ARROW = pa.schema([("state", pa.string()), ("keys", pa.int64()), ("refused", pa.int64())])
+WRITTEN = "keys bigint, refused bigint"
+WRITTEN_ARROW = pa.schema([("keys", pa.int64()), ("refused", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def persist_partition(
         filled = (rows for rows in batches if rows.num_rows)
         first = next(filled, None)
         if first is not None:
-            yield _write_partition(spec, batch, dsn, _chain(first, filled))
+            yield _write_partition(spec, batch, dsn, chain([first], filled))
 
     return write
 
@@ -99,8 +99,10 @@ def _write_partition(spec: StateSpec, batch: Batch, dsn: str, batches: Iterator[
         keys = PostgresBackingMap(conn, spec).merge(refused.sift(batches), batch.txid, batch.batch_time)
         if spec.changelog:
             Changelog(conn, spec).append(batch.txid)
-        letters = put_aside(conn, batch, refused.letters, state=spec.name, part=task.partitionId() if task else 0)
-    return pa.RecordBatch.from_pylist([{"state": spec.name, "keys": keys, "refused": letters}], schema=WRITTEN_ARROW)
+        # Nearly always there are none, and three round trips less; a task that runs again has the same ones again.
+        part = task.partitionId() if task else 0
+        letters = put_aside(conn, batch, refused.letters, state=spec.name, part=part) if refused.letters else 0
+    return pa.RecordBatch.from_pylist([{"keys": keys, "refused": letters}], schema=WRITTEN_ARROW)
 
 
 def connect(dsn: str, name: str) -> psycopg.Connection:
@@ -114,8 +116,3 @@ def connect(dsn: str, name: str) -> psycopg.Connection:
         connect_timeout=10,
         keepalives_idle=30,
     )
-
-
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest

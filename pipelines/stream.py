@@ -11,7 +11,7 @@ from pipelines.errors import PipelineError
 from pipelines.guarantee import guarantee
 from pipelines.sources.source import Source
 from state_backends.aggregators.column import quoted
-from state_backends.spec import NAME, StateSpec
+from state_backends.spec import NAME, NAME_RULE, StateSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,10 +96,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise PipelineError(
-                f"pipeline {self.name!r}: no name; use a lower case letter, then letters, digits or underscores, at "
-                "most 40 in all"
-            )
+            raise PipelineError(f"pipeline {self.name!r}: no name; {NAME_RULE}")
         names = [aggregate.spec.name for aggregate in self.aggregates]
         if not names:
             raise PipelineError(f"pipeline {self.name!r}: feeds no state; give it a persistent_aggregate")

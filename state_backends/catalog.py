@@ -63,7 +63,7 @@ class Catalog:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
         row = self._conn.execute("SELECT definition::text, ttl FROM tidemark.state WHERE name = %s", [name]).fetchone()
         if row is None:
-            raise UnknownStateError(f"state {name!r} does not exist; there are {', '.join(self.names()) or 'none yet'}")
+            raise UnknownStateError.among(name, self.names())
         return from_definition(name, json.loads(row[0]), row[1])
 
     def names(self, pipeline: str | None = None) -> list[str]:

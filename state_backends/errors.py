@@ -1,5 +1,8 @@
 """What can go wrong with a state, one class per thing a caller can do about it."""
 
+from collections.abc import Iterable
+from typing import ClassVar, Self
+
 
 class TidemarkError(Exception):
     """Anything this library refuses; catch it at a door, catch its children where you can act."""
@@ -45,9 +48,19 @@ class CheckpointMismatchError(TidemarkError):
     """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
 
 
-class UnknownStateError(TidemarkError):
-    """No state has that name."""
+class UnknownNameError(TidemarkError):
+    """Nothing has that name: choose one of those there are, which the message lists."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def among(cls, name: str, names: Iterable[str]) -> Self:
+        return cls(f"{cls.kind} {name!r} does not exist; there are {', '.join(names) or 'none yet'}")
 
 
-class UnknownPipelineError(TidemarkError):
-    """No pipeline has that name."""
+class UnknownStateError(UnknownNameError):
+    kind = "state"
+
+
+class UnknownPipelineError(UnknownNameError):
+    kind = "pipeline"

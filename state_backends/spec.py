@@ -14,6 +14,9 @@ from state_backends.versioned import Key
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
 
+# What a pair of source and state promises, from the strongest to the weakest.
+Guarantee = Literal["exactly once", "at least once", "approximate"]
+
 # PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is left for the other columns and headers.
 MAX_KEY_BYTES = 2048
 
@@ -22,6 +25,7 @@ MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
 
 # PostgreSQL cuts identifiers at 63 bytes; the longest thing added to a measure's name is `prev_` and a suffix.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+NAME_RULE = "use a lower case letter, then letters, digits or underscores, at most 40 in all"
 
 KEY_TYPES: Mapping[str, type] = {
     "text": str,
@@ -78,10 +82,7 @@ class StateSpec:
     def _check_names(self) -> None:
         for name in (self.name, *self.key, *self.measures):
             if not NAME.fullmatch(name):
-                raise SpecError(
-                    f"state {self.name!r}: {name!r} is no name; use a lower case letter, then letters, digits or "
-                    "underscores, at most 40 in all"
-                )
+                raise SpecError(f"state {self.name!r}: {name!r} is no name; {NAME_RULE}")
         stored = [stored_column(name, suffix) for name, measure in self.measures.items() for suffix in measure.columns]
         # What the table holds and what the view shows: no name may mean two things in either.
         for columns in [*self.key, *(stored or self.value_columns)], [*self.key, *self.measures]:

@@ -24,7 +24,10 @@ class Pending:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A micro-batch taken apart. rows: every event, good and bad; `is_bad` marks lines that could not be read."""
+    """A micro-batch taken apart. rows: every event, good and bad. columns: an event's own.
+
+    bad: the column that holds a line that could not be read, and null beside every good one; None where none is bad.
+    """
 
     rows: "DataFrame"
     columns: tuple[str, ...]

@@ -109,13 +109,18 @@ CREATE OR REPLACE FUNCTION tidemark.is_live(removed boolean, updated_at timestam
     RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN NOT removed AND (ttl IS NULL OR clock - updated_at < ttl);
 
--- A driver holds this advisory lock for as long as its session lives.
-CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)
+-- Whether a session holds the advisory lock of two numbers that pg_advisory_lock(lock_class, hashtext(name)) takes.
+CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
     RETURNS boolean LANGUAGE sql STABLE
     RETURN EXISTS (
         SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-        WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database()
-          AND l.classid = 7103845 AND l.objid::bigint = (hashtext(pipeline)::bigint & 4294967295) AND l.objsubid = 2
+        WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database() AND l.classid = lock_class::oid
+          AND l.objid::bigint = (hashtext(name)::bigint & 4294967295) AND l.objsubid = 2
     );
+
+-- A driver holds its pipeline's lock for as long as its session lives.
+CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)
+    RETURNS boolean LANGUAGE sql STABLE
+    RETURN tidemark.is_locked(7103845, pipeline);
 
 INSERT INTO tidemark.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;

@@ -12,6 +12,11 @@ from state_backends.journal.ledger import share
 Rows = Sequence[Mapping[str, Any]]
 
 
+def views(*pairs: tuple[str, int]) -> Rows:
+    """Return the rows of a state that counts views per page: `views(("/home", 3), ("/cart", 1))`."""
+    return [{"page": page, "n": n} for page, n in pairs]
+
+
 class Feed:
     """Takes a pipeline over and feeds its states, as a runner does.
 

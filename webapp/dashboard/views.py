@@ -7,7 +7,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from state_backends import StateReader
 from state_backends.errors import UnknownPipelineError, UnknownStateError
 from webapp.dashboard.entries import EntriesQuery, entries_page, global_value, leading_keys, number_measures
 from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
@@ -59,7 +58,7 @@ def state(request, name):
     version = tide([feeding])
     if is_seen(request, version):
         return unchanged()
-    reader = StateReader(stores.connection(), specs.spec(stores.connection(), name))
+    reader = specs.reader(stores.connection(), name)
     asked = {part: request.GET[part] for part in ("q", "order", "by", "page") if request.GET.get(part)}
     values = _entries(reader, EntriesQuery.parse(asked, reader.spec)) if reader.spec.key else _only_value(reader)
     shown = {"pipeline": feeding, "state": selectors.state(name), "curl": _curl(request, name, values["example"])}

@@ -24,10 +24,7 @@ WORKER_DIED = "its worker died; what it had done stays done, so ask again for th
 
 FAIL_DEAD_RUNS = """
 UPDATE tidemark.maintenance_run r SET status = 'failed', finished_at = now(), error = %(error)s
-WHERE status = 'running' AND NOT EXISTS (
-    SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-    WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database() AND l.classid = %(lock_class)s
-      AND l.objid::bigint = (hashtext(r.state)::bigint & 4294967295) AND l.objsubid = 2)
+WHERE status = 'running' AND NOT tidemark.is_locked(%(lock_class)s, r.state)
 """
 
 

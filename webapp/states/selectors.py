@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 from django.db import connection
@@ -17,6 +17,7 @@ from psycopg import sql
 from state_backends import StateSpec
 from state_backends.catalog import from_definition
 from state_backends.errors import UnknownPipelineError, UnknownStateError
+from state_backends.spec import Guarantee
 from state_backends.visible import isolation
 
 # What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
@@ -24,9 +25,6 @@ SIGNS_OF_LIFE = {"starting", "running", "restarting"}
 
 # A table up to this size is counted (about 5 ms), a larger one estimated.
 COUNTED_BYTES = 8 * 1024 * 1024
-
-# What a state may promise, from the strongest to the weakest.
-GUARANTEES = ["exactly once", "at least once", "approximate"]
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def pipelines() -> list[PipelineStatus]:
 def pipeline(name: str) -> PipelineStatus:
     rows = _rows(PIPELINES, {"name": name, "state": None})
     if not rows:
-        raise _unknown_pipeline(name)
+        raise UnknownPipelineError.among(name, pipeline_names())
     return _status(rows[0])
 
 
@@ -137,7 +135,7 @@ def pipeline_of(state: str) -> PipelineStatus:
     """Return the pipeline that feeds a state."""
     rows = _rows(PIPELINES, {"name": None, "state": state})
     if not rows:
-        raise _unknown_state(state)
+        raise UnknownStateError.among(state, state_names())
     return _status(rows[0])
 
 
@@ -153,7 +151,7 @@ def states(pipeline: str | None = None) -> list[StateSummary]:
 def state(name: str) -> StateSummary:
     rows = _rows(STATES, {"name": name, "pipeline": None})
     if not rows:
-        raise _unknown_state(name)
+        raise UnknownStateError.among(name, state_names())
     return _summaries(rows)[0]
 
 
@@ -165,7 +163,7 @@ def batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
     """Return the newest batches of a pipeline, the open one first."""
     rows = _rows(BATCHES, {"name": pipeline, "limit": limit})
     if not rows and pipeline not in pipeline_names():
-        raise _unknown_pipeline(pipeline)
+        raise UnknownPipelineError.among(pipeline, pipeline_names())
     return [BatchSummary(**row) for row in rows]
 
 
@@ -181,13 +179,13 @@ def dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
     """Return the newest dead letters of committed batches."""
     rows = _rows(DEAD_LETTERS, {"name": pipeline, "limit": limit})
     if not rows and pipeline not in pipeline_names():
-        raise _unknown_pipeline(pipeline)
+        raise UnknownPipelineError.among(pipeline, pipeline_names())
     return [DeadLetterSummary(**row) for row in rows]
 
 
 def worst(guarantees: Sequence[str]) -> str:
     """Return the weakest of several guarantees; one that is not known counts as the weakest."""
-    ranks = {guarantee: rank for rank, guarantee in enumerate(GUARANTEES)}
+    ranks = {guarantee: rank for rank, guarantee in enumerate(get_args(Guarantee))}
     return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)), default="")
 
 
@@ -347,13 +345,3 @@ def _counted(names: Sequence[str]) -> dict[str, int]:
         for name in names
     )
     return {row["name"]: row["keys"] for row in _rows(counts.as_string(), {})}
-
-
-def _unknown_state(name: str) -> UnknownStateError:
-    return UnknownStateError(f"state {name!r} does not exist; there are {', '.join(state_names()) or 'none yet'}")
-
-
-def _unknown_pipeline(name: str) -> UnknownPipelineError:
-    return UnknownPipelineError(
-        f"pipeline {name!r} does not exist; there are {', '.join(pipeline_names()) or 'none yet'}"
-    )

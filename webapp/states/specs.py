@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from state_backends import Catalog, StateReader, StateSpec
+from state_backends import Catalog, StateReader
 
 CHECK_SECONDS = 1.0
 
@@ -24,11 +24,6 @@ class _Held:
 
 
 _held: dict[str, _Held] = {}
-
-
-def spec(conn: psycopg.Connection, name: str) -> StateSpec:
-    """Return the spec of a state. Raises UnknownStateError with the names there are."""
-    return reader(conn, name).spec
 
 
 def reader(conn: psycopg.Connection, name: str) -> StateReader:

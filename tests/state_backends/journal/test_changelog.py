@@ -3,12 +3,9 @@ from dataclasses import replace
 import pytest
 
 from state_backends import Changelog, Count, StateSpec
+from tests.state_backends.feed import views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
-
-
-def views(*pairs):
-    return [{"page": page, "n": n} for page, n in pairs]
 
 
 @pytest.fixture

@@ -9,15 +9,11 @@ from state_backends.factory import MAPS
 from state_backends.journal import compaction, trim
 from state_backends.journal.compaction import compact, sizes
 from state_backends.journal.expiry import expire
-from tests.state_backends.feed import let_time_pass
+from tests.state_backends.feed import let_time_pass, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 TEXTS = StateSpec("texts", key={"page": "text"}, value="jsonb")
 NOTHING, FOR_EVER = timedelta(), timedelta(days=10_000)
-
-
-def views(*pairs):
-    return [{"page": page, "n": n} for page, n in pairs]
 
 
 def txids(feed, *key):

@@ -9,14 +9,10 @@ from psycopg import sql
 from state_backends import Count, StateSpec
 from state_backends.journal import trim
 from state_backends.journal.expiry import _clock, expire
-from tests.state_backends.feed import let_time_pass
+from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=HOUR)
-
-
-def views(*pairs):
-    return [{"page": page, "n": n} for page, n in pairs]
 
 
 def keys(feed):

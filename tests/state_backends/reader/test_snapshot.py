@@ -6,7 +6,7 @@ import pytest
 
 from state_backends import Count, Max, Mean, PostgresBackingMap, StateReader, StateSpec, Sum, Versioned
 from state_backends.errors import KeyShapeError, SpecError, UnknownStateError
-from tests.state_backends.feed import let_time_pass
+from tests.state_backends.feed import let_time_pass, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 FLIGHTS = StateSpec(
@@ -28,10 +28,6 @@ def flight(origin, carrier, flights, total=0.0, count=0, top=None, miles=0):
         "top": top,
         "miles": miles,
     }
-
-
-def views(*pairs):
-    return [{"page": page, "n": n} for page, n in pairs]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from webapp.states import specs
 
 
 def measures(connection):
-    return list(specs.spec(connection, "totals").measures)
+    return list(specs.reader(connection, "totals").spec.measures)
 
 
 def extend(connection):
@@ -34,12 +34,12 @@ def test_a_changed_spec_is_seen_when_the_moment_is_over(filled, connection, monk
 
 
 def test_an_unchanged_spec_is_kept(filled, connection, monkeypatch):
-    first = specs.spec(connection, "totals")
+    first = specs.reader(connection, "totals").spec
     monkeypatch.setattr(specs, "CHECK_SECONDS", 0)
 
-    assert specs.spec(connection, "totals") is first
+    assert specs.reader(connection, "totals").spec is first
 
 
 def test_an_unknown_state_is_refused_with_the_names_there_are(filled, connection):
     with pytest.raises(UnknownStateError, match="there are flights_by_carrier, flights_by_hour, totals"):
-        specs.spec(connection, "total")
+        specs.reader(connection, "total")

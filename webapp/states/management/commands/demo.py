@@ -63,7 +63,7 @@ class Command(BaseCommand):
     def _once(self, as_json: bool) -> None:
         self.stderr.write("preparing tables and input ..")
         demonstration.prepare()
-        result = run_whole_input(lambda line: self.stderr.write(line))
+        result = run_whole_input(self.stderr.write)
         if as_json:
             self.stdout.write(json.dumps(result))
         else:
