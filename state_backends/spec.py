@@ -3,9 +3,10 @@
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal, LiteralString, get_args
 
 from state_backends.errors import KeyShapeError, SpecError
@@ -119,6 +120,43 @@ class StateSpec:
             for suffix, sql_type in aggregator.columns.items()
         }
 
+    @property
+    def partial_columns(self) -> dict[str, LiteralString]:
+        """The stored columns that a batch's partial aggregates bring; folding computes the others."""
+        return {
+            stored_column(measure, suffix): aggregator.columns[suffix]
+            for measure, aggregator in self.measures.items()
+            for suffix in aggregator.partial()
+        }
+
+    @property
+    def folds_in_sql(self) -> bool:
+        """Whether the database can fold every measure; if not, the state takes the generic path."""
+        return bool(self.measures) and all(aggregator.fold_sql for aggregator in self.measures.values())
+
+    @property
+    def folds_in_lua(self) -> bool:
+        """The same of Redis."""
+        return bool(self.measures) and all(aggregator.fold_lua for aggregator in self.measures.values())
+
+    def fold(self, stored: Mapping[str, Any] | None, partial: Mapping[str, Any]) -> dict[str, Any]:
+        """Join a partial to what is stored, None for nothing; all given and returned as stored column to value."""
+        folded: dict[str, Any] = {}
+        for fold, columns in self._folds:
+            parts = {suffix: partial.get(column) for suffix, column in columns}
+            kept = {suffix: stored.get(column) if stored else None for suffix, column in columns}
+            joined = fold(kept, parts)
+            for suffix, column in columns:
+                folded[column] = joined[suffix]
+        return folded
+
+    @cached_property
+    def _folds(self) -> list[tuple[Callable[..., dict[str, Any]], list[tuple[str, str]]]]:
+        return [
+            (aggregator.fold, [(suffix, stored_column(measure, suffix)) for suffix in aggregator.columns])
+            for measure, aggregator in self.measures.items()
+        ]
+
     def check_key(self, key: Any, index: int | None = None) -> Key:
         """Return `key` as a tuple of Python values of the declared types.
 
@@ -146,7 +184,9 @@ class StateSpec:
             raise KeyShapeError(f"{at}{error}", index) from None
         size = sum(len(part.encode()) for part in parts if isinstance(part, str))
         if size > MAX_KEY_BYTES:
-            raise KeyShapeError(f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}", index)
+            raise KeyShapeError(
+                f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}: {_shown(list(key))}", index
+            )
         return parts
 
 

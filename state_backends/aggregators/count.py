@@ -13,6 +13,7 @@ class Count:
     name: ClassVar[str] = "count"
     columns: ClassVar[Mapping[str, LiteralString]] = {"": "bigint"}
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "coalesce({stored}, 0) + coalesce({partial}, 0)"}
+    fold_lua: ClassVar[Mapping[str, str]] = {"": "add_integer({stored}, {partial})"}
     finish_sql: LiteralString = "coalesce({stored}, 0)"
     result_type = "bigint"
 

@@ -21,6 +21,8 @@ class _Extreme:
         self.column = column
         self.columns = {"": number_type(type, f"{self.__class__.__name__}({column!r})")}
         self.result_type: str = type
+        kinds = {"bigint": "integer", "double precision": "double"}
+        self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}
 
     def partial(self) -> dict[str, str]:
         return {"": f"{self.name}({cast(self.column, self.result_type)})"}

@@ -25,6 +25,9 @@ class Sum:
         self.column = column
         self.columns = {"": number_type(type, f"Sum({column!r})")}
         self.result_type: str = type
+        # Lua has no decimals.
+        adds = {"bigint": "add_integer", "double precision": "add_double"}
+        self.fold_lua = {"": f"{adds[type]}({{stored}}, {{partial}})"} if type in adds else {}
 
     def partial(self) -> dict[str, str]:
         return {"": f"coalesce(sum({cast(self.column, self.result_type)}), 0)"}
@@ -48,6 +51,10 @@ class Mean:
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {
         "sum": "coalesce({stored_sum}, 0) + coalesce({partial_sum}, 0)",
         "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
+    }
+    fold_lua: ClassVar[Mapping[str, str]] = {
+        "sum": "add_double({stored_sum}, {partial_sum})",
+        "count": "add_integer({stored_count}, {partial_count})",
     }
     finish_sql: LiteralString = "{stored_sum} / nullif({stored_count}, 0)"
     result_type = "double precision"

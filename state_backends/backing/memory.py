@@ -1,9 +1,11 @@
 """A backing map in a dict: for tests, notebooks, and as the plainest reading of the contract."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from state_backends.backing.keys import check_unique
+from state_backends.backing.keys import check_unique, stale
 from state_backends.spec import StateSpec
 from state_backends.versioned import Key, Versioned
 
@@ -19,8 +21,13 @@ class MemoryBackingMap:
         return [self._rows.get(self.spec.check_key(key, index)) for index, key in enumerate(keys)]
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
-        checked = check_unique(self.spec, keys)
-        self._rows |= dict(zip(checked, rows, strict=True))
+        now = datetime.now(UTC)
+        new = dict(zip(check_unique(self.spec, keys), rows, strict=True))
+        for key, row in new.items():
+            stored = self._rows.get(key)
+            if stored is not None and (stored.txid or 0) > (row.txid or 0):
+                raise stale(self.spec, key, row.txid, stored.txid)
+        self._rows |= {key: _timed(row, now) for key, row in new.items()}
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         for key in check_unique(self.spec, keys):
@@ -45,8 +52,13 @@ class MemoryBackingMap:
         for key in written:
             row = self._rows.pop(key)
             if row.prev_txid is not None:
-                self._rows[key] = Versioned(row.prev, row.prev_txid)
+                self._rows[key] = Versioned(row.prev, row.prev_txid, at=row.prev_at)
         return len(written)
+
+
+def _timed(row: Versioned, now: datetime) -> Versioned:
+    prev_at = None if row.prev_txid is None else row.prev_at or now
+    return replace(row, at=row.at or now, prev_at=prev_at)
 
 
 def _order(key: Key) -> tuple[tuple[bool, Any], ...]:

@@ -2,8 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from state_backends.errors import StaleBatchError
+from state_backends.live import is_live
 from state_backends.maps.updaters import Replace
 from state_backends.protocols import IBackingMap, Updater
 from state_backends.versioned import Key, Versioned
@@ -14,21 +17,28 @@ class BatchMap(ABC):
 
     Begin a batch, update, commit. Between commit and the next begin no batch is open: reads see the current values,
     and an update changes the current version where it stands, under the txid it has, so it cannot poison a later batch.
+    A value whose time to live has run out counts as absent, at the batch's time.
     """
 
     def __init__(self, backing: IBackingMap) -> None:
         self._backing = backing
+        self._ttl = backing.spec.ttl
         self._txid: int | None = None
+        self._at: datetime | None = None
         self._written: dict[Key, Versioned] = {}
 
-    def begin_commit(self, txid: int | None) -> None:
-        """Open batch `txid`; None stands for writes outside any batch."""
+    def begin_commit(self, txid: int | None, at: datetime | None = None) -> None:
+        """Open batch `txid`; None stands for writes outside any batch.
+
+        at: the batch's time, the same for all attempts, from which ttl counts; None takes the time of each call.
+        """
         self._txid = txid
+        self._at = at
         self._written.clear()
 
     def commit(self, txid: int | None) -> None:
         """Close the batch. What it wrote is in the backing map already."""
-        self._txid = None
+        self._txid = self._at = None
         self._written.clear()
 
     def rollback(self, txid: int) -> int:
@@ -78,5 +88,24 @@ class BatchMap(ABC):
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
         """Return the row after the update; the very row given where nothing changes."""
 
+    def _first(self, updater: Updater) -> Versioned:
+        return Versioned(updater.update(None), self._txid or 0, at=self._at)
+
     def _again(self, row: Versioned, updater: Updater) -> Versioned:
-        return Versioned(updater.update(row.value), row.txid, row.prev, row.prev_txid)
+        value = updater.update(self._live(row.value, row.at))
+        return Versioned(value, row.txid, row.prev, row.prev_txid, self._at, row.prev_at)
+
+    def _live(self, value: Any, at: datetime | None) -> Any:
+        """Return the value, or None where its time to live has run out at the batch's time."""
+        if self._ttl is None or at is None or is_live(False, at, self._ttl, self._at or datetime.now(UTC)):
+            return value
+        return None
+
+
+def refuse_newer(key: Key, row: Versioned, txid: int) -> None:
+    """Raise StaleBatchError where a newer batch than `txid` wrote the row."""
+    if (row.txid or 0) > txid:
+        raise StaleBatchError(
+            f"batch {txid} is older than stored batch {row.txid} for key {key!r}; "
+            "another runner has moved on, so stop this one"
+        )

@@ -14,7 +14,7 @@ class NonTransactionalMap(BatchMap):
     """
 
     def _seen(self, key: Key, row: Versioned | None) -> Any:
-        return None if row is None else row.value
+        return None if row is None else self._live(row.value, row.at)
 
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
-        return Versioned(updater.update(None if row is None else row.value), None)
+        return Versioned(updater.update(self._seen(key, row)), None, at=self._at)

@@ -7,8 +7,7 @@ is cheaper.
 
 from typing import Any
 
-from state_backends.errors import StaleBatchError
-from state_backends.maps.batch_map import BatchMap
+from state_backends.maps.batch_map import BatchMap, refuse_newer
 from state_backends.protocols import Updater
 from state_backends.versioned import Key, Versioned
 
@@ -24,24 +23,22 @@ class OpaqueMap(BatchMap):
     def _seen(self, key: Key, row: Versioned | None) -> Any:
         if row is None:
             return None
-        if self._txid is None or key in self._written:
-            return row.value
-        return row.prev if self._is_replay(key, row) else row.value
+        if self._txid is None or key in self._written or not self._is_replay(key, row):
+            return self._live(row.value, row.at)
+        return self._live(row.prev, row.prev_at)
 
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
         if row is None:
-            return Versioned(updater.update(None), self._txid or 0)
+            return self._first(updater)
         if self._txid is None or key in self._written:
             return self._again(row, updater)
         if self._is_replay(key, row):
-            return Versioned(updater.update(row.prev), self._txid, row.prev, row.prev_txid)
-        return Versioned(updater.update(row.value), self._txid, row.value, row.txid)
+            value = updater.update(self._live(row.prev, row.prev_at))
+            return Versioned(value, self._txid, row.prev, row.prev_txid, self._at, row.prev_at)
+        value = updater.update(self._live(row.value, row.at))
+        return Versioned(value, self._txid, row.value, row.txid, self._at, row.at)
 
     def _is_replay(self, key: Key, row: Versioned) -> bool:
         assert self._txid is not None
-        if (row.txid or 0) > self._txid:
-            raise StaleBatchError(
-                f"batch {self._txid} is older than stored batch {row.txid} for key {key!r}; "
-                "another runner has moved on, so stop this one"
-            )
+        refuse_newer(key, row, self._txid)
         return row.txid == self._txid

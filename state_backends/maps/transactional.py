@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from state_backends.errors import StaleBatchError
-from state_backends.maps.batch_map import BatchMap
+from state_backends.maps.batch_map import BatchMap, refuse_newer
 from state_backends.protocols import Updater
 from state_backends.versioned import Key, Versioned
 
@@ -16,16 +15,14 @@ class TransactionalMap(BatchMap):
     """
 
     def _seen(self, key: Key, row: Versioned | None) -> Any:
-        return None if row is None else row.value
+        return None if row is None else self._live(row.value, row.at)
 
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
         if row is None:
-            return Versioned(updater.update(None), self._txid or 0)
+            return self._first(updater)
         if self._txid is None or key in self._written:
             return self._again(row, updater)
-        if (row.txid or 0) > self._txid:
-            raise StaleBatchError(
-                f"batch {self._txid} is older than stored batch {row.txid} for key {key!r}; "
-                "another runner has moved on, so stop this one"
-            )
-        return row if row.txid == self._txid else Versioned(updater.update(row.value), self._txid)
+        refuse_newer(key, row, self._txid)
+        if row.txid == self._txid:
+            return row
+        return Versioned(updater.update(self._live(row.value, row.at)), self._txid, at=self._at)
