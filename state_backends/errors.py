@@ -24,6 +24,10 @@ class KeyShapeError(TidemarkError):
         self.index = index
 
 
+class ValueShapeError(TidemarkError):
+    """A value is none that the state can store: correct the value."""
+
+
 class DuplicateKeyError(TidemarkError):
     """One write carries a key twice: combine the rows of a key before writing."""
 

@@ -45,7 +45,7 @@ class Updater(Protocol):
     """Turns the stored value of one key into the new one. Trident's ValueUpdater."""
 
     def update(self, stored: Any) -> Any:
-        """Return the new value; `stored` is None where nothing is stored."""
+        """Return the new value; `stored` is None where nothing is stored, and must not be changed itself."""
 
 
 class Aggregator(Protocol):

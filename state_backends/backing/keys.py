@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from state_backends.errors import DuplicateKeyError, StaleBatchError
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
+from state_backends.versioned import Key, Versioned
 
 
 def check_unique(spec: StateSpec, keys: Sequence[Key]) -> list[Key]:
@@ -19,6 +19,13 @@ def check_unique(spec: StateSpec, keys: Sequence[Key]) -> list[Key]:
             )
         seen[typed] = index
     return list(seen)
+
+
+def pair(spec: StateSpec, keys: Sequence[Key], rows: Sequence[Versioned]) -> dict[Key, Versioned]:
+    """Return typed key to row. Raises as check_unique does, and ValueError where the two are not of one length."""
+    if len(keys) != len(rows):
+        raise ValueError(f"state {spec.name!r}: {len(keys)} keys and {len(rows)} rows; give a row per key")
+    return dict(zip(check_unique(spec, keys), rows, strict=True))
 
 
 def stale(spec: StateSpec, key: object, txid: object, stored: object) -> StaleBatchError:

@@ -1,11 +1,12 @@
 """A backing map in a dict: for tests, notebooks, and as the plainest reading of the contract."""
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from state_backends.backing.keys import check_unique, stale
+from state_backends.backing.keys import check_unique, pair, stale
+from state_backends.backing.values import json_text
 from state_backends.spec import StateSpec
 from state_backends.versioned import Key, Versioned
 
@@ -22,12 +23,12 @@ class MemoryBackingMap:
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
         now = datetime.now(UTC)
-        new = dict(zip(check_unique(self.spec, keys), rows, strict=True))
+        new = {key: self._kept(key, row, now) for key, row in pair(self.spec, keys, rows).items()}
         for key, row in new.items():
             stored = self._rows.get(key)
             if stored is not None and (stored.txid or 0) > (row.txid or 0):
                 raise stale(self.spec, key, row.txid, stored.txid)
-        self._rows |= {key: _timed(row, now) for key, row in new.items()}
+        self._rows |= new
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         for key in check_unique(self.spec, keys):
@@ -39,11 +40,12 @@ class MemoryBackingMap:
         first = None if start is None else _order(self.spec.check_key(start))
         beyond = None if stop is None else _order(self.spec.check_key(stop))
         under = self.spec.check_prefix(prefix or ())
-        for key in sorted(self._rows, key=_order):
+        rows = dict(self._rows)
+        for key in sorted(rows, key=_order):
             starts = first is None or _order(key) >= first
             ends = beyond is not None and _order(key) >= beyond
             if starts and not ends and key[: len(under)] == under:
-                yield key, self._rows[key]
+                yield key, rows[key]
 
     def revert(self, txid: int) -> int:
         if self.spec.kind != "opaque":
@@ -55,10 +57,21 @@ class MemoryBackingMap:
                 self._rows[key] = Versioned(row.prev, row.prev_txid, at=row.prev_at)
         return len(written)
 
+    def _kept(self, key: Key, row: Versioned, now: datetime) -> Versioned:
+        value, at = self._own(key, row.value), row.at or now
+        if self.spec.kind == "non_transactional":
+            return Versioned(value, None, at=at)
+        if self.spec.kind == "transactional" or row.prev_txid is None:
+            return Versioned(value, row.txid, at=at)
+        return Versioned(value, row.txid, self._own(key, row.prev), row.prev_txid, at, row.prev_at or now)
 
-def _timed(row: Versioned, now: datetime) -> Versioned:
-    prev_at = None if row.prev_txid is None else row.prev_at or now
-    return replace(row, at=row.at or now, prev_at=prev_at)
+    def _own(self, key: Key, value: Any) -> Any:
+        # A copy, so that what the caller does to its object later changes nothing here.
+        if value is None:
+            return None
+        if not self.spec.measures:
+            return json.loads(json_text(self.spec, key, value))
+        return {name: value[name] for name in self.spec.value_columns}
 
 
 def _order(key: Key) -> tuple[tuple[bool, Any], ...]:

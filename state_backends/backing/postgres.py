@@ -1,7 +1,6 @@
 """A backing map in PostgreSQL: a typed table, rows addressed by arrays of keys, batches merged on the server."""
 
 import io
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, LiteralString
@@ -10,68 +9,74 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
-from state_backends.backing.keys import check_unique
+from state_backends.backing.keys import check_unique, pair, stale
 from state_backends.backing.merge import merge_sql, newer_sql
+from state_backends.backing.row import RowCodec
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas, previous
+from state_backends.table import StateTable, columns, commas
 from state_backends.versioned import Key, Versioned
 
-TIMES = ("updated_at", "prev_updated_at")
+# Rows per round trip: bounds what is in memory beside the caller's own lists.
+CHUNK_KEYS = 10_000
+
+PUT, INCOMING = sql.Identifier("put"), sql.Identifier("incoming")
+PREVIOUS_TIME: LiteralString = "CASE WHEN prev_txid IS NOT NULL THEN coalesce({}, now()) END"
 
 
 class PostgresBackingMap:
     """Rows of one state in its table `tidemark_state.<name>`.
 
     conn: an open psycopg connection, whose transactions are the caller's. The table must exist (see Catalog).
+    locks: multi_get locks the rows it finds, in key order, until the transaction ends, for those who read to write.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
     """
 
-    def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, *, locks: bool = False) -> None:
         self.spec = spec
         self._conn = conn
+        self._locks = locks
         self._table = StateTable(spec)
+        self._codec = RowCodec(self._table)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         """Return the stored row of each key, in the order asked; None where a key is absent.
 
         keys: n tuples, one part per key column in the order of `spec.key`. Repeats are allowed.
-        Raises KeyShapeError naming the key's index; psycopg.Error passes through.
+        Raises KeyShapeError naming the key's index; ValueShapeError naming the key; psycopg.Error passes through.
 
-        One round trip whatever n is: the keys travel as one array per column and join the primary key.
+        One round trip per 10,000 keys: they travel as one array per column and join the primary key.
         The contract is Trident's IBackingMap.multiGet (apache/storm, trident/state/map/IBackingMap.java).
         """
-        if not keys:
-            return []
         typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
-        statement = sql.SQL(
-            "SELECT t.{first} IS NOT NULL, {row} FROM {keys} LEFT JOIN {table} t ON {same} ORDER BY k.ordinality"
-        ).format(
-            first=sql.Identifier(next(iter(self._table.key))),
-            row=self._selected(),
-            keys=self._table.unnest(with_ordinality=True),
-            table=self._table.name,
-            same=self._table.same_key("k", "t"),
-        )
-        rows = self._conn.execute(statement, self._table.key_columns(typed))
-        return [self._versioned(row) if found else None for found, *row in rows]
+        found: list[Versioned | None] = [None] * len(typed)
+        statement = self._get_sql().as_bytes()
+        decode = self._codec.decode
+        for first in range(0, len(typed), CHUNK_KEYS):
+            arrays = self._table.key_columns(typed[first : first + CHUNK_KEYS])
+            for ordinality, *row in self._conn.execute(statement, arrays):
+                found[first + ordinality - 1] = decode(row)
+        return found
 
-    def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned], at: datetime | None = None) -> None:
-        """Store rows[i] under keys[i], whatever was there.
+    def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
+        """Store rows[i] under keys[i], all or none.
 
-        at: the batch time that ttl counts from; None takes the database's now.
-        Raises DuplicateKeyError if a key comes twice; psycopg.Error passes through.
+        Raises DuplicateKeyError if a key comes twice, StaleBatchError if a stored row is of a newer batch than its
+        replacement, ValueShapeError for a value that JSON cannot hold; psycopg.Error passes through.
+
+        The rows stream through COPY into a temporary table, and from there in key order into the state.
         """
-        typed = check_unique(self.spec, keys)
+        typed = list(pair(self.spec, keys, rows))
         if not typed:
             return
-        parameters = [
-            [*self._table.key_values(key), *self._stored(row, at)] for key, row in zip(typed, rows, strict=True)
-        ]
-        with self._conn.cursor() as cursor:
-            cursor.executemany(self._put_sql(), parameters)
+        chunks = (slice(first, first + CHUNK_KEYS) for first in range(0, len(typed), CHUNK_KEYS))
+        names = [*self._table.key, *self._codec.columns]
+        with self._conn.transaction():
+            self._copy(PUT, names, (self._codec.encode(typed[chunk], rows[chunk]) for chunk in chunks))
+            if self._conn.execute(self._put_sql()).rowcount < len(typed):
+                self._refuse_older()
+            self._conn.execute(sql.SQL("DROP TABLE {}").format(PUT))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Forget the rows of these keys, versions and all; absent keys are no error."""
@@ -101,12 +106,12 @@ class PostgresBackingMap:
             bounds.append((self._compare(names, "<"), self._table.key_values(self.spec.check_key(stop))))
         where = sql.SQL(" AND ").join([sql.SQL("true"), *(condition for condition, _ in bounds)])
         statement = sql.SQL("SELECT {key}, {row} FROM {table} t WHERE {where} ORDER BY {key}").format(
-            key=columns(names, "t"), row=self._selected(), table=self._table.name, where=where
+            key=columns(names, "t"), row=self._codec.selected(), table=self._table.name, where=where
         )
         with self._conn.cursor() as cursor:
             for row in cursor.stream(statement, [part for _, parts in bounds for part in parts]):
                 key = row[: len(names)] if self.spec.key else ()
-                yield key, self._versioned(row[len(names) :])
+                yield key, self._codec.decode(row[len(names) :])
 
     def revert(self, txid: int) -> int:
         """Put every row written by batch `txid` back to its previous version; delete those that had none.
@@ -142,9 +147,10 @@ class PostgresBackingMap:
 
         The rows stream through COPY, written by Arrow's CSV writer, so no Python object is made per row.
         """
-        if not self.spec.measures:
-            raise SpecError(f"state {self.spec.name!r}: has no measures to merge; use multi_put")
-        received = self._copy(batches)
+        if not self.spec.folds_in_sql:
+            raise SpecError(f"state {self.spec.name!r}: SQL cannot fold its values; use a map's multi_update")
+        names = [*self._table.key, *self._table.values]
+        received = self._copy(INCOMING, names, batches if self.spec.key else map(_with_singleton, batches))
         parameters = {"txid": txid, "batch_time": batch_time, "ttl": self.spec.ttl}
         try:
             applied = self._conn.execute(merge_sql(self._table), parameters).rowcount
@@ -162,17 +168,14 @@ class PostgresBackingMap:
             self._refuse_newer(parameters)
         return received
 
-    def _copy(self, batches: Iterable[pa.RecordBatch]) -> int:
-        names = [*self.spec.key, *self._table.values]
+    def _copy(self, table: sql.Identifier, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
         self._conn.execute(
-            sql.SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                columns([*self._table.key, *self._table.values]), self._table.name
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                table, columns(names), self._table.name
             )
         )
-        if not self.spec.key:
-            self._conn.execute("ALTER TABLE incoming ALTER singleton SET DEFAULT true")
         received = 0
-        copy_in = sql.SQL("COPY incoming ({}) FROM STDIN (FORMAT csv)").format(columns(names))
+        copy_in = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns(names))
         with self._conn.cursor() as cursor, cursor.copy(copy_in) as copy:
             for batch in batches:
                 copy.write(_csv(batch.select(names)))
@@ -187,74 +190,52 @@ class PostgresBackingMap:
                 f"{newer[0]}; another runner has moved on, so stop this one"
             )
 
-    def _selected(self) -> sql.Composed:
-        # JSON travels as text: connections differ in how they load jsonb (Django's leaves it as text).
-        as_text = sql.SQL("::text") if self.spec.value == "jsonb" else sql.SQL("")
-        return commas(
-            sql.Identifier("t", name) + (as_text if name.endswith("value") else sql.SQL(""))
-            for name in self._row_columns()
+    def _refuse_older(self) -> None:
+        row = self._conn.execute(
+            sql.SQL(
+                "SELECT json_build_array({}), n.txid, t.txid FROM {} n JOIN {} t ON {} WHERE t.txid > n.txid"
+            ).format(columns(self.spec.key, "t"), PUT, self._table.name, self._table.same_key("n", "t"))
+        ).fetchone()
+        assert row is not None
+        key, txid, stored = row
+        raise stale(self.spec, tuple(key), txid, stored)
+
+    def _get_sql(self) -> sql.Composed:
+        lock = sql.SQL(" ORDER BY {} FOR UPDATE OF t").format(columns(self._table.key, "t"))
+        return sql.SQL("SELECT k.ordinality, {row} FROM {keys} JOIN {table} t ON {same}{lock}").format(
+            row=self._codec.selected(),
+            keys=self._table.unnest(with_ordinality=True),
+            table=self._table.name,
+            same=self._table.same_key("k", "t"),
+            lock=lock if self._locks else sql.SQL(""),
         )
 
-    def _row_columns(self) -> list[str]:
-        names = [*self._table.values, "removed"]
-        if self._table.keeps_txid:
-            names.append("txid")
-        if self._table.keeps_previous:
-            names += [*(f"prev_{name}" for name in self._table.values), "prev_removed", "prev_txid"]
-        return names
-
-    def _versioned(self, row: Sequence[Any]) -> Versioned:
-        held = dict(zip(self._row_columns(), row, strict=True))
-        return Versioned(self._value(held, ""), held.get("txid"), self._value(held, "prev_"), held.get("prev_txid"))
-
-    def _value(self, held: dict[str, Any], version: str) -> Any:
-        absent = version and held.get("prev_txid") is None
-        if absent or held[f"{version}removed"]:
-            return None
-        if self.spec.measures:
-            return {name: held[f"{version}{name}"] for name in self._table.values}
-        return json.loads(held[f"{version}value"])
-
-    def _stored(self, row: Versioned, at: datetime | None) -> list[Any]:
-        parts = [*self._as_columns(row.value), row.value is None, at]
-        if self._table.keeps_txid:
-            parts.append(row.txid)
-        if self._table.keeps_previous:
-            has_previous = row.prev_txid is not None
-            parts += [*self._as_columns(row.prev), (row.prev is None) if has_previous else None, at, row.prev_txid]
-        return parts
-
-    def _as_columns(self, value: Any) -> list[Any]:
-        if value is None:
-            return [None] * len(self._table.values)
-        return [value[name] for name in self._table.values] if self.spec.measures else [Jsonb(value)]
-
     def _put_sql(self) -> sql.Composed:
-        names = [*self._table.key, *self._table.values, "removed", "updated_at"]
-        if self._table.keeps_txid:
-            names.append("txid")
-        if self._table.keeps_previous:
-            names += [*previous(self._table.version), "prev_txid"]
-        values = [sql.SQL("coalesce(%s, now())" if name in TIMES else "%s") for name in names]
-        changed = [name for name in names if name not in self._table.key and name != "prev_updated_at"]
-        assignments: list[sql.Composable] = [
-            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed
-        ]
-        if self._table.keeps_previous:
-            # A Versioned carries no times: the version before keeps the one that its row has.
-            assignments.append(
-                sql.SQL(
-                    "prev_updated_at = CASE WHEN t.txid = excluded.txid THEN coalesce(t.prev_updated_at, t.updated_at) "
-                    "ELSE t.updated_at END"
-                )
-            )
-        return sql.SQL("INSERT INTO {} AS t ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET {}").format(
-            self._table.name, columns(names), commas(values), columns(self._table.key), commas(assignments)
+        names = [*self._table.key, *self._codec.columns]
+        times = {"updated_at": "coalesce({}, now())", "prev_updated_at": PREVIOUS_TIME}
+        picked = [sql.SQL(times.get(name, "{}")).format(sql.Identifier(name)) for name in names]
+        assigned = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in self._codec.columns]
+        never_back = sql.SQL("WHERE t.txid <= excluded.txid") if self._table.keeps_txid else sql.SQL("")
+        return sql.SQL(
+            "INSERT INTO {table} AS t ({names}) SELECT {picked} FROM {put} ORDER BY {key} "
+            "ON CONFLICT ({key}) DO UPDATE SET {assigned} {never_back}"
+        ).format(
+            table=self._table.name,
+            names=columns(names),
+            picked=commas(picked),
+            put=PUT,
+            key=columns(self._table.key),
+            assigned=commas(assigned),
+            never_back=never_back,
         )
 
     def _compare(self, names: Sequence[str], operator: LiteralString) -> sql.Composed:
         placeholders = commas([sql.Placeholder()] * len(names))
         return sql.SQL("({}) {} ({})").format(columns(names, "t"), sql.SQL(operator), placeholders)
+
+
+def _with_singleton(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("singleton", pa.array([True] * batch.num_rows))
 
 
 def _csv(batch: pa.RecordBatch) -> bytes:

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from state_backends import Count, StateSpec, Sum, Versioned
-from state_backends.errors import DuplicateKeyError, KeyShapeError
+from state_backends.errors import DuplicateKeyError, KeyShapeError, StaleBatchError, ValueShapeError
 from state_backends.protocols import IBackingMap
 from state_backends.spec import MAX_KEY_BYTES
 
@@ -64,6 +64,8 @@ REFUSED_PARTS = [
     ("date", datetime(2013, 1, 1, tzinfo=UTC), "page must be date"),
     ("uuid", "1234", "page must be uuid, got '1234'"),
 ]
+
+EARLIER, LATER = datetime(2013, 1, 1, 5, 30, 0, 123456, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)
 
 # What a row of each kind holds, and so what must come back unchanged.
 ROWS_OF_KIND = {
@@ -128,7 +130,7 @@ class BackingMapContract:
         assert list(backing.scan()) == []
 
     def test_one_row_too_few_is_refused(self, backing):
-        with pytest.raises(ValueError, match="shorter"):
+        with pytest.raises(ValueError, match="2 keys and 1 rows; give a row per key"):
             backing.multi_put([("a", 1), ("b", 1)], [Versioned(1, 1)])
 
         assert list(backing.scan()) == []
@@ -154,6 +156,66 @@ class BackingMapContract:
 
         assert backing.multi_get(keys) == rows
         assert list(backing.scan()) == list(zip(keys, rows, strict=True))
+
+    @pytest.mark.parametrize(
+        ("value", "reason"),
+        [
+            (float("nan"), "not JSON compliant"),
+            ([float("inf")], "not JSON compliant"),
+            ({"a": "x\0y"}, "it holds a NUL character"),
+            ("\ud800", "surrogates not allowed"),
+            ({1, 2}, "not JSON serializable"),
+        ],
+    )
+    def test_a_value_that_json_cannot_hold_is_refused_and_nothing_is_stored(self, pages, value, reason):
+        with pytest.raises(ValueShapeError, match=rf"the value of key \('b',\) cannot be stored as JSON: .*{reason}"):
+            pages.multi_put([("a",), ("b",)], [Versioned(1, 1), Versioned(value, 1)])
+
+        assert list(pages.scan()) == []
+
+    def test_a_backslash_before_what_looks_like_a_nul_is_text(self, pages):
+        pages.multi_put([("a",)], [Versioned("\\u0000", 1)])
+
+        assert pages.multi_get([("a",)]) == [Versioned("\\u0000", 1)]
+
+    def test_what_becomes_of_an_object_after_the_put_changes_nothing(self, pages):
+        value = {"pages": [1]}
+        pages.multi_put([("a",)], [Versioned(value, 1)])
+
+        value["pages"].append(2)
+
+        assert pages.multi_get([("a",)]) == [Versioned({"pages": [1]}, 1)]
+
+    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
+    def test_a_row_never_goes_back_to_an_older_batch(self, new_backing, kind):
+        backing = new_backing(StateSpec("rows", key={"page": "text"}, value="jsonb", kind=kind))
+        backing.multi_put([("a",), ("b",)], [Versioned(6, 6), Versioned(5, 5)])
+
+        with pytest.raises(StaleBatchError, match=r"batch 5 is older than stored batch 6 for key \('a',\)"):
+            backing.multi_put([("b",), ("a",), ("c",)], [Versioned(0, 5), Versioned(0, 5), Versioned(0, 5)])
+
+        assert [row.value for _, row in backing.scan()] == [6, 5]
+        backing.multi_put([("a",)], [Versioned(7, 6)])
+        assert backing.multi_get([("a",)]) == [Versioned(7, 6)]
+
+    def test_times_come_back_as_they_were_given(self, pages):
+        pages.multi_put([("a",)], [Versioned(2, 2, 1, 1, at=LATER, prev_at=EARLIER)])
+
+        (row,) = pages.multi_get([("a",)])
+        assert (row.at, row.prev_at) == (LATER, EARLIER)
+        pages.revert(2)
+        (row,) = pages.multi_get([("a",)])
+        assert (row.at, row.prev_at) == (EARLIER, None)
+
+    def test_a_row_without_times_gets_the_time_of_the_put(self, pages):
+        start = datetime.now(UTC)
+
+        pages.multi_put([("a",), ("b",)], [Versioned(2, 2, 1, 1), Versioned(2, 2)])
+
+        (a, b) = pages.multi_get([("a",), ("b",)])
+        for at in (a.at, a.prev_at, b.at):
+            assert abs(at - start) < timedelta(minutes=1)
+        assert b.prev_at is None
 
     def test_measures_come_back_as_stored_columns(self, new_backing):
         backing = new_backing(
@@ -269,7 +331,7 @@ class BackingMapContract:
         backing.multi_put([longest], [Versioned(1, 1)])
 
         assert backing.multi_get([longest]) == [Versioned(1, 1)]
-        with pytest.raises(KeyShapeError, match="2049 bytes of text are over the limit of 2048"):
+        with pytest.raises(KeyShapeError, match="key 0: 2049 bytes of text are over the limit of 2048: "):
             backing.multi_get([(noise, "x")])
         with pytest.raises(KeyShapeError, match="2050 bytes of text"):
             backing.multi_get([("é" * 1025, "")])

@@ -1,5 +1,7 @@
 """What every map state promises, and what each kind adds: begin, commit, roll back, try again."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from state_backends import (
@@ -14,6 +16,8 @@ from state_backends import (
     Versioned,
 )
 from state_backends.errors import StaleBatchError
+
+MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 
 
 def add(number: int) -> Combine:
@@ -136,6 +140,31 @@ class MapStateContract:
         assert new.value == 2
         assert self.run(counts, 4, ("a", 1), ("b", 1)) == [9, 3]
 
+    def test_a_value_whose_time_to_live_has_run_out_counts_as_absent(self, new_backing):
+        spec = StateSpec("counts", key={"word": "text"}, value="jsonb", kind=self.kind, ttl=timedelta(hours=1))
+        counts = self.map_class(new_backing(spec))
+        counts.begin_commit(1, at=MIDNIGHT)
+        counts.multi_update([("a",), ("b",)], [add(10), add(10)])
+        counts.begin_commit(2, at=MIDNIGHT + timedelta(minutes=59))
+        assert counts.multi_get([("a",)]) == [10]
+        counts.multi_update([("b",)], [add(1)])
+
+        counts.begin_commit(3, at=MIDNIGHT + timedelta(minutes=60))
+
+        assert counts.multi_get([("a",), ("b",)]) == [None, 11]
+        assert counts.multi_update([("a",), ("b",)], [add(1), add(1)]) == [1, 12]
+
+    def test_outside_a_batch_a_value_expires_by_the_clock(self, new_backing):
+        spec = StateSpec("counts", key={"word": "text"}, value="jsonb", kind=self.kind, ttl=timedelta(hours=1))
+        counts = self.map_class(new_backing(spec))
+        counts.begin_commit(1, at=MIDNIGHT)
+        counts.multi_put([("a",)], [10])
+        counts.commit(1)
+
+        assert counts.multi_get([("a",)]) == [None]
+        assert counts.multi_update([("a",)], [add(1)]) == [1]
+        assert counts.multi_get([("a",)]) == [1]
+
     def test_a_snapshot_is_one_global_value(self, new_backing):
         snapshot = SnapshottableMap(self.map_class(new_backing(StateSpec("totals", value="jsonb", kind=self.kind))))
 
@@ -184,6 +213,20 @@ class OpaqueMapContract(MapStateContract):
         assert rows == 3
         assert counts.multi_get([("dog",), ("cat",), ("new",)]) == [7, 6, None]
         assert self.run(counts, 3, ("dog", 1), ("new", 1)) == [8, 1]
+
+    def test_a_replay_looks_at_the_time_of_the_version_before(self, new_backing):
+        spec = StateSpec("counts", key={"word": "text"}, value="jsonb", ttl=timedelta(hours=1))
+        counts = OpaqueMap(new_backing(spec))
+        counts.begin_commit(1, at=MIDNIGHT)
+        counts.multi_put([("a",)], [10])
+        for rolls_back in (False, True):
+            for _ in range(2):
+                counts.begin_commit(2, at=MIDNIGHT + timedelta(hours=1))
+                assert counts.multi_update([("a",)], [add(1)]) == [1]
+            if rolls_back:
+                counts.rollback(2)
+                counts.begin_commit(2, at=MIDNIGHT + timedelta(minutes=59))
+                assert counts.multi_get([("a",)]) == [10]
 
     def test_rollback_undoes_a_removal(self, counts):
         self.run(counts, 1, ("a", 7))

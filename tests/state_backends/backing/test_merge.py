@@ -175,7 +175,7 @@ class TestFold:
     def test_a_state_of_json_values_has_nothing_to_merge(self, state):
         _, merge = state(StateSpec("texts", key={"page": "text"}, value="jsonb"))
 
-        with pytest.raises(SpecError, match=r"state 'texts_\d+': has no measures to merge; use multi_put"):
+        with pytest.raises(SpecError, match=r"state 'texts_\d+': SQL cannot fold its values; use a map's multi_update"):
             merge(1, {"page": "a"})
 
 
@@ -397,7 +397,7 @@ class TestTimeToLive:
 
     def test_a_removed_row_folds_as_nothing(self, views):
         backing, merge = views
-        backing.multi_put([("a",)], [Versioned(None, 2, {"n": 10}, 1)], at=MIDNIGHT)
+        backing.multi_put([("a",)], [Versioned(None, 2, {"n": 10}, 1, MIDNIGHT, MIDNIGHT)])
 
         merge(3, {"page": "a", "n": 1}, at=MIDNIGHT)
 
@@ -417,7 +417,7 @@ class TestTimeToLive:
 
     def test_a_put_gives_the_version_before_a_time_so_that_it_can_come_back(self, views):
         backing, _ = views
-        backing.multi_put([("a",)], [Versioned({"n": 2}, 2, {"n": 1}, 1)], at=MIDNIGHT)
+        backing.multi_put([("a",)], [Versioned({"n": 2}, 2, {"n": 1}, 1)])
 
         backing.revert(2)
 

@@ -197,6 +197,7 @@ class Run:
         counts.begin_commit(step["txid"])
         counts.multi_put([key], [step["args"]])
         (after,) = self.backing.multi_get([key])
+        self.backing.multi_remove([key])  # a put would not take the row back to an older batch
         self.backing.multi_put([key], [before])
         return {"value": after.value, "prev": after.prev, "txid": after.txid}
 
