@@ -54,7 +54,10 @@ def run_steps(events: DataFrame, steps: Iterable[Step]) -> DataFrame:
 
 
 def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:
-    """Return one row per key: key columns and the stored columns of every measure, named and typed as the state's."""
+    """Return one row per key: key columns and partial aggregates, named and typed as the state's columns.
+
+    In key order within each partition, where tasks lock rows before they fold.
+    """
     spec = aggregate.spec
     keys = [F.expr(aggregate.keys[name]).alias(name) for name in spec.key]
     partials = [
@@ -63,7 +66,8 @@ def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> Dat
         for suffix, expression in aggregator.partial().items()
     ]
     typed = [F.col(name).cast(SPARK_TYPES.get(kind, kind)).alias(name) for name, kind in spec.key.items()]
-    return events.groupBy(*keys).agg(*partials).select(*typed, *spec.value_columns)
+    grouped = events.groupBy(*keys).agg(*partials).select(*typed, *spec.partial_columns)
+    return grouped if spec.folds_in_sql or not spec.key else grouped.sortWithinPartitions(*spec.key)
 
 
 def persist(partials: DataFrame, spec: StateSpec, batch: Batch, dsn: str) -> Written:

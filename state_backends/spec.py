@@ -163,6 +163,8 @@ class StateSpec:
         Timestamps, dates and uuids may come as ISO text, as they do over JSON. Raises KeyShapeError, carrying
         `index`, that says which part is wrong and what was expected.
         """
+        if self._is_plain(key):
+            return key  # type: ignore[no-any-return]
         at = "" if index is None else f"key {index}: "
         if not isinstance(key, list | tuple):
             raise KeyShapeError(f"{at}expected a list of {len(self.key)} parts, got {_shown(key)}", index)
@@ -170,6 +172,20 @@ class StateSpec:
             names = ", ".join(self.key) or "none"
             raise KeyShapeError(f"{at}expected {len(self.key)} parts ({names}), got {len(key)}", index)
         return self._typed_parts(key, at, index)
+
+    def _is_plain(self, key: Any) -> bool:
+        """Tell at little cost that a key fits as it is; most do, and bulk calls bring a million of them."""
+        if type(key) is not tuple or len(key) != len(self._plain):
+            return False
+        for part, fits in zip(key, self._plain, strict=True):
+            if not fits(part):
+                return False
+        return True
+
+    @cached_property
+    def _plain(self) -> list[Callable[[Any], bool]]:
+        text = MAX_KEY_BYTES // max(1, sum(kind == "text" for kind in self.key.values()))
+        return [_plain(kind, text) for kind in self.key.values()]
 
     def check_prefix(self, prefix: Any) -> Key:
         """Return the first parts of a key as check_key would. Raises KeyShapeError."""
@@ -192,6 +208,15 @@ class StateSpec:
 
 def stored_column(measure: str, suffix: str) -> str:
     return f"{measure}_{suffix}" if suffix else measure
+
+
+def _plain(sql_type: str, text_bytes: int) -> Callable[[Any], bool]:
+    if sql_type == "text":
+        return lambda part: type(part) is str and len(part) <= text_bytes and part.isascii() and "\0" not in part
+    if sql_type in INTEGER_BITS:
+        limit = 1 << INTEGER_BITS[sql_type] - 1
+        return lambda part: type(part) is int and -limit <= part < limit
+    return lambda part: False
 
 
 def _typed(part: Any, name: str, sql_type: str) -> Any:

@@ -1,5 +1,8 @@
 """Merge: fold a batch's partial aggregates into a state table, on the server, in one statement.
 
+Where SQL cannot fold a measure, the values that the batch builds upon are read, folded in Python, and written by the
+same statement, which then only shifts the versions: the generic path.
+
 Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
 one -> the current version becomes the previous one, then fold; by a newer one -> leave it alone, and the caller
 raises. A version that is no longer live at the batch time counts as nothing. Transactional rows that carry this txid
@@ -30,6 +33,34 @@ def merge_sql(table: StateTable) -> sql.Composed:
         assignments=commas(_assignments(table)),
         applies=_applies(table),
     )
+
+
+def base_sql(table: StateTable) -> sql.Composed:
+    """Return the query for what the batch builds upon, by key: the number in the arrays of keys, the stored columns.
+
+    Parameters as of merge_sql, and an array per key column, `key_0` and so on. The rows stay locked, in key order.
+    """
+    arrays = commas(
+        sql.SQL("{}::{}[]").format(sql.Placeholder(f"key_{number}"), sql.SQL(sql_type))
+        for number, sql_type in enumerate(table.key.values())
+    )
+    return sql.SQL(
+        "SELECT k.ordinality, {base} FROM unnest({arrays}) WITH ORDINALITY AS k ({names}) JOIN {table} t ON {same} "
+        "ORDER BY {key} FOR UPDATE OF t"
+    ).format(
+        base=commas(_base(table, name) for name in table.values),
+        arrays=arrays,
+        names=columns([*table.key, "ordinality"]),
+        table=table.name,
+        same=table.same_key("k", "t"),
+        key=columns(table.key, "t"),
+    )
+
+
+def _base(table: StateTable, name: str) -> sql.Composed:
+    versions = sql.Identifier("t", name), sql.Identifier("t", f"prev_{name}")
+    base = _upon(table, *versions, sql.SQL("NULL"))
+    return sql.SQL("({})::text").format(base) if table.values[name] == "jsonb" else base
 
 
 def newer_sql(table: StateTable) -> sql.Composed:
@@ -71,21 +102,27 @@ def _shifted(name: str) -> sql.Composable:
 
 
 def _folded(table: StateTable, measure: str, suffix: str) -> sql.Composable:
-    current = _fold(table, measure, suffix, "")
-    live = live_sql("t", TTL, CLOCK)
     fresh = sql.Identifier("excluded", stored_column(measure, suffix))
+    if not table.spec.folds_in_sql:
+        return fresh
+    return _upon(table, _fold(table, measure, suffix, ""), _fold(table, measure, suffix, "prev_"), fresh)
+
+
+def _upon(table: StateTable, current: sql.Composable, before: sql.Composable, nothing: sql.Composable) -> sql.Composed:
+    """Return `current` or `before`, whichever version of row `t` the batch builds upon; `nothing` if none is live."""
+    live = live_sql("t", TTL, CLOCK)
     if not table.keeps_previous:
-        return sql.SQL("CASE WHEN {} THEN {} ELSE {} END").format(live, current, fresh)
+        return sql.SQL("CASE WHEN {} THEN {} ELSE {} END").format(live, current, nothing)
     return sql.SQL(
-        "CASE WHEN t.txid < {txid} THEN CASE WHEN {live} THEN {current} ELSE {fresh} END "
-        "WHEN t.prev_txid IS NOT NULL AND {prev_live} THEN {previous} ELSE {fresh} END"
+        "CASE WHEN t.txid < {txid} THEN CASE WHEN {live} THEN {current} ELSE {nothing} END "
+        "WHEN t.prev_txid IS NOT NULL AND {prev_live} THEN {before} ELSE {nothing} END"
     ).format(
         txid=TXID,
         live=live,
         current=current,
         prev_live=live_sql("t", TTL, CLOCK, "prev_"),
-        previous=_fold(table, measure, suffix, "prev_"),
-        fresh=fresh,
+        before=before,
+        nothing=nothing,
     )
 
 

@@ -50,23 +50,24 @@ class RowCodec:
     def decode(self, row: Sequence[Any]) -> Versioned:
         width = len(self._values)
         removed, at = row[width], row[width + 1]
-        value = None if removed else self._value(row[:width])
+        value = None if removed else self.value(row[:width])
         if not self._table.keeps_txid:
             return Versioned(value, None, at=_utc(at))
         txid = row[width + 2]
         if not self._table.keeps_previous or row[-1] is None:
             return Versioned(value, txid, at=_utc(at))
         prev_removed, prev_at, prev_txid = row[-3:]
-        prev = None if prev_removed else self._value(row[width + 3 : -3])
+        prev = None if prev_removed else self.value(row[width + 3 : -3])
         return Versioned(value, txid, prev, prev_txid, _utc(at), _utc(prev_at))
 
     def encode(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> pa.RecordBatch:
         """Return keys and rows as one batch, columns in the order of the key and `columns`."""
         parts = zip(*map(self._parts, keys, rows), strict=True)
-        arrays = [_array(list(column), sql_type) for column, sql_type in zip(parts, self._types.values(), strict=True)]
+        arrays = [self.array(name, keys, list(column)) for name, column in zip(self._types, parts, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._types))
 
-    def _value(self, stored: Sequence[Any]) -> Any:
+    def value(self, stored: Sequence[Any]) -> Any:
+        """Return the value of its stored columns as they were selected."""
         if not self._table.spec.measures:
             return json.loads(stored[0])
         value = dict(zip(self._values, stored, strict=True))
@@ -75,34 +76,32 @@ class RowCodec:
                 value[name] = json.loads(value[name])
         return value
 
+    def array(self, name: str, keys: Sequence[Key], column: list[Any]) -> pa.Array:
+        """Return a column of the rows under `keys` as an array that Arrow's CSV writer writes as COPY reads it."""
+        sql_type = self._types[name]
+        if sql_type == "jsonb":
+            spec = self._table.spec
+            column = [
+                None if value is None else json_text(spec, key, value) for key, value in zip(keys, column, strict=True)
+            ]
+        elif sql_type in AS_TEXT:
+            as_text = AS_TEXT[sql_type]
+            column = [None if value is None else as_text(value) for value in column]
+        return pa.array(column, ARROW_TYPES.get(sql_type, pa.string()))
+
     def _parts(self, key: Key, row: Versioned) -> list[Any]:
-        parts = [*self._table.key_values(key), *self._stored(key, row.value), row.value is None, row.at]
+        parts = [*self._table.key_values(key), *self._stored(row.value), row.value is None, row.at]
         if self._table.keeps_txid:
             parts.append(row.txid)
         if self._table.keeps_previous:
             removed = None if row.prev_txid is None else row.prev is None
-            parts += [*self._stored(key, row.prev), removed, row.prev_at, row.prev_txid]
+            parts += [*self._stored(row.prev), removed, row.prev_at, row.prev_txid]
         return parts
 
-    def _stored(self, key: Key, value: Any) -> Iterable[Any]:
-        spec = self._table.spec
+    def _stored(self, value: Any) -> Iterable[Any]:
         if value is None:
             return [None] * len(self._values)
-        if not spec.measures:
-            return [json_text(spec, key, value)]
-        if not self._json:
-            return [value[name] for name in self._values]
-        return [
-            json_text(spec, key, value[name]) if name in self._json and value[name] is not None else value[name]
-            for name in self._values
-        ]
-
-
-def _array(column: list[Any], sql_type: str) -> pa.Array:
-    as_text = AS_TEXT.get(sql_type)
-    if as_text:
-        column = [None if value is None else as_text(value) for value in column]
-    return pa.array(column, ARROW_TYPES.get(sql_type, pa.string()))
+        return [value[name] for name in self._values] if self._table.spec.measures else [value]
 
 
 def _utc(at: Any) -> Any:

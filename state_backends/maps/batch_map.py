@@ -25,7 +25,7 @@ class BatchMap(ABC):
         self._ttl = backing.spec.ttl
         self._txid: int | None = None
         self._at: datetime | None = None
-        self._written: dict[Key, Versioned] = {}
+        self._written: set[Key] = set()
 
     def begin_commit(self, txid: int | None, at: datetime | None = None) -> None:
         """Open batch `txid`; None stands for writes outside any batch.
@@ -51,7 +51,8 @@ class BatchMap(ABC):
 
         Inside a batch: the values this batch builds upon, and for keys it has written, what it wrote.
         """
-        return [self._seen(key, row) for key, row in zip(keys, self._backing.multi_get(keys), strict=True)]
+        typed = self._typed(keys)
+        return [self._seen(key, row) for key, row in zip(typed, self._backing.multi_get(typed), strict=True)]
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[Updater]) -> list[Any]:
         """Apply updaters[i] to the value of keys[i] and return the new values, in order.
@@ -59,10 +60,11 @@ class BatchMap(ABC):
         One read and one write of the backing map. A key that comes twice is updated twice, the second time upon the
         first (Storm loses the first). If an updater raises, nothing is written.
         """
-        stored = dict(zip(keys, self._backing.multi_get(keys), strict=True))
+        typed = self._typed(keys)
+        stored = dict(zip(typed, self._backing.multi_get(typed), strict=True))
         rows: dict[Key, Versioned] = {}
         values = []
-        for key, updater in zip(keys, updaters, strict=True):
+        for key, updater in zip(typed, updaters, strict=True):
             row = self._again(rows[key], updater) if key in rows else self._updated(key, stored[key], updater)
             if row is not stored[key]:
                 rows[key] = row
@@ -79,6 +81,11 @@ class BatchMap(ABC):
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove keys. Where the kind keeps versions a tombstone stays until compaction, so that a replay is exact."""
         self.multi_put(keys, [None] * len(keys))
+
+    def _typed(self, keys: Sequence[Key]) -> list[Key]:
+        # One key may be written in several ways, a timestamp as text, say; the batch must know it again.
+        check_key = self._backing.spec.check_key
+        return [check_key(key, index) for index, key in enumerate(keys)]
 
     @abstractmethod
     def _seen(self, key: Key, row: Versioned | None) -> Any:

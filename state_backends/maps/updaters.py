@@ -1,8 +1,10 @@
-"""Updaters: how a batch's contribution joins what is stored. Trident's ValueUpdater and its two children."""
+"""Updaters: how a batch's contribution joins what is stored. Trident's ValueUpdater and its children."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from state_backends.spec import StateSpec
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,14 @@ class Replace:
 
     def update(self, stored: Any) -> Any:
         return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold a batch's partial aggregates into what is stored, measure by measure. partial: stored column to value."""
+
+    spec: StateSpec
+    partial: Mapping[str, Any]
+
+    def update(self, stored: Any) -> Any:
+        return self.spec.fold(stored, self.partial)

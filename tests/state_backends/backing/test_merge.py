@@ -175,7 +175,7 @@ class TestFold:
     def test_a_state_of_json_values_has_nothing_to_merge(self, state):
         _, merge = state(StateSpec("texts", key={"page": "text"}, value="jsonb"))
 
-        with pytest.raises(SpecError, match=r"state 'texts_\d+': SQL cannot fold its values; use a map's multi_update"):
+        with pytest.raises(SpecError, match=r"state 'texts_\d+': has no measures to merge; use a map's multi_update"):
             merge(1, {"page": "a"})
 
 
