@@ -1,11 +1,11 @@
 """The catalog: which pipelines and states exist, as stored beside them.
 
-It is how the web learns what there is, and where a declaration meets the stored one: a new measure is added, any
-other difference is refused and named.
+It is how the web learns what there is, and where a declaration meets the stored one: what a migration can bridge is
+migrated (see schema/evolution.py), any other difference is refused and named.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,8 @@ import psycopg
 from state_backends.aggregators import AGGREGATORS
 from state_backends.errors import SpecMismatchError, UnknownStateError
 from state_backends.protocols import Aggregator
-from state_backends.schema import tables
+from state_backends.schema import rewrite, tables
+from state_backends.schema.evolution import Evolution, compare
 from state_backends.schema.install import install
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
@@ -47,12 +48,23 @@ class Catalog:
             {"name": name, "spout": spout, "description": description},
         )
 
-    def register_states(self, pipeline: str, specs: Iterable[StateSpec], guarantees: Mapping[str, str]) -> None:
-        """Create the tables of new states and extend those that gained a measure; all of them, or none.
+    def register_states(
+        self,
+        pipeline: str,
+        specs: Sequence[StateSpec],
+        guarantees: Mapping[str, str],
+        on_copied: Callable[[str, int], object] = lambda state, rows: None,
+    ) -> None:
+        """Create the tables of new states and migrate those whose declaration has changed; all of them, or none.
 
-        guarantees: state name to what is promised of it, for people.
-        Raises SpecMismatchError naming the difference where a stored state is another one.
+        guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
+        far while a migration copies one, which takes a transaction per chunk. The caller holds the pipeline.
+        Raises SpecMismatchError naming the difference where a stored state cannot become the declared one.
         """
+        for spec in specs:
+            self._evolution(pipeline, spec)
+        for spec in specs:
+            self._copy(pipeline, spec, on_copied)
         with self._conn.transaction():
             # One registration at a time; readers of the catalog go on.
             self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
@@ -77,25 +89,32 @@ class Catalog:
     def specs(self, pipeline: str | None = None) -> list[StateSpec]:
         return [self.get(name) for name in self.names(pipeline)]
 
+    def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
+        evolution = self._evolution(pipeline, spec)
+        if evolution is not None and evolution.rewritten:
+            for rows in rewrite.copy_rows(self._conn, StateTable(self.get(spec.name)), StateTable(spec)):
+                on_copied(spec.name, rows)
+
     def _register(self, pipeline: str, spec: StateSpec, guarantee: str) -> None:
-        declared = definition(spec)
-        stored = self._stored(spec.name)
-        table = StateTable(spec)
-        self._create(table) if stored is None else self._reconcile(pipeline, table, stored)
+        evolution = self._evolution(pipeline, spec)
+        self._create(StateTable(spec)) if evolution is None else self._evolve(spec, evolution)
         self._conn.execute(
-            # A state that is added later lacks what its pipeline had counted by then, and says so.
+            # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.
             "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, since_txid) "
             "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, "
             "coalesce((SELECT committed_txid FROM tidemark.pipeline WHERE name = %(pipeline)s), 0)) "
             "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, ttl = excluded.ttl, "
             "guarantee = excluded.guarantee, "
-            "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int",
+            "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int, "
+            "measures_since = s.measures_since || coalesce((SELECT jsonb_object_agg(measure, excluded.since_txid) "
+            "FROM unnest(%(new)s::text[]) measure), '{}')",
             {
                 "name": spec.name,
                 "pipeline": pipeline,
-                "definition": json.dumps(declared),
+                "definition": json.dumps(definition(spec)),
                 "ttl": spec.ttl,
                 "guarantee": guarantee,
+                "new": [] if evolution is None else evolution.new,
             },
         )
 
@@ -108,31 +127,48 @@ class Catalog:
                 f"partition of another state ({error.diag.message_primary}); choose another name, or drop that first"
             ) from error
 
-    def _stored(self, name: str) -> tuple[str, dict[str, Any]] | None:
-        row = self._conn.execute(
-            "SELECT pipeline, definition::text FROM tidemark.state WHERE name = %s", [name]
-        ).fetchone()
-        return None if row is None else (row[0], json.loads(row[1]))
+    def _evolve(self, spec: StateSpec, evolution: Evolution) -> None:
+        old, new = StateTable(self.get(spec.name)), StateTable(spec)
+        if evolution.rewritten:
+            rewrite.swap(self._conn, old, new)
+        elif evolution.new:
+            tables.add_columns(self._conn, new, [column for column in new.values if column not in old.values])
+        if spec.changelog and not old.spec.changelog:
+            self._conn.execute(
+                "UPDATE tidemark.state s SET oldest_txid = p.committed_txid FROM tidemark.pipeline p "
+                "WHERE s.name = %s AND p.name = s.pipeline",
+                [spec.name],
+            )
 
-    def _reconcile(self, pipeline: str, table: StateTable, stored: tuple[str, dict[str, Any]]) -> None:
-        owner, held = stored
-        name, declared = table.spec.name, definition(table.spec)
+    def _evolution(self, pipeline: str, spec: StateSpec) -> Evolution | None:
+        """Return how the declaration differs from the stored one, None for a new state. Raises SpecMismatchError."""
+        row = self._conn.execute(
+            "SELECT s.pipeline, s.definition::text, p.open_txid FROM tidemark.state s "
+            "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s",
+            [spec.name],
+        ).fetchone()
+        if row is None:
+            return None
+        owner, held, open_txid = row
         if owner != pipeline:
             raise SpecMismatchError(
-                f"state {name!r}: fed by pipeline {owner!r}, so pipeline {pipeline!r} cannot feed it too; choose "
+                f"state {spec.name!r}: fed by pipeline {owner!r}, so pipeline {pipeline!r} cannot feed it too; choose "
                 "another name"
             )
-        new = [measure for measure in declared["measures"] if measure not in held["measures"]]
-        differences = _differences(held, declared)
-        if differences:
-            added = [f"measure {measure!r} is new" for measure in new]
+        evolution = compare(json.loads(held), definition(spec))
+        if evolution.refused:
             raise SpecMismatchError(
-                f"state {name!r}: its declaration differs from the stored one: {'; '.join([*differences, *added])}; "
-                "restore the declaration, or feed a new state from the start of the input"
+                f"state {spec.name!r}: its declaration differs from the stored one: "
+                f"{'; '.join(evolution.differences)}; restore the declaration, or feed a new state from the start of "
+                "the input"
             )
-        if new:
-            held_columns = from_definition(name, held, None).value_columns
-            tables.add_columns(self._conn, table, [column for column in table.values if column not in held_columns])
+        if evolution.differences and open_txid is not None and spec.kind == "transactional":
+            raise SpecMismatchError(
+                f"state {spec.name!r}: {'; '.join(evolution.differences)}, but batch {open_txid} is open and the rows "
+                "that it has written are not counted again under another declaration; finish that batch with the "
+                "stored one first"
+            )
+        return evolution
 
 
 def definition(spec: StateSpec) -> dict[str, Any]:
@@ -168,25 +204,3 @@ def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None)
 
 def _measure(aggregator: Aggregator) -> dict[str, Any]:
     return {"aggregator": aggregator.name, "arguments": aggregator.arguments()}
-
-
-def _differences(held: Mapping[str, Any], declared: Mapping[str, Any]) -> Sequence[str]:
-    found = [
-        f"{part} was {_shown(held[part])}, is {_shown(declared[part])}"
-        for part in ("key", "key_order", "value", "kind", "changelog", "partitions")
-        if held[part] != declared[part]
-    ]
-    for measure, was in held["measures"].items():
-        now = declared["measures"].get(measure)
-        if now is None:
-            found.append(f"measure {measure!r} is gone")
-        elif now != was:
-            found.append(f"measure {measure!r} was {_shown(was)}, is {_shown(now)}")
-    return found
-
-
-def _shown(part: Any) -> str:
-    if isinstance(part, dict) and "aggregator" in part:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in part["arguments"].items() if value is not None)
-        return f"{part['aggregator']}({arguments})"
-    return repr(part)

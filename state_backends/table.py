@@ -14,6 +14,10 @@ from state_backends.versioned import Key
 # A global aggregate has no key columns, and a table wants a primary key.
 SINGLETON: dict[str, LiteralString] = {"singleton": "boolean"}
 
+# Where states and their changelogs live, and where their successors are made ready.
+SCHEMAS = ("tidemark_state", "tidemark_changelog")
+SHADOW_SCHEMAS = ("tidemark_shadow_state", "tidemark_shadow_changelog")
+
 
 class StateTable:
     """Identifiers and columns of `tidemark_state.<name>` and its changelog.
@@ -22,14 +26,19 @@ class StateTable:
     values: the value's columns. version: those and what belongs to a version of an opaque row beside its txid.
     """
 
-    def __init__(self, spec: StateSpec) -> None:
+    def __init__(self, spec: StateSpec, schemas: tuple[str, str] = SCHEMAS) -> None:
         self.spec = spec
-        self.name = sql.Identifier("tidemark_state", spec.name)
-        self.changelog = sql.Identifier("tidemark_changelog", spec.name)
+        self.schemas = schemas
+        self.name = sql.Identifier(schemas[0], spec.name)
+        self.changelog = sql.Identifier(schemas[1], spec.name)
         self.live_view = sql.Identifier("tidemark_live", spec.name)
         self.key: dict[str, LiteralString] = dict(spec.key) or dict(SINGLETON)
         self.values: dict[str, LiteralString] = spec.value_columns
         self.version: dict[str, LiteralString] = self.values | {"removed": "boolean", "updated_at": "timestamptz"}
+
+    def shadow(self) -> "StateTable":
+        """Return the same table out of sight, where it can be filled before it takes the place of the one in use."""
+        return StateTable(self.spec, SHADOW_SCHEMAS)
 
     @property
     def keeps_previous(self) -> bool:
@@ -38,6 +47,17 @@ class StateTable:
     @property
     def keeps_txid(self) -> bool:
         return self.spec.kind != "non_transactional"
+
+    @property
+    def row(self) -> dict[str, LiteralString]:
+        """Every column of a row beside the key, name to SQL type: the version, its txid, and the version before."""
+        types = dict(self.version)
+        if self.keeps_txid:
+            types["txid"] = "bigint"
+        if self.keeps_previous:
+            types |= dict(zip(previous(self.version), self.version.values(), strict=True))
+            types["prev_txid"] = "bigint"
+        return types
 
     def key_values(self, key: Key) -> Key:
         return key or (True,)

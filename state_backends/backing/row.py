@@ -9,7 +9,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from state_backends.backing.values import json_text
-from state_backends.table import StateTable, commas, previous
+from state_backends.table import StateTable, commas
 from state_backends.versioned import Key, Versioned
 
 # How a column of each SQL type travels through Arrow's CSV writer; a type that is not listed travels as text.
@@ -31,13 +31,8 @@ class RowCodec:
         self._table = table
         self._values = list(table.values)
         self._json = [name for name, sql_type in table.values.items() if sql_type == "jsonb"]
-        types: dict[str, str] = dict(table.version)
-        if table.keeps_txid:
-            types["txid"] = "bigint"
-        if table.keeps_previous:
-            types |= dict(zip(previous(table.version), table.version.values(), strict=True)) | {"prev_txid": "bigint"}
-        self.columns = list(types)
-        self._types = dict(table.key) | types
+        self.columns = list(table.row)
+        self._types: dict[str, str] = table.key | table.row
 
     def selected(self) -> sql.Composed:
         """Return the columns of row `t` to select, in the order that `decode` reads them."""

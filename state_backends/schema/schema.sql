@@ -5,6 +5,8 @@ CREATE SCHEMA IF NOT EXISTS tidemark;
 CREATE SCHEMA IF NOT EXISTS tidemark_state;      -- a table per state
 CREATE SCHEMA IF NOT EXISTS tidemark_live;       -- a view per state: committed, unexpired, finished
 CREATE SCHEMA IF NOT EXISTS tidemark_changelog;  -- a table per state that asked for one
+CREATE SCHEMA IF NOT EXISTS tidemark_shadow_state;      -- successors of states, while they are filled
+CREATE SCHEMA IF NOT EXISTS tidemark_shadow_changelog;
 
 CREATE TABLE IF NOT EXISTS tidemark.schema_version (
     version      integer PRIMARY KEY,
@@ -69,6 +71,8 @@ CREATE TABLE IF NOT EXISTS tidemark.state (
     oldest_txid bigint NOT NULL DEFAULT 0,        -- reads in the past reach back to here
     created_at  timestamptz NOT NULL DEFAULT now()
 );
+-- Measures that were added later, and after which batch: they lack what came before.
+ALTER TABLE tidemark.state ADD COLUMN IF NOT EXISTS measures_since jsonb NOT NULL DEFAULT '{}';
 
 -- Input that could not be counted. Rows of a batch that is not committed do not count yet.
 CREATE TABLE IF NOT EXISTS tidemark.dead_letter (
@@ -122,5 +126,34 @@ CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
 CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)
     RETURNS boolean LANGUAGE sql STABLE
     RETURN tidemark.is_locked(7103845, pipeline);
+
+-- The logs of synchronizers. A log's head is the condition of every append: one of n racing clients moves it on.
+CREATE TABLE IF NOT EXISTS tidemark.synchronizer (
+    name        text COLLATE "C" PRIMARY KEY,
+    revision    bigint NOT NULL DEFAULT 0,  -- how many records were ever appended
+    mark        bigint,                     -- where the newest compacted record is; null: none yet
+    oldest      bigint NOT NULL DEFAULT 0,  -- records before this one are gone
+    appended_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50);
+
+CREATE TABLE IF NOT EXISTS tidemark.synchronizer_log (
+    synchronizer text COLLATE "C" NOT NULL REFERENCES tidemark.synchronizer ON DELETE CASCADE,
+    revision     bigint NOT NULL,           -- how many records came before this one
+    record       json NOT NULL,             -- json and not jsonb: read back as it was written, for every reader alike
+    writer       uuid NOT NULL,
+    sequence     bigint NOT NULL,           -- of the writer's appends; a repeated one is the same append
+    PRIMARY KEY (synchronizer, revision),
+    UNIQUE (synchronizer, writer, sequence)
+);
+
+-- The logs of key-value stores, each with one writer: a second one meets the positions of the first.
+CREATE TABLE IF NOT EXISTS tidemark.key_value_log (
+    store    text COLLATE "C" NOT NULL,
+    position bigint NOT NULL,               -- counts from 1
+    key      jsonb NOT NULL,                -- the parts of the key; floats, times, dates and uuids as text
+    value    json,                          -- null: the key was deleted; json and not jsonb: read back as written
+    at       timestamptz NOT NULL,
+    PRIMARY KEY (store, position)
+);
 
 INSERT INTO tidemark.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;

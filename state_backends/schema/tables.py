@@ -1,4 +1,4 @@
-"""Create, extend and drop the table, the view and the changelog of one state."""
+"""Create, extend, swap and drop the table, the view and the changelog of one state."""
 
 from collections.abc import Iterable
 from typing import LiteralString
@@ -6,25 +6,52 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.table import StateTable, columns, commas
+from state_backends.table import SCHEMAS, StateTable, columns, commas
 from state_backends.visible import visible_columns, visible_row
 
 # Room for a second version of every row on its page, so that updates stay HOT (99.9 % measured at 50).
 FILL_FACTOR = 50
 
 
+ROW_CONSTRAINTS: dict[str, LiteralString] = {
+    "removed": "NOT NULL DEFAULT false",
+    "updated_at": "NOT NULL",
+    "txid": "NOT NULL",
+}
+
+
 def create(conn: psycopg.Connection, table: StateTable) -> None:
     """Create the state's table, view and changelog. A relation of that name that is there already is an error."""
     with conn.transaction():
+        create_rows(conn, table)
+        replace_view(conn, table)
+
+
+def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
+    """Create the state's table and changelog, without the view."""
+    with conn.transaction():
         conn.execute(_create_table(table))
-        for partition in range(table.spec.partitions if table.spec.partitions > 1 else 0):
-            conn.execute(_create_partition(table, partition))
+        for name in _partitions(table):
+            conn.execute(_create_partition(table, name))
         if table.keeps_txid:
             conn.execute(_brin(table.name))
         if table.spec.changelog:
             conn.execute(_create_changelog(table))
             conn.execute(_brin(table.changelog))
-        replace_view(conn, table)
+
+
+def drop_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
+    conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(shadow.name, shadow.changelog))
+
+
+def show_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
+    """Move a shadow's tables to where the state's are looked for; those must be gone."""
+    state, changelog = (sql.Identifier(schema) for schema in SCHEMAS)
+    inside = [sql.Identifier(shadow.schemas[0], name) for name in _partitions(shadow)]
+    for name in [shadow.name, *inside]:
+        conn.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(name, state))
+    if shadow.spec.changelog:
+        conn.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(shadow.changelog, changelog))
 
 
 def add_columns(conn: psycopg.Connection, table: StateTable, names: Iterable[str]) -> None:
@@ -69,13 +96,7 @@ def _view_columns(table: StateTable) -> list[sql.Composed]:
 
 def _create_table(table: StateTable) -> sql.Composed:
     body: list[sql.Composable] = [_define(name, kind, "NOT NULL") for name, kind in table.key.items()]
-    body += [_define(name, kind) for name, kind in table.values.items()]
-    body += [sql.SQL("removed boolean NOT NULL DEFAULT false, updated_at timestamptz NOT NULL")]
-    if table.keeps_txid:
-        body.append(sql.SQL("txid bigint NOT NULL"))
-    if table.keeps_previous:
-        body += [_define(f"prev_{name}", kind) for name, kind in table.version.items()]
-        body.append(sql.SQL("prev_txid bigint"))
+    body += [_define(name, kind, ROW_CONSTRAINTS.get(name, "")) for name, kind in table.row.items()]
     body.append(sql.SQL("PRIMARY KEY ({})").format(columns(table.key)))
     partitioned = table.spec.partitions > 1
     tail = (
@@ -86,14 +107,19 @@ def _create_table(table: StateTable) -> sql.Composed:
     return sql.SQL("CREATE TABLE {} ({}) {}").format(table.name, commas(body), tail)
 
 
-def _create_partition(table: StateTable, partition: int) -> sql.Composed:
+def _partitions(table: StateTable) -> list[str]:
+    count = table.spec.partitions
+    return [f"{table.spec.name}_p{number}" for number in range(count)] if count > 1 else []
+
+
+def _create_partition(table: StateTable, name: str) -> sql.Composed:
     return sql.SQL(
         "CREATE TABLE {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {}) WITH (fillfactor = {})"
     ).format(
-        sql.Identifier("tidemark_state", f"{table.spec.name}_p{partition}"),
+        sql.Identifier(table.schemas[0], name),
         table.name,
         sql.Literal(table.spec.partitions),
-        sql.Literal(partition),
+        sql.Literal(_partitions(table).index(name)),
         sql.Literal(FILL_FACTOR),
     )
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import Jsonb
 
-from state_backends import Catalog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
+from state_backends import Catalog, Changelog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
 from state_backends.catalog import definition, from_definition
 from state_backends.errors import SpecMismatchError, UnknownStateError
+from state_backends.schema import rewrite
 from state_backends.spec import KEY_TYPES
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -212,6 +213,144 @@ class TestNewMeasures:
         assert catalog.get(spec.name).ttl is None
 
 
+NUMBERED = StateSpec(
+    "numbered",
+    key={"page": "text", "day": "integer"},
+    measures={"n": Count(), "total": Sum("x", type="bigint")},
+    ttl=timedelta(days=2),
+    changelog=True,
+)
+
+
+class TestMigrations:
+    """Differences that copying the rows bridges."""
+
+    @pytest.fixture(autouse=True)
+    def small_chunks(self, monkeypatch):
+        monkeypatch.setattr(rewrite, "CHUNK_ROWS", 2)
+
+    @pytest.fixture
+    def feed(self, new_feed, fresh):
+        """Three batches of which the second updates a row, then one that a dead driver left open."""
+        feed = new_feed(spec := fresh(NUMBERED))
+        feed.run([self.row("a", 1, 5), self.row("b", 1, 6), self.row("c", 2, 7)])
+        feed.run([self.row("a", 1, 10)])
+        feed.run([self.row("d", 3, 2)])
+        feed.apply(feed.begin(3), spec, [self.row("a", 1, 100), self.row("new", 1, 100)])
+        return feed
+
+    def row(self, page, day, total):
+        return {"page": page, "day": day, "n": 1, "total": total}
+
+    def everything(self, feed, spec):
+        keys = [(page, day) for page in ("a", "b", "c", "d", "new") for day in (1, 2, 3)]
+        return feed.read(spec, *keys), [Changelog(feed.conn, spec).history(key) for key in keys]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"partitions": 3},
+            {"key": {"page": "text", "day": "bigint"}},
+            {"measures": {"n": Count(), "total": Sum("x", type="numeric")}},
+            {"measures": {"n": Count(), "total": Sum("x", type="numeric"), "top": Max("x")}, "partitions": 2},
+        ],
+    )
+    def test_rows_versions_and_history_come_along(self, feed, catalog, change):
+        (old,) = feed.specs
+        new = replace(old, **change)
+        before = self.everything(feed, old)
+        told = []
+
+        catalog.register_states(feed.pipeline, [new], {new.name: ""}, lambda state, rows: told.append((state, rows)))
+
+        assert told == [(new.name, rows) for rows in (2, 4, 5, 7, 9, 11, 12)]
+        assert definition(catalog.get(new.name)) == definition(new)
+        answers, histories = self.everything(feed, old)
+        assert (answers, histories) == before
+        feed.specs = [new]
+        feed.run([self.row("a", 1, 1) | ({"top": 1} if "top" in new.measures else {})])
+        assert [value["total"] for value in feed.read(new, ("a", 1), ("b", 1))] == [16, 6]
+        assert feed.read(new, ("new", 1)) == ["missing"]
+
+    def test_a_changelog_begins_with_what_is_committed(self, feed, catalog, fresh, new_feed, conn):
+        feed = new_feed(old := fresh(replace(NUMBERED, changelog=False)))
+        feed.run([self.row("a", 1, 5), self.row("b", 1, 6)])
+        feed.run([self.row("a", 1, 10)])
+        feed.apply(feed.begin(2), old, [self.row("a", 1, 100), self.row("new", 1, 100)])
+
+        new = replace(old, changelog=True)
+        register(feed, new)
+
+        log = Changelog(conn, new)
+        assert [(change.txid, change.value["total"]) for change in log.history(("a", 1))] == [(2, 15)]
+        assert [(change.txid, change.value["total"]) for change in log.history(("b", 1))] == [(1, 6)]
+        assert log.history(("new", 1)) == []
+        assert conn.execute("SELECT oldest_txid FROM tidemark.state WHERE name = %s", [new.name]).fetchone() == (2,)
+        feed.specs = [new]
+        feed.run([self.row("a", 1, 1)])
+        assert [change.txid for change in log.history(("a", 1))] == [3, 2]
+
+    def test_readers_see_the_old_state_until_the_new_one_is_whole(self, feed, catalog, connect):
+        (old,) = feed.specs
+        new, reader = replace(old, partitions=2), connect()
+        seen = []
+
+        def look(state, rows):
+            seen.append(StateReader(reader, old).multi_get([("a", 1), ("d", 3)]).parsed())
+
+        catalog.register_states(feed.pipeline, [new], {new.name: ""}, look)
+
+        assert all(answers == seen[0] for answers in seen)
+        assert StateReader(reader, new).multi_get([("a", 1), ("d", 3)]).parsed() == seen[0]
+
+    def test_one_that_was_killed_in_the_middle_starts_over(self, feed, catalog):
+        (old,) = feed.specs
+        new = replace(old, partitions=2)
+        before = self.everything(feed, old)
+
+        def die(state, rows):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            catalog.register_states(feed.pipeline, [new], {new.name: ""}, die)
+        assert definition(catalog.get(old.name)) == definition(old)
+        assert self.everything(feed, old) == before
+        register(feed, new)
+
+        assert self.everything(feed, new) == before
+
+    def test_nothing_is_copied_where_another_state_is_refused(self, feed, catalog, fresh):
+        (old,) = feed.specs
+        other = fresh(VIEWS)
+        register(feed, old, other)
+        changed = [replace(old, partitions=2), replace(other, kind="transactional")]
+        told = []
+
+        with pytest.raises(SpecMismatchError):
+            catalog.register_states(feed.pipeline, changed, dict.fromkeys([old.name, other.name], ""), told.append)
+
+        assert told == []
+
+    def test_the_measures_that_came_later_say_after_which_batch(self, feed, conn):
+        (old,) = feed.specs
+        register(feed, replace(old, measures=dict(old.measures) | {"top": Max("x")}))
+
+        since = conn.execute("SELECT measures_since FROM tidemark.state WHERE name = %s", [old.name]).fetchone()
+        assert since == ({"top": 3},)
+
+    def test_a_transactional_state_waits_for_the_batch_that_is_open(self, new_feed, fresh):
+        feed = new_feed(old := fresh(replace(VIEWS, kind="transactional")))
+        feed.apply(feed.begin(0), old, [{"page": "a", "n": 1}])
+
+        with pytest.raises(SpecMismatchError) as caught:
+            register(feed, replace(old, measures=VIEWS.measures | {"total": Sum("x")}))
+
+        assert str(caught.value) == (
+            f"state {old.name!r}: measure 'total' is new, but batch 1 is open and the rows that it has written are not "
+            "counted again under another declaration; finish that batch with the stored one first"
+        )
+
+
 class TestDifferences:
     @pytest.fixture
     def refused(self, new_feed, fresh):
@@ -244,6 +383,16 @@ class TestDifferences:
         message = refused({"measures": {"n": Sum("x", type="bigint")}})
 
         assert message == "measure 'n' was count(), is sum(column='x', type='bigint')"
+
+    def test_a_number_that_would_lose_digits(self, refused):
+        stored = StateSpec("narrow", key={"page": "text"}, measures={"n": Sum("x", type="numeric")})
+
+        message = refused({"measures": {"n": Sum("x", type="bigint")}}, stored)
+
+        assert message == "measure 'n' was sum(column='x', type='numeric'), is sum(column='x', type='bigint')"
+
+    def test_a_changelog_that_is_given_up(self, refused):
+        assert refused({"changelog": False}, replace(VIEWS, changelog=True)) == "changelog was True, is False"
 
     def test_another_key(self, refused):
         assert refused({"key": {"page": "bigint"}}) == "key was {'page': 'text'}, is {'page': 'bigint'}"

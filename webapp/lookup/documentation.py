@@ -72,6 +72,7 @@ class AnswerSerializer(serializers.Serializer):
 class MeasureSerializer(serializers.Serializer):
     aggregate = serializers.CharField()
     type = serializers.CharField()
+    since_txid = serializers.IntegerField(help_text="the measure was added after this batch; 0: with the state")
 
 
 class StateSerializer(serializers.Serializer):

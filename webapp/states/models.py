@@ -91,6 +91,7 @@ class State(models.Model):
     guarantee = models.TextField()
     since_txid = models.BigIntegerField()
     oldest_txid = models.BigIntegerField()
+    measures_since = models.JSONField()
     created_at = models.DateTimeField()
 
     class Meta:

@@ -69,7 +69,7 @@ class StateSummary:
     pipeline: str
     kind: str
     key: dict[str, str]
-    measures: dict[str, dict[str, str]]
+    measures: dict[str, dict[str, Any]]
     ttl: timedelta | None
     changelog: bool
     keys_estimate: int
@@ -215,7 +215,7 @@ ORDER BY p.name
 """
 
 STATES = """
-SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid,
+SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since,
        p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
@@ -313,7 +313,7 @@ def _summary(row: dict[str, Any], keys: int) -> StateSummary:
         pipeline=row["pipeline"],
         kind=spec.kind,
         key=dict(spec.key),
-        measures=_measures(spec),
+        measures=_measures(spec, row["measures_since"]),
         ttl=spec.ttl,
         changelog=spec.changelog,
         keys_estimate=keys,
@@ -326,11 +326,11 @@ def _summary(row: dict[str, Any], keys: int) -> StateSummary:
     )
 
 
-def _measures(spec: StateSpec) -> dict[str, dict[str, str]]:
+def _measures(spec: StateSpec, since: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     if not spec.measures:
-        return {"value": {"aggregate": "", "type": str(spec.value)}}
+        return {"value": {"aggregate": "", "type": str(spec.value), "since_txid": 0}}
     return {
-        name: {"aggregate": aggregator.name, "type": aggregator.result_type}
+        name: {"aggregate": aggregator.name, "type": aggregator.result_type, "since_txid": since.get(name, 0)}
         for name, aggregator in spec.measures.items()
     }
 

@@ -1,0 +1,72 @@
+"""Evolution: how a declaration differs from the stored one, and which differences a migration can bridge.
+
+A new measure only adds columns. More partitions, wider numbers and a changelog where there was none are bridged by
+copying the rows (see rewrite.py). Whatever would change the meaning of what has been counted is refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Definition = Mapping[str, Any]
+
+# What a number may become without losing a digit, for key columns and for measures.
+WIDER_KEYS = {("integer", "bigint")}
+WIDER_MEASURES = {("bigint", "numeric")}
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """new: measures to add. rewritten: differences that copying the rows bridges. refused: those that nothing does."""
+
+    new: list[str]
+    rewritten: list[str]
+    refused: list[str]
+
+    @property
+    def differences(self) -> list[str]:
+        return [*self.refused, *self.rewritten, *(f"measure {measure!r} is new" for measure in self.new)]
+
+
+def compare(held: Definition, declared: Definition) -> Evolution:
+    """Compare two definitions as the catalog stores them."""
+    parts = [_compare_part(part, held[part], declared[part]) for part in held if held[part] != declared[part]]
+    found = [difference for part in parts for difference in part]
+    return Evolution(
+        new=[measure for measure in declared["measures"] if measure not in held["measures"]],
+        rewritten=[words for words, bridged in found if bridged],
+        refused=[words for words, bridged in found if not bridged],
+    )
+
+
+def _compare_part(part: str, was: Any, now: Any) -> list[tuple[str, bool]]:
+    """Return the differences in words, and whether copying the rows bridges each."""
+    if part == "measure_order":
+        return []
+    if part == "measures":
+        return [_compare_measure(name, was[name], now.get(name)) for name in was if was[name] != now.get(name)]
+    bridged = part == "partitions" or (part == "changelog" and now) or (part == "key" and _is_wider_key(was, now))
+    return [(f"{part} was {_shown(was)}, is {_shown(now)}", bool(bridged))]
+
+
+def _compare_measure(name: str, was: Definition, now: Definition | None) -> tuple[str, bool]:
+    if now is None:
+        return f"measure {name!r} is gone", False
+    types = was["arguments"].get("type"), now["arguments"].get("type")
+    wider = was["aggregator"] == now["aggregator"] and types in WIDER_MEASURES
+    same_otherwise = was["arguments"] | {"type": None} == now["arguments"] | {"type": None}
+    return f"measure {name!r} was {_shown(was)}, is {_shown(now)}", wider and same_otherwise
+
+
+def _is_wider_key(was: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    changes = {(was.get(column), now.get(column)) for column in {*was, *now} if was.get(column) != now.get(column)}
+    return changes <= WIDER_KEYS
+
+
+def _shown(part: Any) -> str:
+    if isinstance(part, dict) and "aggregator" in part:
+        arguments = ", ".join(
+            f"{name}={value!r}" for name, value in sorted(part["arguments"].items()) if value is not None
+        )
+        return f"{part['aggregator']}({arguments})"
+    return repr(part)
