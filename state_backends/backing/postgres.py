@@ -210,7 +210,7 @@ class PostgresBackingMap:
         copy_in = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns(names))
         with self._conn.cursor() as cursor, cursor.copy(copy_in) as copy:
             for batch in batches:
-                copy.write(_csv(batch.select(names)))
+                copy.write(csv_rows(batch.select(names)))
                 received += batch.num_rows
         return received
 
@@ -274,7 +274,8 @@ def _with_singleton(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("singleton", pa.array([True] * batch.num_rows))
 
 
-def _csv(batch: pa.RecordBatch) -> bytes:
+def csv_rows(batch: pa.RecordBatch) -> bytes:
+    """Return the batch as `COPY .. (FORMAT csv)` reads it."""
     text = io.BytesIO()
     pyarrow.csv.write_csv(batch, text, pyarrow.csv.WriteOptions(include_header=False))
     return text.getvalue()

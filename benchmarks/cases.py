@@ -1,0 +1,65 @@
+"""Cases: work that is timed side by side, round by round, so that a noisy machine disturbs all of them alike."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Case:
+    """One figure. value: the median of its rounds, in `unit`. spread: half of them lie within this share of it.
+
+    ratio: reference to this case's value divided by the reference's, the median over rounds.
+    """
+
+    name: str
+    value: float
+    unit: str
+    spread: float = 0.0
+    ratio: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        ratio = {reference: round(ratio, 3) for reference, ratio in self.ratio.items()}
+        return json.dumps(
+            {"name": self.name, "value": round(self.value, 1), "unit": self.unit, "spread": round(self.spread, 3)}
+            | {"ratio": ratio}
+        )
+
+    def as_text(self) -> str:
+        ratios = "".join(f", {ratio:.2f} of {reference}" for reference, ratio in self.ratio.items())
+        return f"{self.name}: {self.value:,.0f} {self.unit} (±{self.spread:.0%}){ratios}"
+
+
+def side_by_side(
+    work: Mapping[str, Callable[[int], int]], unit: str, reference: str, rounds: int = ROUNDS
+) -> list[Case]:
+    """Run each piece of work once a round, in turn, and return their rates; the first round warms up.
+
+    work: name to a function of the round's number that returns how many it did. Ratios are taken within a round.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in work}
+    for number in range(rounds + 1):
+        for name, do in work.items():
+            started = time.perf_counter()
+            done = do(number)
+            rates[name].append(done / (time.perf_counter() - started))
+    warm = {name: rounds_[1:] for name, rounds_ in rates.items()}
+    return [
+        Case(name, statistics.median(rate), unit, _spread(rate), _ratio(name, rate, reference, warm[reference]))
+        for name, rate in warm.items()
+    ]
+
+
+def _ratio(name: str, rates: list[float], reference: str, references: list[float]) -> dict[str, float]:
+    if name == reference:
+        return {}
+    return {reference: statistics.median(rate / other for rate, other in zip(rates, references, strict=True))}
+
+
+def _spread(rates: list[float]) -> float:
+    low, middle, high = statistics.quantiles(rates, n=4)
+    return (high - low) / 2 / middle

@@ -1,0 +1,42 @@
+"""generic: the generic path, which folds in Python what SQL cannot, beside the SQL path on the same rows."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+
+from benchmarks.cases import ROUNDS, Case, side_by_side
+from benchmarks.rows import SALES, batch
+from benchmarks.servers import database
+from state_backends import Count, PostgresBackingMap, StateSpec, Sum
+from state_backends.schema import tables
+from state_backends.table import StateTable
+
+
+class CountInPython(Count):
+    """A count as a user's own aggregator would be: SQL knows nothing of it."""
+
+    fold_sql = {}  # noqa: RUF012
+
+
+IN_PYTHON = replace(SALES, name="bench_in_python", measures={"n": CountInPython(), "total": Sum("x")})
+
+
+def run() -> Iterable[Case]:
+    with database() as conn:
+        txids = count(1)
+
+        def merge(spec: StateSpec, seed: int) -> int:
+            rows = batch(seed)
+            with conn.transaction():
+                return PostgresBackingMap(conn, spec).merge([rows], next(txids), datetime.now(UTC))
+
+        for spec in (SALES, IN_PYTHON):
+            tables.create(conn, StateTable(spec))
+            for seed in range(ROUNDS + 1):
+                merge(spec, seed)
+        yield from side_by_side(
+            {"sql_path": lambda number: merge(SALES, number), "generic_path": lambda number: merge(IN_PYTHON, number)},
+            "keys/s",
+            reference="sql_path",
+        )

@@ -1,0 +1,41 @@
+"""redis: the merge, which a script runs on the server, beside a pipelined HSET of the same fields."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import count
+
+import redis
+
+from benchmarks.cases import ROUNDS, Case, side_by_side
+from benchmarks.rows import KEYS, SALES, batch, row_dicts
+from benchmarks.servers import redis_client
+from state_backends import RedisBackingMap
+
+PIPELINED = 1_000  # commands sent at a time; more of them gains nothing here
+
+
+def run() -> Iterable[Case]:
+    with redis_client() as client:
+        backing, txids = RedisBackingMap(client, SALES), count(1)
+
+        def merge(seed: int) -> int:
+            return backing.merge([batch(seed)], next(txids), datetime.now(UTC))
+
+        for seed in range(ROUNDS + 1):
+            merge(seed)
+            hset(client, seed)
+        yield from side_by_side(
+            {"pipelined_hset": lambda seed: hset(client, seed), "redis_merge": merge},
+            "keys/s",
+            reference="pipelined_hset",
+        )
+
+
+def hset(client: redis.Redis, seed: int) -> int:
+    rows = row_dicts(seed)
+    for first in range(0, KEYS, PIPELINED):
+        pipeline = client.pipeline(transaction=False)
+        for row in rows[first : first + PIPELINED]:
+            pipeline.hset("tidemark:bench:" + row["shop"], mapping={"n": row["n"], "total": row["total"]})
+        pipeline.execute()
+    return KEYS

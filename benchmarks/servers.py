@@ -1,0 +1,49 @@
+"""The servers that benchmarks run on: those of the environment, else embedded ones with settings as in production."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import redis
+from psycopg import sql
+
+from pipelines.runtime import embedded
+from state_backends import Catalog
+
+
+@contextmanager
+def database() -> Iterator[psycopg.Connection]:
+    """An empty database with Tidemark's tables, dropped afterwards; a connection in autocommit mode."""
+    url = _address("DATABASE_URL")
+    name = f"tidemark_bench_{uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            with psycopg.connect(urlsplit(url)._replace(path=f"/{name}").geturl(), autocommit=True) as conn:
+                Catalog(conn).install()
+                yield conn
+        finally:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def redis_client() -> Iterator[redis.Redis]:
+    """A client whose keys under `tidemark:` are deleted afterwards."""
+    client = redis.Redis.from_url(_address("REDIS_URL"))
+    try:
+        yield client
+    finally:
+        for key in client.scan_iter("tidemark:*bench*", count=10_000):
+            client.unlink(key)
+        client.close()
+
+
+def _address(variable: str) -> str:
+    if variable not in os.environ:
+        os.environ.setdefault("TIDEMARK_HOME", tempfile.mkdtemp(prefix="tidemark-bench-"))
+        embedded.ensure()
+    return os.environ[variable]

@@ -1,0 +1,114 @@
+"""Keys as bytes that sort as the keys do: for stores that order by bytes and know no types.
+
+Each part has its type's own form, and none is the beginning of another: so whole keys sort part by part, as PostgreSQL
+sorts them, and a prefix of parts is a prefix of bytes.
+"""
+
+import math
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from state_backends.spec import StateSpec
+from state_backends.versioned import Key
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+SIGN = 1 << 63
+ALL = (1 << 64) - 1
+_UINT64, _UINT32, _DOUBLE = struct.Struct(">Q"), struct.Struct(">I"), struct.Struct(">d")
+
+Encode = Callable[[Any], bytes]
+Decode = Callable[[bytes], Any]
+
+
+def microseconds(at: datetime) -> int:
+    """Return the microseconds from 1970 to `at`, exactly."""
+    return (at - EPOCH) // MICROSECOND
+
+
+def from_microseconds(number: int) -> datetime:
+    return EPOCH + number * MICROSECOND
+
+
+def _integer(number: int) -> bytes:
+    return _UINT64.pack(number + SIGN)
+
+
+def _from_integer(part: bytes) -> int:
+    return int(_UINT64.unpack(part)[0]) - SIGN
+
+
+def _double(number: float) -> bytes:
+    # Adding 0.0 makes -0.0 the same number; a NaN has many forms and counts as one, the largest.
+    bits = _UINT64.unpack(_DOUBLE.pack(math.nan if number != number else number + 0.0))[0]
+    return _UINT64.pack(bits ^ (ALL if bits & SIGN and number == number else SIGN))
+
+
+def _from_double(part: bytes) -> float:
+    bits = _UINT64.unpack(part)[0]
+    number: float = _DOUBLE.unpack(_UINT64.pack(bits ^ (SIGN if bits & SIGN else ALL)))[0]
+    return math.nan if number != number else number
+
+
+# SQL type to bytes and back, and how many bytes; 0: as many as come before a NUL, which no text holds.
+FORMS: dict[str, tuple[Encode, Decode, int]] = {
+    "text": (lambda part: part.encode() + b"\0", lambda part: part[:-1].decode(), 0),
+    "bigint": (_integer, _from_integer, 8),
+    "integer": (
+        lambda part: _UINT32.pack(part + (1 << 31)),
+        lambda part: int(_UINT32.unpack(part)[0]) - (1 << 31),
+        4,
+    ),
+    "boolean": (lambda part: b"\1" if part else b"\0", lambda part: part == b"\1", 1),
+    "double precision": (_double, _from_double, 8),
+    "timestamptz": (
+        lambda part: _integer(microseconds(part)),
+        lambda part: from_microseconds(_from_integer(part)),
+        8,
+    ),
+    "date": (
+        lambda part: _UINT32.pack(part.toordinal()),
+        lambda part: date.fromordinal(_UINT32.unpack(part)[0]),
+        4,
+    ),
+    "uuid": (lambda part: part.bytes, lambda part: uuid.UUID(bytes=part), 16),
+}
+
+
+class KeyBytes:
+    """Turns the keys of one state into bytes and back. Takes keys as `spec.check_key` gives them.
+
+    Text ends with a NUL byte, numbers and times are big-endian with the sign turned round, a double is its IEEE bits
+    likewise: NaN is one value and the largest, -0.0 is 0.0.
+    """
+
+    def __init__(self, spec: StateSpec) -> None:
+        self._forms = [FORMS[sql_type] for sql_type in spec.key.values()]
+        self.encoders = [encode for encode, _, _ in self._forms]
+
+    def encode(self, parts: Key) -> bytes:
+        """Return a key, or the first parts of one."""
+        return b"".join([encode(part) for encode, part in zip(self.encoders, parts, strict=False)])
+
+    def encode_columns(self, columns: Sequence[Sequence[Any]]) -> list[bytes]:
+        """Return n keys that come as one column per part."""
+        encoded = [map(encode, column) for encode, column in zip(self.encoders, columns, strict=True)]
+        return list(map(b"".join, zip(*encoded, strict=True)))
+
+    def decode(self, key: bytes) -> Key:
+        parts, start = [], 0
+        for _, decode, width in self._forms:
+            stop = start + width if width else key.index(b"\0", start) + 1
+            parts.append(decode(key[start:stop]))
+            start = stop
+        return tuple(parts)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the first bytes beyond all that begin with `prefix`; None where there are none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
