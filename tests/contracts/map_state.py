@@ -140,6 +140,22 @@ class MapStateContract:
         assert new.value == 2
         assert self.run(counts, 4, ("a", 1), ("b", 1)) == [9, 3]
 
+    def test_writes_under_no_txid_are_writes_outside_a_batch(self, counts, backing):
+        """Storm writes rows without a txid there, which its opaque map cannot read in any later batch."""
+        self.run(counts, 3, ("a", 7))
+        (before,) = backing.multi_get([("a",)])
+
+        counts.begin_commit(None)
+        assert counts.multi_update([("a",), ("b",)], [add(1), add(1)]) == [8, 1]
+        assert counts.multi_update([("a",)], [add(1)]) == [9]
+        counts.multi_put([("c",)], [5])
+        counts.multi_remove([("b",)])
+        counts.commit(None)
+
+        assert backing.multi_get([("a",)])[0].txid == before.txid
+        assert counts.multi_get([("a",), ("b",), ("c",)]) == [9, None, 5]
+        assert self.run(counts, 4, ("a", 1), ("b", 1), ("c", 1)) == [10, 1, 6]
+
     def test_a_value_whose_time_to_live_has_run_out_counts_as_absent(self, new_backing):
         spec = StateSpec("counts", key={"word": "text"}, value="jsonb", kind=self.kind, ttl=timedelta(hours=1))
         counts = self.map_class(new_backing(spec))
