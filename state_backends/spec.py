@@ -24,7 +24,8 @@ MAX_KEY_BYTES = 2048
 # PostgreSQL's limits: columns of an index, and half the arguments of the function that builds an answer's JSON.
 MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
 
-# PostgreSQL cuts identifiers at 63 bytes; the longest thing added to a measure's name is `prev_` and a suffix.
+# PostgreSQL cuts identifiers at 63 bytes; a stored column comes a second time, with `prev_` before it.
+MAX_COLUMN = 63 - len("prev_")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_RULE = "use a lower case letter, then letters, digits or underscores, at most 40 in all"
 
@@ -90,6 +91,11 @@ class StateSpec:
             for name in columns:
                 if name in RESERVED or name.startswith("prev_") or columns.count(name) > 1:
                     raise SpecError(f"state {self.name!r}: column {name!r} is taken or reserved; choose another name")
+                if len(name) > MAX_COLUMN:
+                    raise SpecError(
+                        f"state {self.name!r}: column {name!r} is over {MAX_COLUMN} characters; shorten the measure's "
+                        "name or its part"
+                    )
         for name, sql_type in self.key.items():
             if sql_type not in KEY_TYPES:
                 raise SpecError(
@@ -177,7 +183,8 @@ class StateSpec:
         """Tell at little cost that a key fits as it is; most do, and bulk calls bring a million of them."""
         if type(key) is not tuple or len(key) != len(self._plain):
             return False
-        for part, fits in zip(key, self._plain, strict=True):
+        # No generator, which would cost as much again.
+        for part, fits in zip(key, self._plain, strict=True):  # noqa: SIM110
             if not fits(part):
                 return False
         return True

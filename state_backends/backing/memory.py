@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from state_backends.backing.keys import check_unique, pair, stale
-from state_backends.backing.values import json_text
 from state_backends.spec import StateSpec
+from state_backends.values import json_text
 from state_backends.versioned import Key, Versioned
 
 

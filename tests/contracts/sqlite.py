@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from state_backends import StateSpec, Versioned
 from state_backends.backing.key_bytes import KeyBytes, after_prefix
 from state_backends.backing.keys import check_unique, pair, stale
-from state_backends.backing.values import json_text
+from state_backends.values import json_text
 from state_backends.versioned import Key
 
 COLUMNS = "value, txid, prev, prev_txid, at, prev_at"
