@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from state_backends.aggregators import AGGREGATORS
-from state_backends.errors import SpecMismatchError, UnknownStateError
+from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.protocols import Aggregator
 from state_backends.schema import rewrite, tables
 from state_backends.schema.evolution import Evolution, compare
@@ -59,9 +59,11 @@ class Catalog:
 
         guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
         far while a migration copies one, which takes a transaction per chunk. The caller holds the pipeline.
-        Raises SpecMismatchError naming the difference where a stored state cannot become the declared one.
+        Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
+        for a measure whose class has no line in AGGREGATORS.
         """
         for spec in specs:
+            _check_aggregators(spec)
             self._evolution(pipeline, spec)
         for spec in specs:
             self._copy(pipeline, spec, on_copied)
@@ -191,8 +193,7 @@ def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None)
         name,
         key={column: stored["key"][column] for column in stored["key_order"]},
         measures={
-            measure: AGGREGATORS[measures[measure]["aggregator"]](**measures[measure]["arguments"])
-            for measure in stored["measure_order"]
+            measure: _aggregator(name, measure, measures[measure]) for measure in stored["measure_order"]
         },
         value=stored["value"],
         kind=stored["kind"],
@@ -200,6 +201,28 @@ def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None)
         changelog=stored["changelog"],
         partitions=stored["partitions"],
     )
+
+
+def _aggregator(state: str, measure: str, stored: Mapping[str, Any]) -> Aggregator:
+    name = stored["aggregator"]
+    if name not in AGGREGATORS:
+        raise SpecError(
+            f"state {state!r}: measure {measure!r} is a {name!r}, and this process knows {', '.join(AGGREGATORS)}; "
+            f"register its class first, as AGGREGATORS[{name!r}] = .. (docs/aggregators.md)"
+        )
+    return AGGREGATORS[name](**stored["arguments"])
+
+
+def _check_aggregators(spec: StateSpec) -> None:
+    """Raise SpecError for a measure that nobody could make again from the catalog."""
+    for measure, aggregator in spec.measures.items():
+        known = AGGREGATORS.get(aggregator.name)
+        if known is not type(aggregator):
+            raise SpecError(
+                f"state {spec.name!r}: measure {measure!r} is a {type(aggregator).__name__}, and AGGREGATORS"
+                f"[{aggregator.name!r}] is {'missing' if known is None else known.__name__}; give the class a name of "
+                "its own and a line there, in every process that reads the catalog"
+            )
 
 
 def _measure(aggregator: Aggregator) -> dict[str, Any]:

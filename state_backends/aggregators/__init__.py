@@ -1,9 +1,49 @@
 """What a measure computes: one class each, and the list by which the catalog finds them again."""
 
+from state_backends.aggregators.by_time import First, Last, Latest
 from state_backends.aggregators.count import Count
+from state_backends.aggregators.distinct import DistinctCount, DistinctSet
 from state_backends.aggregators.extreme import Max, Min
+from state_backends.aggregators.quantiles import Quantiles
+from state_backends.aggregators.reducer import Reducer
+from state_backends.aggregators.spread import StdDev, Variance
+from state_backends.aggregators.top_k import TopK
 from state_backends.aggregators.total import Mean, Sum
+from state_backends.protocols import Aggregator
 
-__all__ = ["AGGREGATORS", "Count", "Max", "Mean", "Min", "Sum"]
+__all__ = [
+    "AGGREGATORS",
+    "Count",
+    "DistinctCount",
+    "DistinctSet",
+    "First",
+    "Last",
+    "Latest",
+    "Max",
+    "Mean",
+    "Min",
+    "Quantiles",
+    "Reducer",
+    "StdDev",
+    "Sum",
+    "TopK",
+    "Variance",
+]
 
-AGGREGATORS = {"count": Count, "sum": Sum, "min": Min, "max": Max, "mean": Mean}
+# A name stands in stored definitions: keep it. A measure of your own is one line more.
+AGGREGATORS: dict[str, type[Aggregator]] = {
+    "count": Count,
+    "sum": Sum,
+    "min": Min,
+    "max": Max,
+    "mean": Mean,
+    "variance": Variance,
+    "std_dev": StdDev,
+    "first": First,
+    "last": Last,
+    "latest": Latest,
+    "distinct_count": DistinctCount,
+    "distinct_set": DistinctSet,
+    "quantiles": Quantiles,
+    "top_k": TopK,
+}

@@ -1,5 +1,6 @@
-"""How aggregators over one column name it in Spark SQL, and which number types they store."""
+"""How aggregators over one column name it in Spark SQL, and which types they store."""
 
+from collections.abc import Mapping
 from typing import LiteralString
 
 from state_backends.errors import SpecError
@@ -9,7 +10,22 @@ NUMBER_TYPES: dict[str, LiteralString] = {
     "double precision": "double precision",
     "numeric": "numeric",
 }
-SPARK_TYPES = {"bigint": "bigint", "double precision": "double", "numeric": "decimal(38,9)"}
+VALUE_TYPES = NUMBER_TYPES | {"text": "text", "boolean": "boolean", "timestamptz": "timestamptz"}
+SPARK_TYPES = {
+    "bigint": "bigint",
+    "double precision": "double",
+    "numeric": "decimal(38,9)",
+    "text": "string",
+    "boolean": "boolean",
+    "timestamptz": "timestamp",
+}
+
+# What Spark can hold and a PostgreSQL column or its readers cannot; it counts as null, or one event of millions would
+# stop the pipeline.
+FITS = {
+    "text": "not contains({}, char(0))",
+    "timestamptz": "{} between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'",
+}
 
 
 def quoted(column: str) -> str:
@@ -17,11 +33,21 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-def number_type(sql_type: str, whose: str) -> LiteralString:
-    if sql_type not in NUMBER_TYPES:
-        raise SpecError(f"{whose}: type {sql_type!r} is none of {', '.join(NUMBER_TYPES)}")
-    return NUMBER_TYPES[sql_type]
+def stored_type(sql_type: str, whose: str, types: Mapping[str, LiteralString] = NUMBER_TYPES) -> LiteralString:
+    """Return the type if it is one of `types`. Raises SpecError naming the measure."""
+    if sql_type not in types:
+        raise SpecError(f"{whose}: type {sql_type!r} is none of {', '.join(types)}")
+    return types[sql_type]
+
+
+def whole_number(number: int, low: int, high: int, whose: str) -> int:
+    """Return a whole number from `low` to `high`. Raises SpecError naming the measure and the argument."""
+    if type(number) is not int or not low <= number <= high:
+        raise SpecError(f"{whose} {number!r} must be a whole number from {low} to {high}")
+    return number
 
 
 def cast(column: str, sql_type: str) -> str:
-    return f"cast({quoted(column)} as {SPARK_TYPES[sql_type]})"
+    """Return Spark SQL for the column as `sql_type`; null where the stored column could not hold the value."""
+    value = f"cast({quoted(column)} as {SPARK_TYPES[sql_type]})"
+    return f"if({FITS[sql_type].format(value)}, {value}, null)" if sql_type in FITS else value

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import cast, number_type
+from state_backends.aggregators.column import VALUE_TYPES, cast, stored_type
+from state_backends.aggregators.values import greatest, least
 
 
 class _Extreme:
-    """Stored: the extreme so far. Empty input gives null; nulls do not count.
+    """Stored: the extreme so far. Empty input gives null; nulls do not count, and NaN is the largest number.
 
-    column: what to compare. type: `double precision`, `bigint` or `numeric`.
+    column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
+    `boolean`.
     """
 
     name: ClassVar[str]
@@ -19,7 +21,7 @@ class _Extreme:
 
     def __init__(self, column: str, type: str = "double precision") -> None:
         self.column = column
-        self.columns = {"": number_type(type, f"{self.__class__.__name__}({column!r})")}
+        self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
         self.result_type: str = type
         kinds = {"bigint": "integer", "double precision": "double"}
         self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}
@@ -28,8 +30,7 @@ class _Extreme:
         return {"": f"{self.name}({cast(self.column, self.result_type)})"}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        numbers = [number for number in (stored[""], partial[""]) if number is not None]
-        return {"": self.pick(numbers, key=_order, default=None)}
+        return {"": self.pick(stored[""], partial[""])}
 
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""]
@@ -41,17 +42,12 @@ class _Extreme:
 class Min(_Extreme):
     __doc__ = f"The smallest value. {_Extreme.__doc__}"
     name = "min"
-    pick = staticmethod(min)
+    pick = staticmethod(least)
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "least({stored}, {partial})"}
 
 
 class Max(_Extreme):
     __doc__ = f"The largest value. {_Extreme.__doc__}"
     name = "max"
-    pick = staticmethod(max)
+    pick = staticmethod(greatest)
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "greatest({stored}, {partial})"}
-
-
-def _order(number: Any) -> tuple[bool, Any]:
-    # PostgreSQL and Spark hold NaN to be the largest number; Python cannot order it.
-    return (number != number, 0 if number != number else number)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Context
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import cast, number_type, quoted
+from state_backends.aggregators.column import cast, quoted, stored_type
 
 # As many digits as a PostgreSQL numeric can have; Python would round a sum at 28.
 EXACT = Context(prec=131_072 + 16_383)
@@ -23,7 +23,7 @@ class Sum:
 
     def __init__(self, column: str, type: str = "double precision") -> None:
         self.column = column
-        self.columns = {"": number_type(type, f"Sum({column!r})")}
+        self.columns = {"": stored_type(type, f"Sum({column!r})")}
         self.result_type: str = type
         # Lua has no decimals.
         adds = {"bigint": "add_integer", "double precision": "add_double"}

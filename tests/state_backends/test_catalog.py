@@ -10,8 +10,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import Jsonb
 
 from state_backends import Catalog, Changelog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
+from state_backends.aggregators import AGGREGATORS
 from state_backends.catalog import definition, from_definition
-from state_backends.errors import SpecMismatchError, UnknownStateError
+from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.schema import rewrite
 from state_backends.spec import KEY_TYPES
 
@@ -419,6 +420,44 @@ class TestDifferences:
         assert str(caught.value) == (
             f"state {spec.name!r}: fed by pipeline {owner.pipeline!r}, so pipeline {other.pipeline!r} cannot feed it "
             "too; choose another name"
+        )
+
+
+class TestAggregators:
+    """What stands in the catalog must be made again by every process that reads it."""
+
+    def test_a_class_without_a_line_is_refused_before_anything_is_created(self, new_feed, fresh, conn):
+        class Visits(Count):
+            name = "visits"
+
+        feed, spec = new_feed(), fresh(replace(VIEWS, measures={"n": Visits()}))
+
+        with pytest.raises(SpecError) as caught:
+            register(feed, spec)
+
+        assert str(caught.value) == (
+            f"state {spec.name!r}: measure 'n' is a Visits, and AGGREGATORS['visits'] is missing; give the class a "
+            "name of its own and a line there, in every process that reads the catalog"
+        )
+        assert tables(conn, spec.name) == []
+
+    def test_a_class_that_goes_by_anothers_name_is_refused(self, new_feed, fresh):
+        class Visits(Count):
+            pass
+
+        with pytest.raises(SpecError, match=r"is a Visits, and AGGREGATORS\['count'\] is Count"):
+            new_feed(fresh(replace(VIEWS, measures={"n": Visits()})))
+
+    def test_a_process_that_lacks_the_line_says_which(self, catalog, new_feed, fresh, monkeypatch):
+        new_feed(spec := fresh(VIEWS))
+        monkeypatch.delitem(AGGREGATORS, "count")
+
+        with pytest.raises(SpecError) as caught:
+            catalog.get(spec.name)
+
+        assert str(caught.value) == (
+            f"state {spec.name!r}: measure 'n' is a 'count', and this process knows {', '.join(AGGREGATORS)}; register "
+            "its class first, as AGGREGATORS['count'] = .. (docs/aggregators.md)"
         )
 
 

@@ -1,0 +1,21 @@
+"""The aggregator that docs/aggregators.md shows how to write."""
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+from state_backends.aggregators import AGGREGATORS
+
+PAGE = Path(__file__).parents[3] / "docs" / "aggregators.md"
+
+
+@contextmanager
+def documented_reducer():
+    """Run the example, last line and all; the registration ends with the context."""
+    [example] = re.findall(r"```python\n(from state_backends.*?)```", PAGE.read_text(), re.DOTALL)
+    names = {}
+    exec(example, names)  # noqa: S102
+    try:
+        yield names["Recent"]
+    finally:
+        del AGGREGATORS["recent"]
