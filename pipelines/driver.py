@@ -7,6 +7,7 @@ taken at the end of a batch.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,8 @@ from state_backends.catalog import Catalog
 from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
 from state_backends.journal import roster
 from state_backends.journal.ledger import Batch, BatchLedger
+from state_backends.synchronizer.errors import SynchronizerError
+from state_backends.synchronizer.membership import Membership
 
 # Between two looks at the query, and so the delay of the dashboard's lag; also how fast a stop is taken.
 WATCH_SECONDS = 0.5
@@ -123,7 +126,7 @@ class Driver:
 
 
 class Tenure:
-    """The time in which this process holds a pipeline: its lock, its fence, its states registered.
+    """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 
     A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
     """
@@ -131,6 +134,7 @@ class Tenure:
     def __init__(self, pipeline: Pipeline, dsn: str) -> None:
         self.pipeline = pipeline
         self.dsn = dsn
+        self._membership: Membership | None = None
 
     def __enter__(self) -> "Tenure":
         name = self.pipeline.name
@@ -144,6 +148,7 @@ class Tenure:
             self.ledger = BatchLedger(self.conn, name)
             self.ledger.acquire(patience_ms=PATIENCE_MS)
             catalog.register_states(name, self.pipeline.specs, self.pipeline.guarantees)
+            self._join()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -153,11 +158,25 @@ class Tenure:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.conn.close()
+        if self._membership is not None:
+            # Where the database is what failed, the silence says the same.
+            with suppress(SynchronizerError, psycopg.Error):
+                self._membership.leave()
         if hasattr(self, "_reports"):
             self._reports.close()
 
     def report(self, status: str, message: str = "", progress: dict[str, object] | None = None) -> None:
         roster.report(self._reports, self.pipeline.name, status, message, progress)
+        # For people to look at: whatever is wrong with the members' log, the pipeline goes on.
+        if self._membership is not None:
+            with suppress(SynchronizerError):
+                self._membership.heartbeat()
+
+    def _join(self) -> None:
+        with suppress(SynchronizerError):
+            membership = Membership(self._reports, "driver", self.pipeline.name)
+            membership.join()
+            self._membership = membership
 
 
 class _Query:

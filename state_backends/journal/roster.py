@@ -1,6 +1,8 @@
 """The roster: which driver serves a pipeline, since when, and how it is.
 
-Apart from the ledger's row, which nobody may touch while a batch is open.
+Apart from the ledger's row, which nobody may touch while a batch is open. A table and not a synchronizer: a pipeline
+has one driver at a time, which writes twice a second what replaces the last, so there is nothing to agree upon and
+nothing to look back to. Who is alive at all, drivers and workers, stands in synchronizer/membership.py.
 """
 
 import json

@@ -156,4 +156,4 @@ CREATE TABLE IF NOT EXISTS tidemark.key_value_log (
     PRIMARY KEY (store, position)
 );
 
-INSERT INTO tidemark.schema_version (version) VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO tidemark.schema_version (version) VALUES (2) ON CONFLICT DO NOTHING;

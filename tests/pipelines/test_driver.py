@@ -13,6 +13,8 @@ from pipelines.steps import persist_partition
 from pipelines.stream import Pipeline
 from state_backends import BatchLedger
 from state_backends.errors import CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.synchronizer.membership import NAME, members
+from state_backends.synchronizer.revisioned_stream import RevisionedStream
 
 pytestmark = pytest.mark.spark
 
@@ -140,6 +142,31 @@ def test_a_task_that_runs_twice_in_one_attempt_counts_once(workspace):
         ledger.commit(batch)
 
     assert workspace.values("words") == {"dog": {"count": 3}}
+
+
+def test_a_driver_is_a_member_as_long_as_it_runs(workspace):
+    workspace.land("1.txt", "dog")
+    seen = []
+    driver = Driver(word_count(workspace.input), workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint, True))
+    driver._on_batch = lambda batch: seen.extend(members(workspace.conn))
+
+    driver.run()
+
+    assert [(member.role, member.pipeline, member.pid, member.healthy) for member in seen] == [
+        ("driver", "word_count", os.getpid(), True)
+    ]
+    assert members(workspace.conn) == []
+
+
+def test_a_broken_list_of_members_stops_no_pipeline(workspace):
+    workspace.land("1.txt", "dog")
+    workspace.run(word_count(workspace.input))
+    RevisionedStream(workspace.conn, NAME).write("nonsense")
+    workspace.land("2.txt", "cat")
+
+    workspace.run(word_count(workspace.input))
+
+    assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
 
 
 def test_what_waits_to_be_counted_is_reported(workspace):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from state_backends import Batch, BatchLedger, Catalog, Changelog, Count, Max, Mean, PostgresBackingMap, StateSpec
 from state_backends.journal import ledger, roster
 from state_backends.journal.dead_letters import DeadLetter, put_aside
+from state_backends.synchronizer.membership import Membership
 
 BY_CARRIER = StateSpec(
     "flights_by_carrier",
@@ -71,6 +72,12 @@ class Flights:
 
     def report(self, status: str = "running", message: str = "", **progress: Any) -> None:
         roster.report(self.conn, self.name, status, message, progress)
+
+    def join(self, role: str = "driver") -> Membership:
+        """Become a member, as a driver of this pipeline or as a worker."""
+        member = Membership(self.conn, role, self.name if role == "driver" else None)
+        member.join()
+        return member
 
     def die(self) -> None:
         """End as a killed driver does: its session goes, and what it said last remains."""

@@ -25,6 +25,7 @@ def lasting_flights() -> Iterator[Flights]:
             for spec in SPECS:
                 tables.drop(conn, StateTable(spec))
             conn.execute("DELETE FROM tidemark.pipeline")
+            conn.execute("DELETE FROM tidemark.synchronizer")
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Live pages: a page asks once a second whether the tide has moved, and gets new content only if it has.
 
 One view and one address serve both: a browser gets the page, htmx the part that is refreshed. The page names the
-version it shows in `v`; while that is the latest one the answer is an empty 204, for the price of one statement.
+version it shows in `v`; while that is the latest one the answer is an empty 204, for the price of a statement or two.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from hashlib import blake2s
@@ -19,6 +19,7 @@ from django.utils.timezone import now
 from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRefresh
 
+from state_backends.synchronizer.membership import Member
 from webapp.states.selectors import PipelineStatus
 
 NO_QUERY: Mapping[str, str] = {}
@@ -38,15 +39,15 @@ def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     return never_cache(guarded)
 
 
-def tide(pipelines: Iterable[PipelineStatus]) -> str:
-    """Return what changes whenever a page about these pipelines should: commits, batches, status, input, bad lines.
+def tide(pipelines: Iterable[PipelineStatus], members: Sequence[Member] = ()) -> str:
+    """Return what changes whenever a page about these should: commits, batches, status, input, bad lines, who lives.
 
     The rate only counts as moving or not: it falls gently after the last batch, and a page need not follow.
     """
     moving = [
         replace(status, rows_per_second=float(status.rows_per_second > 0), lag_seconds=None) for status in pipelines
     ]
-    return blake2s(repr(moving).encode(), digest_size=8).hexdigest()
+    return blake2s(repr((moving, members)).encode(), digest_size=8).hexdigest()
 
 
 def is_seen(request: HttpRequest, version: str) -> bool:

@@ -20,13 +20,14 @@ SHOWN_DEAD_LETTERS = 20
 
 @signed_in
 def overview(request):
-    pipelines = selectors.pipelines()
-    version = tide(pipelines)
+    pipelines, members = selectors.pipelines(), selectors.members()
+    version = tide(pipelines, members)
     if is_seen(request, version):
         return unchanged()
     batches = selectors.recent_batches(SPARKLINE_BATCHES)
     cards = [(pipeline, sparkline(batches.get(pipeline.name, []))) for pipeline in pipelines]
-    return page(request, "dashboard/overview.html", version, {"cards": cards, "states": selectors.states()})
+    shown = {"cards": cards, "states": selectors.states(), "members": members}
+    return page(request, "dashboard/overview.html", version, shown)
 
 
 @signed_in

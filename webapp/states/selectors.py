@@ -18,7 +18,11 @@ from state_backends import StateSpec
 from state_backends.catalog import from_definition
 from state_backends.errors import UnknownPipelineError, UnknownStateError
 from state_backends.spec import Guarantee
+from state_backends.synchronizer import membership
+from state_backends.synchronizer.errors import SynchronizerError
+from state_backends.synchronizer.membership import Member
 from state_backends.visible import isolation
+from webapp.states import stores
 
 # What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
 SIGNS_OF_LIFE = {"starting", "running", "restarting"}
@@ -181,6 +185,14 @@ def dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
     if not rows and pipeline not in pipeline_names():
         raise UnknownPipelineError.among(pipeline, pipeline_names())
     return [DeadLetterSummary(**row) for row in rows]
+
+
+def members() -> list[Member]:
+    """Return the processes that say they are alive, drivers first; none where their list cannot be read."""
+    try:
+        return stores.read(membership.members)
+    except SynchronizerError:
+        return []
 
 
 def worst(guarantees: Sequence[str]) -> str:

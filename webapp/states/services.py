@@ -15,6 +15,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from state_backends import Catalog
+from state_backends.synchronizer.compaction import compact_logs
 from webapp.celery import app
 from webapp.states import maintenance, stores
 from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
@@ -80,10 +81,16 @@ def cancel_maintenance(run_id: int) -> MaintenanceRun:
 
 
 def maintain_all(kind: str) -> list[MaintenanceRun]:
-    """Queue a run for every state that can use one, and put the list of runs in order. Returns the new runs."""
+    """Queue a run for every state that can use one, and put the list of runs in order. Returns the new runs.
+
+    A compaction replaces the synchronizers' logs by their current values, too, which is done at once.
+    """
     fail_dead_runs()
     _forget_old_runs()
     _send_lost_runs_again()
+    if kind == Kind.COMPACTION:
+        with stores.own_connection() as conn:
+            compact_logs(conn)
     states = State.objects.exclude(ttl=None) if kind == Kind.EXPIRY else State.objects.all()
     return [run for state in states if (run := _request_unless_busy(kind, state.name))]
 

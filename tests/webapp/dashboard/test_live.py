@@ -65,6 +65,20 @@ def test_a_driver_in_trouble_brings_new_content(filled, reader, change):
     assert ask(reader, "/", next_question(page)).status_code == 200
 
 
+def test_a_process_that_comes_or_goes_brings_new_content(filled, reader):
+    page = reader.get("/")
+    worker = filled.join("worker")
+    joined = ask(reader, "/", next_question(page))
+    unchanged = ask(reader, "/", next_question(joined))
+    worker.leave()
+
+    left = ask(reader, "/", next_question(joined))
+
+    assert [joined.status_code, unchanged.status_code, left.status_code] == [200, 204, 200]
+    assert b">worker<" in joined.content
+    assert b">worker<" not in left.content
+
+
 def test_search_sort_and_page_stay_with_the_reader(filled, reader):
     page = reader.get("/states/flights_by_carrier/?q=C&order=-flights&page=2&by=max_delay")
     question = next_question(page)

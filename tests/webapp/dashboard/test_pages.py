@@ -1,4 +1,6 @@
+import os
 import re
+import socket
 from html import unescape
 
 import pytest
@@ -48,6 +50,18 @@ class TestOverview:
 
         assert "flights lost" in page
         assert "The driver is gone and did not say why." in page
+
+    def test_it_shows_which_drivers_and_workers_are_alive(self, filled, reader):
+        filled.join()
+        filled.join("worker")
+        alive = text(reader.get("/"))
+
+        filled.conn.execute("UPDATE tidemark.synchronizer SET appended_at = appended_at - interval '1 minute'")
+        silent = text(reader.get("/"))
+
+        assert re.search(rf"driver flights alive {socket.gethostname()} {os.getpid()} 2 just now", alive)
+        assert re.search(rf"worker maintenance alive {socket.gethostname()} {os.getpid()} — just now", alive)
+        assert re.search(r"driver flights silent .* worker maintenance silent ", silent)
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
         # Session and user, then pipelines, batches, states and their keys.

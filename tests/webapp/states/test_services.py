@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from state_backends import StateSynchronizer
 from state_backends.errors import UnknownStateError
 from state_backends.journal import trim
 from webapp.celery import app
@@ -223,6 +224,23 @@ class TestSchedule:
 
         assert [run.state_id for run in runs] == [CARRIERS, "flights_by_hour", "totals"]
         assert {run.requested_by for run in runs} == {"schedule"}
+
+    def test_the_logs_of_synchronizers_are_replaced_by_their_current_values(self, lasting):
+        conn = lasting.conn
+        counter = StateSynchronizer(conn, f"{__name__} counter", apply=lambda state, update: state + update)
+        counter.initialize(0)
+        for _ in range(5):
+            counter.update_state(lambda state: [1])
+        counter.compact()
+
+        maintain_all("expiry")
+        before = (counter.oldest, counter.mark)
+        maintain_all("compaction")
+
+        assert (before, counter.oldest) == ((0, 6), 6)
+        newcomer = StateSynchronizer(conn, counter.name, apply=lambda state, update: state + update)
+        newcomer.fetch_updates()
+        assert newcomer.state == 5
 
     def test_only_states_with_a_ttl_expire(self, lasting):
         assert [run.state_id for run in maintain_all("expiry")] == [CARRIERS]

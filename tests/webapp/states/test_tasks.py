@@ -11,12 +11,15 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
+from state_backends.synchronizer.membership import members
 from tests.webapp.states.test_services import CARRIERS
 from webapp.states import maintenance
 from webapp.states.models import MaintenanceRun
 from webapp.states.services import request_maintenance
 
 WAIT_SECONDS = 60
+
+APPENDED_AT = "SELECT appended_at FROM tidemark.synchronizer"
 
 
 @pytest.fixture
@@ -36,6 +39,18 @@ def test_a_request_is_carried_out_by_a_worker(worker):
     wait_until(lambda: reloaded(run).is_finished)
 
     assert (run.status, run.error) == ("done", "")
+
+
+def test_a_worker_is_a_member_until_it_ends(worker, lasting):
+    wait_until(lambda: members(lasting.conn))
+    [member] = members(lasting.conn)
+    joined_at = lasting.conn.execute(APPENDED_AT).fetchone()
+    wait_until(lambda: lasting.conn.execute(APPENDED_AT).fetchone() != joined_at)  # its heart beats
+
+    worker.terminate()
+    wait_until(lambda: not members(lasting.conn))
+
+    assert (member.role, member.pid, member.healthy) == ("worker", worker.pid, True)
 
 
 def test_a_killed_worker_leaves_a_run_that_is_found_dead(worker, lasting):

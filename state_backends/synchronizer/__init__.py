@@ -1,0 +1,1 @@
+"""An object that many processes change together, rebuilt by each of them from one ordered log of updates."""

@@ -1,0 +1,230 @@
+"""Revisioned stream: an ordered log of records, where an append may depend on nothing having come in between.
+
+The layer below a synchronizer; Pravega's RevisionedStreamClient, with a table for its segment. A revision is the number
+of records ever appended: truncating the log renumbers nothing. It says nothing outside its own log.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, LiteralString
+from uuid import uuid4
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from state_backends.synchronizer.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
+
+# The seed's limit for one write: what every client must read again belongs in small pieces.
+MAX_RECORD_BYTES = 1024 * 1024
+
+PAGE_RECORDS = 100
+
+# In a row, for one call. A server that hangs up more often than that is in trouble that only its caller can see.
+RECONNECTS = 3
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a log stands. revision: records ever appended; mark: where the newest compacted record is, None before the
+    first; oldest: the first revision that can be read from; idle_seconds: since the last append."""
+
+    revision: int
+    mark: int | None
+    oldest: int
+    idle_seconds: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record, and the revision of the log right after it."""
+
+    revision: int
+    record: Any
+
+
+class RevisionedStream:
+    """One client of the log `name`, which comes into being when it is first opened.
+
+    conn: a psycopg connection, best in autocommit mode: inside a transaction an append holds up all others until its
+    end. Every call is one statement, or one per page read, so threads may share the client.
+    reconnect: opens another connection when the server has hung up. What was sent is then sent again under the same
+    sequence number, so that an append whose reply was lost is told from one that never came: it is stored once, and
+    reported as stored. None: the broken connection's error passes through, and nobody can know. (Only a record that
+    was truncated between the two sendings is beyond recall.) Connections belong to the caller.
+    max_record_bytes: of a record as JSON in UTF-8.
+    """
+
+    def __init__(
+        self,
+        conn: psycopg.Connection,
+        name: str,
+        *,
+        reconnect: Callable[[], psycopg.Connection] | None = None,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
+        self.name = name
+        self._conn = conn
+        self._reconnect = reconnect
+        self._reconnecting = threading.Lock()
+        self._max_record_bytes = max_record_bytes
+        self._writer = uuid4()
+        self._sequence = count(1)
+        self._execute(_OPEN, {})
+
+    def head(self) -> Head:
+        """Return where the log stands. Raises InvalidLogError where it has been dropped."""
+        rows = self._execute(_HEAD, {})
+        if not rows:
+            raise self._dropped()
+        return Head(*rows[0])
+
+    def read_from(self, revision: int) -> Iterator[Entry]:
+        """Yield the records after `revision`, up to the end that the log has now. Raises as `read_range` does."""
+        return self.read_range(revision, self.head().revision)
+
+    def read_range(self, start: int, stop: int) -> Iterator[Entry]:
+        """Yield the records between two revisions, a page at a time; none where the two are equal.
+
+        Raises RevisionError where start > stop or the log ends before `stop`. Iterating raises TruncatedError at the
+        first record that is gone; records of a page that has been read are safe from truncation.
+        """
+        if start > stop:
+            raise RevisionError(f"log {self.name!r}: a range cannot run back from revision {start} to {stop}")
+        return self._pages(start, stop)
+
+    def write(self, record: Any) -> int:
+        """Append a record, whatever came before it, and return the revision after it. record: any JSON value.
+
+        Raises RecordTooLargeError; TypeError or ValueError where the record is no JSON.
+        """
+        revision = self._append(record, None, self._max_record_bytes)
+        assert revision is not None
+        return revision
+
+    def write_conditionally(self, revision: int, record: Any, *, any_size: bool = False) -> int | None:
+        """Append a record if the log is still at `revision`; return the revision after it, or None if it has moved on.
+
+        Of n clients that write at one revision exactly one succeeds, in one round trip each, at any isolation level.
+        any_size: do not check the record's size. Raises as `write` does.
+        """
+        return self._append(record, revision, None if any_size else self._max_record_bytes)
+
+    def compare_and_set_mark(self, expected: int | None, mark: int | None) -> bool:
+        """Move the mark if it is still where it is expected; tell whether it was. It may move back, or be cleared."""
+        return bool(self._execute(_MARK, {"expected": expected, "mark": mark}))
+
+    def truncate(self, revision: int) -> int:
+        """Drop the records before `revision` and return how many there were. What is gone stays gone."""
+        [(dropped,)] = self._execute(_TRUNCATE, {"revision": revision})
+        return int(dropped)
+
+    def _pages(self, start: int, stop: int) -> Iterator[Entry]:
+        while start < stop:
+            page = self._execute(_PAGE, {"start": start, "stop": stop, "records": PAGE_RECORDS})
+            # Revisions have no gaps: a page that starts later, or is empty, begins with records that are gone.
+            if not page or page[0][0] != start:
+                raise self._unreadable(start, stop)
+            for number, record in page:
+                start = number + 1
+                yield Entry(start, json.loads(record))
+
+    def _unreadable(self, start: int, stop: int) -> Exception:
+        head = self.head()
+        if start < head.oldest:
+            return TruncatedError(
+                f"log {self.name!r}: revision {start} is gone, the oldest is {head.oldest}; read again from the mark"
+            )
+        return RevisionError(f"log {self.name!r}: it ends at revision {head.revision}, before {stop}")
+
+    def _append(self, record: Any, expected: int | None, max_bytes: int | None) -> int | None:
+        text = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        if max_bytes is not None and (size := len(text.encode())) > max_bytes:
+            raise RecordTooLargeError(
+                f"log {self.name!r}: a record of {size} bytes is over the limit of {max_bytes}; write less at once"
+            )
+        values = {"expected": expected, "record": text, "writer": self._writer, "sequence": next(self._sequence)}
+        conn = self._conn
+        [(revision, exists)] = self._execute(_APPEND, values)
+        if revision is None and self._conn is not conn:
+            # The first sending may have been under way still, and have ended while the second waited for its lock.
+            [(revision, exists)] = self._execute(_APPEND, values)
+        if not exists:
+            raise self._dropped()
+        return None if revision is None else int(revision)
+
+    def _execute(self, query: LiteralString, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        reconnects = 0
+        while True:
+            conn = self._conn
+            try:
+                return conn.execute(query, {"name": self.name, **values}).fetchall()
+            except (psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation):
+                # Somebody else, or our own first sending, was quicker: a new snapshot shows it.
+                if conn.info.transaction_status != TransactionStatus.IDLE:
+                    raise
+            except psycopg.OperationalError:
+                if self._reconnect is None or not conn.closed or reconnects == RECONNECTS:
+                    raise
+                reconnects += 1
+                self._replace(conn, self._reconnect)
+
+    def _replace(self, broken: psycopg.Connection, reconnect: Callable[[], psycopg.Connection]) -> None:
+        with self._reconnecting:
+            if self._conn is broken:
+                self._conn = reconnect()
+
+    def _dropped(self) -> InvalidLogError:
+        return InvalidLogError(f"log {self.name!r} has been dropped; open it anew")
+
+
+_OPEN: LiteralString = (
+    "INSERT INTO tidemark.synchronizer (name) VALUES (%(name)s) ON CONFLICT DO NOTHING RETURNING revision"
+)
+
+_HEAD: LiteralString = (
+    "SELECT revision, mark, oldest, extract(epoch FROM clock_timestamp() - appended_at)::float8 "
+    "FROM tidemark.synchronizer WHERE name = %(name)s"
+)
+
+_PAGE: LiteralString = (
+    # As text: a connection may have ideas of its own about JSON, as Django's has.
+    "SELECT revision, record::text FROM tidemark.synchronizer_log WHERE synchronizer = %(name)s "
+    "AND revision >= %(start)s AND revision < %(stop)s ORDER BY revision LIMIT %(records)s"
+)
+
+# The update takes the head's lock and then sees the newest revision, so the condition holds until the end.
+_APPEND: LiteralString = """
+WITH known AS (
+    SELECT revision FROM tidemark.synchronizer_log
+    WHERE synchronizer = %(name)s AND writer = %(writer)s AND sequence = %(sequence)s
+), head AS (
+    UPDATE tidemark.synchronizer SET revision = revision + 1, appended_at = clock_timestamp()
+    WHERE name = %(name)s AND (%(expected)s::bigint IS NULL OR revision = %(expected)s)
+      AND NOT EXISTS (SELECT FROM known)
+    RETURNING revision
+), written AS (
+    INSERT INTO tidemark.synchronizer_log (synchronizer, revision, record, writer, sequence)
+    SELECT %(name)s, revision - 1, %(record)s::json, %(writer)s, %(sequence)s FROM head RETURNING revision
+)
+SELECT (SELECT revision + 1 FROM known UNION ALL SELECT revision + 1 FROM written),
+       EXISTS (SELECT FROM tidemark.synchronizer WHERE name = %(name)s)
+"""
+
+_MARK: LiteralString = (
+    "UPDATE tidemark.synchronizer SET mark = %(mark)s WHERE name = %(name)s "
+    "AND mark IS NOT DISTINCT FROM %(expected)s::bigint RETURNING name"
+)
+
+_TRUNCATE: LiteralString = """
+WITH head AS (
+    UPDATE tidemark.synchronizer SET oldest = greatest(oldest, least(%(revision)s::bigint, revision))
+    WHERE name = %(name)s RETURNING oldest
+), dropped AS (
+    DELETE FROM tidemark.synchronizer_log l USING head
+    WHERE l.synchronizer = %(name)s AND l.revision < head.oldest RETURNING 1
+)
+SELECT count(*) FROM dropped
+"""
