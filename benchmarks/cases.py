@@ -3,7 +3,7 @@
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 ROUNDS = 9
@@ -35,7 +35,7 @@ class Case:
 
 
 def side_by_side(
-    work: Mapping[str, Callable[[int], int]], unit: str, reference: str, rounds: int = ROUNDS
+    work: Mapping[str, Callable[[int], int]], unit: str, references: Sequence[str], rounds: int = ROUNDS
 ) -> list[Case]:
     """Run each piece of work once a round, in turn, and return their rates; the first round warms up.
 
@@ -47,17 +47,21 @@ def side_by_side(
             started = time.perf_counter()
             done = do(number)
             rates[name].append(done / (time.perf_counter() - started))
-    warm = {name: rounds_[1:] for name, rounds_ in rates.items()}
+    warm = {name: each[1:] for name, each in rates.items()}
     return [
-        Case(name, statistics.median(rate), unit, _spread(rate), _ratio(name, rate, reference, warm[reference]))
+        Case(
+            name,
+            statistics.median(rate),
+            unit,
+            _spread(rate),
+            {r: _ratio(rate, warm[r]) for r in references if r != name},
+        )
         for name, rate in warm.items()
     ]
 
 
-def _ratio(name: str, rates: list[float], reference: str, references: list[float]) -> dict[str, float]:
-    if name == reference:
-        return {}
-    return {reference: statistics.median(rate / other for rate, other in zip(rates, references, strict=True))}
+def _ratio(rates: list[float], references: list[float]) -> float:
+    return statistics.median(rate / other for rate, other in zip(rates, references, strict=True))
 
 
 def _spread(rates: list[float]) -> float:

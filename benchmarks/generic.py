@@ -38,5 +38,5 @@ def run() -> Iterable[Case]:
         yield from side_by_side(
             {"sql_path": lambda number: merge(SALES, number), "generic_path": lambda number: merge(IN_PYTHON, number)},
             "keys/s",
-            reference="sql_path",
+            references=["sql_path"],
         )

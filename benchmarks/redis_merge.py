@@ -27,7 +27,7 @@ def run() -> Iterable[Case]:
         yield from side_by_side(
             {"pipelined_hset": lambda seed: hset(client, seed), "redis_merge": merge},
             "keys/s",
-            reference="pipelined_hset",
+            references=["pipelined_hset"],
         )
 
 

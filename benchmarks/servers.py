@@ -12,18 +12,19 @@ import redis
 from psycopg import sql
 
 from pipelines.runtime import embedded
+from pipelines.steps import connect
 from state_backends import Catalog
 
 
 @contextmanager
 def database() -> Iterator[psycopg.Connection]:
-    """An empty database with Tidemark's tables, dropped afterwards; a connection in autocommit mode."""
+    """An empty database with Tidemark's tables, dropped afterwards; a connection as tasks have it."""
     url = _address("DATABASE_URL")
     name = f"tidemark_bench_{uuid4().hex[:12]}"
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
-            with psycopg.connect(urlsplit(url)._replace(path=f"/{name}").geturl(), autocommit=True) as conn:
+            with connect(urlsplit(url)._replace(path=f"/{name}").geturl(), "benchmark") as conn:
                 Catalog(conn).install()
                 yield conn
         finally:

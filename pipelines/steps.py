@@ -32,6 +32,7 @@ SESSION = {
     "statement_timeout": "10min",
     "lock_timeout": "60s",
     "idle_in_transaction_session_timeout": "10min",
+    "work_mem": "64MB",  # a task's rows are sorted by key before they are merged
     "timezone": "UTC",
 }
 

@@ -1,14 +1,36 @@
 """Keyed state whose every update counts exactly once: maps, ledger, changelog, snapshot reads, trimming.
 
-Knows neither Spark nor Django; needs psycopg and pyarrow.
+Knows neither Spark nor Django; needs psycopg, pyarrow, redis and datasketches.
 """
 
-from state_backends.aggregators import Count, Max, Mean, Min, Sum
+from state_backends.aggregators import (
+    Count,
+    DistinctCount,
+    DistinctSet,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    Quantiles,
+    Reducer,
+    StdDev,
+    Sum,
+    TopK,
+    Variance,
+)
+from state_backends.backing.cached import CachedMap
+from state_backends.backing.logged import LoggedMap
 from state_backends.backing.memory import MemoryBackingMap
 from state_backends.backing.postgres import PostgresBackingMap
+from state_backends.backing.redis import RedisBackingMap
 from state_backends.catalog import Catalog
 from state_backends.journal.changelog import Changelog
 from state_backends.journal.ledger import Batch, BatchLedger
+from state_backends.journal.rebuild import rebuild
+from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
+from state_backends.key_value.store import KeyValueStore
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
 from state_backends.maps.snapshottable import SnapshottableMap
@@ -17,30 +39,49 @@ from state_backends.maps.updaters import Combine, Reduce, Replace
 from state_backends.protocols import IBackingMap
 from state_backends.reader.snapshot import Snapshot, StateReader
 from state_backends.spec import StateSpec
+from state_backends.synchronizer.synchronizer import StateSynchronizer
 from state_backends.versioned import Versioned
 
 __all__ = [
     "Batch",
     "BatchLedger",
+    "CachedMap",
     "Catalog",
     "Changelog",
     "Combine",
     "Count",
+    "DistinctCount",
+    "DistinctSet",
+    "First",
     "IBackingMap",
+    "KeyValueStore",
+    "Last",
+    "Latest",
+    "LoggedMap",
     "Max",
     "Mean",
     "MemoryBackingMap",
+    "MemoryKeyValueLog",
     "Min",
     "NonTransactionalMap",
     "OpaqueMap",
     "PostgresBackingMap",
+    "PostgresKeyValueLog",
+    "Quantiles",
+    "RedisBackingMap",
     "Reduce",
+    "Reducer",
     "Replace",
     "Snapshot",
     "SnapshottableMap",
     "StateReader",
     "StateSpec",
+    "StateSynchronizer",
+    "StdDev",
     "Sum",
+    "TopK",
     "TransactionalMap",
+    "Variance",
     "Versioned",
+    "rebuild",
 ]

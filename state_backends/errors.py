@@ -48,6 +48,27 @@ class BatchOrderError(TidemarkError):
     """A batch is neither the next nor the last committed one: the checkpoint and the ledger disagree."""
 
 
+class OutOfReachError(TidemarkError):
+    """A batch is too long ago to be told: ask for a later one. oldest: the first that can be told."""
+
+    def __init__(self, state: str, txid: int, oldest: int) -> None:
+        super().__init__(
+            f"state {state!r}: batch {txid} is out of reach, what is asked can be told from batch {oldest} on; ask for "
+            "that or a later one"
+        )
+        self.oldest = oldest
+
+
+class NotCommittedError(TidemarkError):
+    """A batch is asked for that is not committed yet: wait for it, or ask for an earlier one."""
+
+    def __init__(self, state: str, txid: int, newest: int) -> None:
+        super().__init__(
+            f"state {state!r}: batch {txid} is not committed, the newest one is {newest}; wait for it, or ask for an "
+            "earlier one"
+        )
+
+
 class CheckpointMismatchError(TidemarkError):
     """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
 

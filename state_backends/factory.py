@@ -4,6 +4,7 @@ import psycopg
 
 from state_backends.backing.memory import MemoryBackingMap
 from state_backends.backing.postgres import PostgresBackingMap
+from state_backends.backing.redis import RedisBackingMap
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
@@ -11,7 +12,7 @@ from state_backends.maps.transactional import TransactionalMap
 from state_backends.protocols import IBackingMap
 from state_backends.spec import StateSpec
 
-BACKENDS = {"memory": MemoryBackingMap, "postgres": PostgresBackingMap}
+BACKENDS = {"memory": MemoryBackingMap, "postgres": PostgresBackingMap, "redis": RedisBackingMap}
 
 MAPS: dict[str, type[BatchMap]] = {
     "opaque": OpaqueMap,

@@ -22,7 +22,9 @@ def merge_sql(table: StateTable) -> sql.Composed:
     """Return the statement; parameters txid, batch_time and ttl, rows from the temporary table `incoming`."""
     written = [*table.key, *table.values, "updated_at", *(["txid"] if table.keeps_txid else [])]
     return sql.SQL(
-        "INSERT INTO {table} AS t ({written}) SELECT {incoming}, {stamp} FROM incoming ORDER BY {key} "
+        # Sorted inside, so that what all rows have in common is not carried through the sort.
+        "INSERT INTO {table} AS t ({written}) SELECT i.*, {stamp} "
+        "FROM (SELECT {incoming} FROM incoming ORDER BY {key} OFFSET 0) i "
         "ON CONFLICT ({key}) DO UPDATE SET {assignments} WHERE {applies}"
     ).format(
         table=table.name,
@@ -45,15 +47,17 @@ def base_sql(table: StateTable) -> sql.Composed:
         for number, sql_type in enumerate(table.key.values())
     )
     return sql.SQL(
-        "SELECT k.ordinality, {base} FROM unnest({arrays}) WITH ORDINALITY AS k ({names}) JOIN {table} t ON {same} "
-        "ORDER BY {key} FOR UPDATE OF t"
+        # Row by row through the primary key: a hash join would read the whole table for every few thousand rows.
+        "SELECT k.ordinality, b.* "
+        "FROM (SELECT * FROM unnest({arrays}) WITH ORDINALITY AS k ({names}) ORDER BY {key}) k "
+        "CROSS JOIN LATERAL (SELECT {base} FROM {table} t WHERE {same} FOR UPDATE OF t) b"
     ).format(
         base=commas(_base(table, name) for name in table.values),
         arrays=arrays,
         names=columns([*table.key, "ordinality"]),
         table=table.name,
         same=table.same_key("k", "t"),
-        key=columns(table.key, "t"),
+        key=columns(table.key),
     )
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import psycopg
 from psycopg import sql
 
 from state_backends.errors import UnknownStateError
 from state_backends.journal.trim import Step, Walk
+from state_backends.live import live_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas, previous
 
@@ -16,31 +17,42 @@ from state_backends.table import StateTable, commas, previous
 KEPT_BATCHES = 1_000
 
 
+# Types whose values grow without bound, so that a second version of each row costs more than it is worth.
+WIDE = {"jsonb", "bytea"}
+
+
 @dataclass(frozen=True)
 class Horizon:
-    """committed: the committed batch. txid: the newest batch, before it, that is older than what is to be kept."""
+    """txid: the newest batch that is older than what is to be kept, and older than the committed one; 0 for none.
 
-    committed: int
+    time: its batch time, at which a version is dead to every reader from then on. ttl: the state's.
+    """
+
     txid: int
+    time: datetime | None
+    ttl: timedelta | None
 
 
 def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> Iterator[Step]:
     """Trim a registered state, a page per step; stop iterating to stop.
 
-    conn: in autocommit mode. keep: how far back reads in the past and histories reach; the newest version of each key
-    older than that stays in the changelog, so that the state at any later batch can be told.
-    In turn: the changelog, tombstones, previous versions of JSON values, ledger rows, dead space.
+    conn: in autocommit mode. keep: how far back reads in the past and histories reach. The state at any batch younger
+    than that can be told afterwards as it could be before; `tidemark.state.oldest_txid` says from which batch on.
+    In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
+    would, tombstones, previous versions of wide values, ledger rows, dead space.
     """
     table = StateTable(spec)
     horizon = _horizon(conn, spec.name, keep)
+    # First said, then done: who finds less than there was finds this, too.
     conn.execute(
         "UPDATE tidemark.state SET oldest_txid = %s WHERE name = %s AND oldest_txid < %s",
         [horizon.txid, spec.name, horizon.txid],
     )
     if spec.changelog:
-        yield from _trim_changelog(table, horizon).run(conn)
+        yield from _drop_replaced(table, horizon).run(conn)
+        yield from _drop_dead(table, horizon).run(conn)
     yield from _drop_tombstones(table, horizon).run(conn)
-    if table.keeps_previous and spec.value == "jsonb":
+    if table.keeps_previous and WIDE.intersection(table.values.values()):
         yield from _release_previous(table, horizon).run(conn)
     yield _trim_ledger(conn, spec.name, keep)
     yield _vacuum(conn, table)
@@ -48,10 +60,10 @@ def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> It
 
 def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
     row = conn.execute(
-        "SELECT p.committed_txid, coalesce(max(b.txid), 0) FROM tidemark.state s "
-        "JOIN tidemark.pipeline p ON p.name = s.pipeline LEFT JOIN tidemark.batch b "
-        "ON b.pipeline = p.name AND b.txid < p.committed_txid AND b.batch_time <= now() - %s::interval "
-        "WHERE s.name = %s GROUP BY p.committed_txid",
+        "SELECT coalesce(b.txid, 0), b.batch_time, s.ttl FROM tidemark.state s "
+        "JOIN tidemark.pipeline p ON p.name = s.pipeline LEFT JOIN LATERAL (SELECT * FROM tidemark.batch b "
+        "WHERE b.pipeline = p.name AND b.txid < p.committed_txid AND b.batch_time <= now() - %s::interval "
+        "ORDER BY b.txid DESC LIMIT 1) b ON true WHERE s.name = %s",
         [keep, state],
     ).fetchone()
     if row is None:
@@ -59,22 +71,33 @@ def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
     return Horizon(*row)
 
 
-def _trim_changelog(table: StateTable, horizon: Horizon) -> Walk:
-    superseded = sql.SQL(
-        "EXISTS (SELECT FROM {log} n WHERE {same} AND n.txid > t.txid AND n.txid <= {horizon})"
-    ).format(log=table.changelog, same=table.same_key("n", "t"), horizon=sql.Literal(horizon.txid))
-    return Walk("changelog entries", table.changelog, [*table.key, "txid"], superseded)
+def _drop_replaced(table: StateTable, horizon: Horizon) -> Walk:
+    replaced = sql.SQL("EXISTS (SELECT FROM {log} n WHERE {same} AND n.txid > t.txid AND n.txid <= {horizon})").format(
+        log=table.changelog, same=table.same_key("n", "t"), horizon=sql.Literal(horizon.txid)
+    )
+    return Walk("changelog entries", table.changelog, [*table.key, "txid"], replaced)
+
+
+def _drop_dead(table: StateTable, horizon: Horizon) -> Walk:
+    # An entry that was passed over, and is older still, would come back to life if the newest were dropped.
+    dead = sql.SQL(
+        "t.txid <= {horizon} AND NOT {live} AND NOT EXISTS (SELECT FROM {log} o WHERE {same} AND o.txid < t.txid)"
+    ).format(
+        horizon=sql.Literal(horizon.txid),
+        live=live_sql("t", sql.Literal(horizon.ttl), sql.SQL("{}::timestamptz").format(sql.Literal(horizon.time))),
+        log=table.changelog,
+        same=table.same_key("o", "t"),
+    )
+    return Walk("dead entries", table.changelog, [*table.key, "txid"], dead)
 
 
 def _drop_tombstones(table: StateTable, horizon: Horizon) -> Walk:
-    settled = sql.SQL("t.txid < {}").format(sql.Literal(horizon.committed)) if table.keeps_txid else sql.SQL("true")
+    settled = sql.SQL("t.txid <= {}").format(sql.Literal(horizon.txid)) if table.keeps_txid else sql.SQL("true")
     return Walk("tombstones", table.name, list(table.key), sql.SQL("t.removed AND {}").format(settled))
 
 
 def _release_previous(table: StateTable, horizon: Horizon) -> Walk:
-    unreachable = sql.SQL("t.prev_txid IS NOT NULL AND t.txid < {} AND t.txid <= {}").format(
-        sql.Literal(horizon.committed), sql.Literal(horizon.txid)
-    )
+    unreachable = sql.SQL("t.prev_txid IS NOT NULL AND t.txid <= {}").format(sql.Literal(horizon.txid))
     names = [*previous(table.version), "prev_txid"]
     release = commas(sql.SQL("{} = NULL").format(sql.Identifier(name)) for name in names)
     return Walk("previous versions", table.name, list(table.key), unreachable, release)
@@ -82,9 +105,11 @@ def _release_previous(table: StateTable, horizon: Horizon) -> Walk:
 
 def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
     removed = conn.execute(
+        # Reads in the past need the time of the batch, in whichever state of the pipeline they still reach it.
         "DELETE FROM tidemark.batch b USING tidemark.state s, tidemark.pipeline p WHERE s.name = %s "
         "AND p.name = s.pipeline AND b.pipeline = p.name AND b.txid < p.committed_txid - %s "
-        "AND b.batch_time < now() - %s::interval",
+        "AND b.batch_time < now() - %s::interval AND NOT EXISTS (SELECT FROM tidemark.state r "
+        "WHERE r.pipeline = p.name AND (r.definition ->> 'changelog')::boolean AND r.oldest_txid <= b.txid)",
         [state, KEPT_BATCHES, keep],
     ).rowcount
     return Step("ledger rows", removed, removed)

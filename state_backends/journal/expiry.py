@@ -19,6 +19,8 @@ def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
     conn: in autocommit mode. A row goes only if it is expired at the clock of the batch that is open, or now if none
     is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch wrote stays,
     as that may be reverted. The row lock re-checks both.
+    A changelog keeps what it has, and there it is past its ttl, too. Without one nothing tells any more what the row
+    was: reads in the past reach back to the next batch, at whose time it is dead.
     """
     table = StateTable(spec)
     settled = sql.SQL("t.txid <= %(committed)s") if table.keeps_txid else sql.SQL("true")
@@ -26,16 +28,26 @@ def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")), settled=settled
     )
     walk = Walk("expired rows", table.name, list(table.key), expired, open_page=lambda conn: _clock(conn, spec.name))
+    if not spec.changelog:
+        walk.close_page = _shorten_reach
     yield from walk.run(conn)
 
 
 def _clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
     # Held until the page is done, so that no batch begins with an earlier time meanwhile.
     row = conn.execute(
-        "SELECT p.committed_txid, coalesce(p.open_time, clock_timestamp()), s.ttl FROM tidemark.state s "
+        "SELECT s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp()), s.ttl FROM tidemark.state s "
         "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s FOR SHARE OF p",
         [state],
     ).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
-    return dict(zip(("committed", "clock", "ttl"), row, strict=True))
+    return dict(zip(("state", "committed", "clock", "ttl"), row, strict=True))
+
+
+def _shorten_reach(conn: psycopg.Connection, page: dict[str, Any]) -> None:
+    conn.execute(
+        "UPDATE tidemark.state SET oldest_txid = %(committed)s + 1 WHERE name = %(state)s "
+        "AND oldest_txid <= %(committed)s",
+        page,
+    )

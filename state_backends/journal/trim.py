@@ -31,7 +31,7 @@ class Walk:
 
     useless: which rows to trim, a condition on `t` that may use the parameters that `open_page` returns; it is checked
     under each row's lock. release: assignments that trim a row; None deletes it. open_page runs first in each page's
-    transaction.
+    transaction, close_page last in that of a page that lost rows, with the same parameters.
     """
 
     step: str
@@ -40,21 +40,27 @@ class Walk:
     useless: sql.Composable
     release: sql.Composable | None = None
     open_page: Callable[[psycopg.Connection], dict[str, Any]] = field(default=lambda conn: {})
+    close_page: Callable[[psycopg.Connection, dict[str, Any]], None] = field(default=lambda conn, parameters: None)
 
     def run(self, conn: psycopg.Connection) -> Iterator[Step]:
         seen = removed = 0
         last: tuple[Any, ...] | None = None
         while True:
             with conn.transaction():
-                parameters = self.open_page(conn)
-                bounds = {f"after_{i}": part for i, part in enumerate(last or ())}
-                row = conn.execute(self._page_sql(last is not None), parameters | bounds).fetchone()
-            assert row is not None
-            page_rows, trimmed, *last_key = row
+                page_rows, trimmed, *last_key = self._trim_page(conn, last)
             if not page_rows:
                 return
             seen, removed, last = seen + page_rows, removed + trimmed, tuple(last_key)
             yield Step(self.step, seen, removed)
+
+    def _trim_page(self, conn: psycopg.Connection, last: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        parameters = self.open_page(conn)
+        bounds = {f"after_{i}": part for i, part in enumerate(last or ())}
+        row = conn.execute(self._page_sql(last is not None), parameters | bounds).fetchone()
+        assert row is not None
+        if row[1]:
+            self.close_page(conn, parameters)
+        return row
 
     def _page_sql(self, onward: bool) -> sql.Composed:
         after = sql.SQL("true")

@@ -1,7 +1,8 @@
 """StateReader: look values up as of the committed batch, whole batches only, in one statement.
 
 The statement joins the ledger's row with the state's, so every key of an answer comes from the same batch even while
-executors write the next one. PostgreSQL builds the JSON; no Python object is made per row.
+executors write the next one. PostgreSQL builds the JSON; no Python object is made per row. A read as of an earlier
+batch is the same over the ledger as it was then (see past).
 """
 
 import json
@@ -14,8 +15,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import SpecError, UnknownStateError
+from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, UnknownStateError
 from state_backends.live import live_sql
+from state_backends.reader.past import THEN, answer_then, live_then, page_then, version_of_key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 from state_backends.versioned import Key
@@ -30,7 +32,8 @@ TTL, NOW = sql.SQL("s.ttl"), sql.SQL("now()")
 class Snapshot:
     """An answer and the batch it belongs to.
 
-    txid: the committed batch, 0 before the first. attempt: which attempt at it was committed. as_of: its batch time.
+    txid: the committed batch, 0 before the first, or the earlier one that was asked for. attempt: which attempt at it
+    was committed. as_of: its batch time.
     results: a JSON array, as bytes ready to send.
     """
 
@@ -44,14 +47,14 @@ class Snapshot:
 
 
 class StateReader:
-    """Reads one state at its pipeline's committed batch. conn: any psycopg connection to the database."""
+    """Reads one state at its pipeline's committed batch, or an earlier one. conn: any connection to the database."""
 
     def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
         self.spec = spec
         self.isolation = isolation(spec)
         self._conn = conn
         self._table = StateTable(spec)
-        self._lookups: dict[tuple[str, ...], bytes] = {}
+        self._lookups: dict[tuple[bool, tuple[str, ...]], bytes] = {}
 
     def on(self, conn: psycopg.Connection) -> "StateReader":
         """Return the same reader over another connection; the statements it has composed come along."""
@@ -59,16 +62,22 @@ class StateReader:
         other._conn = conn
         return other
 
-    def multi_get(self, keys: Sequence[Key], measures: Sequence[str] | None = None) -> Snapshot:
+    def multi_get(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
         """Answer each key asked, in the order asked; a key asked twice is answered twice.
 
-        keys: n tuples. measures: which ones to answer; None means all.
-        Each result is `{"key": [..], "status": "found" | "missing" | "expired", "value": {measure: ..} | null}`.
-        Raises KeyShapeError naming the key's index, SpecError for an unknown measure, UnknownStateError.
+        keys: n tuples. measures: which ones to answer; None means all. as_of: answer as after this batch, at whose time
+        ttl is reckoned; None means the committed one, now.
+        Each result is `{"key": [..], "status": "found" | "missing" | "expired", "value": {measure: ..} | null}`. In the
+        past an expired key may be answered as missing, and the other way round: cleaning up has no history.
+        Raises KeyShapeError naming the key's index, SpecError for an unknown measure, UnknownStateError;
+        OutOfReachError, naming the oldest batch from which on all keys can be told, NotCommittedError.
         """
         typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
         arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
-        return self._snapshot(self._lookup(tuple(self._checked(measures))), arrays)
+        lookup = self._lookup(tuple(self._checked(measures)), past=as_of is not None)
+        return self._snapshot(lookup, arrays) if as_of is None else self._snapshot_then(lookup, arrays, as_of)
 
     def entries(
         self,
@@ -78,18 +87,24 @@ class StateReader:
         descending: bool = False,
         limit: int = 50,
         offset: int = 0,
+        as_of: int | None = None,
     ) -> Snapshot:
         """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
 
         search: keep keys with a part that begins so, whatever its case. order_by: a measure; None orders by key.
-        Raises SpecError for an unknown measure, UnknownStateError.
+        as_of: as multi_get's; every key of the state must be told then, not those of the page alone.
+        Raises SpecError for an unknown measure, UnknownStateError, OutOfReachError, NotCommittedError.
         """
         if order_by is not None:
             self._checked([order_by])
         pattern = _like(search)
-        parameters = [pattern] * (len(self.spec.key) if search else 0)
-        statement = self._answer_sql(self._entries_sql(bool(search), order_by, descending))
-        return self._snapshot(statement, [*parameters, limit, offset])
+        parameters: list[Any] = [pattern] * (len(self.spec.key) if search else 0)
+        parameters += [limit, offset]
+        if as_of is None:
+            page = self._entries_sql(self._table.live_view, bool(search), order_by, descending)
+            return self._snapshot(self._answer_sql(page), parameters)
+        page = self._entries_sql(live_then(self._table), bool(search), order_by, descending)
+        return self._snapshot_then(answer_then(self._table, page_then(self._table, page)), parameters, as_of)
 
     def _checked(self, measures: Sequence[str] | None) -> Sequence[str]:
         known = list(self.spec.measures) or ["value"]
@@ -98,13 +113,14 @@ class StateReader:
                 raise SpecError(f"state {self.spec.name!r}: no measure {measure!r}; there are {', '.join(known)}")
         return known if measures is None else measures
 
-    def _lookup(self, measures: tuple[str, ...]) -> bytes:
+    def _lookup(self, measures: tuple[str, ...], *, past: bool) -> bytes:
         # Composing takes longer than sending; the cap is for clients that ask for every order of the measures.
-        statement = self._lookups.get(measures)
+        statement = self._lookups.get((past, measures))
         if statement is None:
-            statement = self._answer_sql(self._lookup_sql(measures)).as_bytes()
+            composed = self._lookup_then_sql(measures) if past else self._answer_sql(self._lookup_sql(measures))
+            statement = composed.as_bytes()
             if len(self._lookups) < KEPT_LOOKUPS:
-                self._lookups[measures] = statement
+                self._lookups[past, measures] = statement
         return statement
 
     def _answer_sql(self, results: sql.Composed) -> sql.Composed:
@@ -114,13 +130,25 @@ class StateReader:
         ).format(results=results)
 
     def _snapshot(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> Snapshot:
+        txid, attempt, at, results = self._answer(statement, parameters)
+        return Snapshot(txid, attempt, at, results.encode())
+
+    def _snapshot_then(self, statement: sql.Composed | bytes, parameters: Sequence[Any], as_of: int) -> Snapshot:
+        txid, attempt, at, results, newest, oldest = self._answer(statement, [as_of, *parameters])
+        if txid > newest:
+            raise NotCommittedError(self.spec.name, txid, newest)
+        if txid < oldest:
+            raise OutOfReachError(self.spec.name, txid, oldest)
+        return Snapshot(txid, attempt, at, results.encode())
+
+    def _answer(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> tuple[Any, ...]:
         try:
             row = self._conn.execute(statement, [*parameters, self.spec.name]).fetchone()
         except psycopg.errors.UndefinedTable:
             row = None
         if row is None:
             raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
-        return Snapshot(row[0], row[1], row[2], row[3].encode())
+        return row
 
     def _lookup_sql(self, measures: Sequence[str]) -> sql.Composed:
         versioned = [*self._table.values, "removed", "updated_at"]
@@ -137,13 +165,10 @@ class StateReader:
             live=live_sql("v", TTL, NOW),
         )
         return sql.SQL(
-            "SELECT coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
-            "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]') "
-            "FROM {keys} LEFT JOIN {table} t ON {same} "
+            "SELECT {answers} FROM {keys} LEFT JOIN {table} t ON {same} "
             "CROSS JOIN LATERAL (SELECT {picked}) v CROSS JOIN LATERAL (SELECT {status} AS status) r"
         ).format(
-            key=self._json_key("k"),
-            value=self._json_value(measures),
+            answers=self._answers_sql(measures),
             keys=self._table.unnest(with_ordinality=True),
             table=self._table.name,
             same=self._table.same_key("k", "t"),
@@ -151,7 +176,30 @@ class StateReader:
             status=status,
         )
 
-    def _entries_sql(self, searched: bool, order_by: str | None, descending: bool) -> sql.Composed:
+    def _lookup_then_sql(self, measures: Sequence[str]) -> sql.Composed:
+        status = sql.SQL(
+            "CASE WHEN coalesce(v.removed, true) THEN 'missing' WHEN {} THEN 'found' ELSE 'expired' END"
+        ).format(live_sql("v", TTL, THEN))
+        results = sql.SQL(
+            "SELECT {answers} AS results, max(v.reach) AS reach FROM {keys} LEFT JOIN LATERAL {version} v ON true "
+            "CROSS JOIN LATERAL (SELECT {status} AS status) r"
+        ).format(
+            answers=self._answers_sql(measures),
+            keys=self._table.unnest(with_ordinality=True),
+            version=version_of_key(self._table),
+            status=status,
+        )
+        return answer_then(self._table, results)
+
+    def _answers_sql(self, measures: Sequence[str]) -> sql.Composed:
+        return sql.SQL(
+            "coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
+            "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]')"
+        ).format(key=self._json_key("k"), value=self._json_value(measures))
+
+    def _entries_sql(
+        self, entries: sql.Composable, searched: bool, order_by: str | None, descending: bool
+    ) -> sql.Composed:
         names = list(self.spec.key)
         matches = [sql.SQL("e.{}::text ILIKE %s").format(sql.Identifier(name)) for name in names]
         where = sql.SQL(" OR ").join(matches) if searched and names else sql.SQL("true")
@@ -161,12 +209,12 @@ class StateReader:
         measures = list(self.spec.measures) or ["value"]
         return sql.SQL(
             "SELECT coalesce(json_agg(json_build_object('key', {key}, 'value', {value}, 'txid', r.txid, "
-            "'updated_at', r.updated_at)), '[]') FROM (SELECT e.* FROM {view} e WHERE {where} ORDER BY {order} "
+            "'updated_at', r.updated_at)), '[]') FROM (SELECT e.* FROM {entries} e WHERE {where} ORDER BY {order} "
             "LIMIT %s OFFSET %s) r"
         ).format(
             key=self._json_key("r"),
             value=_json_object({name: sql.Identifier("r", name) for name in measures}),
-            view=self._table.live_view,
+            entries=entries,
             where=where,
             order=commas(order),
         )

@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from state_backends.synchronizer.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
 
-# The seed's limit for one write: what every client must read again belongs in small pieces.
+# Pravega's documented limit for one write: what every client must read again belongs in small pieces.
 MAX_RECORD_BYTES = 1024 * 1024
 
 PAGE_RECORDS = 100

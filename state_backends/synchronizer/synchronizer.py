@@ -24,7 +24,7 @@ from state_backends.synchronizer.errors import (
 )
 from state_backends.synchronizer.revisioned_stream import MAX_RECORD_BYTES, Head, RevisionedStream
 
-# The seed's limit: every client holds the state in memory and a new one reads it whole.
+# Pravega's documented limit: every client holds the state in memory and a new one reads it whole.
 MAX_STATE_BYTES = 1024 * 1024
 
 MAX_ATTEMPTS = 1_000

@@ -1,10 +1,19 @@
 """The backends: each is one line here, and every map and contract test then runs on it."""
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
+import pytest
+import redis as redis_py
 
-from state_backends import MemoryBackingMap, PostgresBackingMap, StateSpec
+from state_backends import Changelog, MemoryBackingMap, PostgresBackingMap, StateSpec
+from state_backends.backing.cached import CachedMap
+from state_backends.backing.logged import LoggedMap
+from state_backends.backing.redis import RedisBackingMap
+from state_backends.backing.redis_keys import HashTags
+from state_backends.errors import SpecError
 from state_backends.protocols import IBackingMap
 from state_backends.schema import tables
 from state_backends.table import StateTable
@@ -24,4 +33,53 @@ def postgres(conn: psycopg.Connection) -> NewBacking:
     return new_backing
 
 
-BACKENDS: dict[str, Callable[[psycopg.Connection], NewBacking]] = {"memory": memory, "postgres": postgres}
+def redis(conn: psycopg.Connection) -> NewBacking:
+    client = redis_py.Redis.from_url(os.environ["REDIS_URL"])
+    return lambda spec: RedisBackingMap(client, emptied(client, spec))
+
+
+def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
+    """Return the spec, with nothing of it on the server: one of the environment's own may remember an earlier run."""
+    for tag in HashTags(spec):
+        rows = [tag.row + key for key in client.zrange(tag.keys, 0, -1)]
+        written = [tag.written(int(txid)) for txid in client.zrange(tag.batches, 0, -1)]
+        client.unlink(tag.guard, tag.keys, tag.batches, *rows, *written)
+    return spec
+
+
+def cached(make: Callable[[psycopg.Connection], NewBacking]) -> Callable[[psycopg.Connection], NewBacking]:
+    # Few enough keys that rows are forgotten as well as remembered.
+    return lambda conn: lambda spec: CachedMap(make(conn)(spec), cache_keys=3)
+
+
+def logged(make: Callable[[psycopg.Connection], NewBacking]) -> Callable[[psycopg.Connection], NewBacking]:
+    def over(conn: psycopg.Connection) -> NewBacking:
+        def new_backing(spec: StateSpec) -> IBackingMap:
+            if spec.kind == "non_transactional":
+                refuse_without_txids(conn, make(conn)(spec))
+            keeping = replace(spec, changelog=True)
+            inner = make(conn)(keeping)
+            if make is not postgres:  # the changelog is in PostgreSQL wherever the rows are
+                tables.create(conn, StateTable(keeping))
+            return LoggedMap(inner, Changelog(conn, keeping))
+
+        return new_backing
+
+    return over
+
+
+def refuse_without_txids(conn: psycopg.Connection, inner: IBackingMap) -> None:
+    with pytest.raises(SpecError, match="a changelog needs txids; choose kind opaque or transactional"):
+        LoggedMap(inner, Changelog(conn, StateSpec("other", value="jsonb", changelog=True)))
+    pytest.skip("a changelog needs txids: refused, as was just asserted")
+
+
+BACKENDS: dict[str, Callable[[psycopg.Connection], NewBacking]] = {
+    "memory": memory,
+    "postgres": postgres,
+    "redis": redis,
+    "cached_memory": cached(memory),
+    "cached_postgres": cached(postgres),
+    "logged_postgres": logged(postgres),
+    "logged_redis": logged(redis),
+}

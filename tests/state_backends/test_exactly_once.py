@@ -4,7 +4,7 @@ A plain dict model is fed each batch once, when it is committed. Between any two
 batches too, both states of the pipeline must read as the model does: whole batches, at one txid.
 """
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum
-from state_backends.errors import BatchOrderError, FencedError, TidemarkError
+from state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidemarkError
 from state_backends.journal import trim
 from state_backends.journal.compaction import compact
 from state_backends.journal.expiry import expire
@@ -62,6 +62,8 @@ class Pipeline(RuleBasedStateMachine):
         self.sales: dict[Any, tuple[float, float]] = {}
         self.txid = 0
         self.before: Any = None  # the model a batch ago, where the ledger can go back to it
+        self.reach = 0  # how far back the changelog tells
+        self.past: dict[int, Any] = {0: ({}, {})}  # what readers saw at each batch, at its time
 
     def connect(self) -> psycopg.Connection:
         return self.stack.enter_context(psycopg.connect(self.url, autocommit=True))
@@ -159,6 +161,7 @@ class Pipeline(RuleBasedStateMachine):
                 total, top = self.sales.get(key, (0.0, 0.0))
                 self.sales[key] = (total + n, max(top, n))
         self.txid = self.batch.txid
+        self.past[self.txid] = (self.live_visits(clock), self.all_sales())
         self.zombies.append(self.batch)
         self.batch, self.left_open, self.before = None, False, before
 
@@ -211,6 +214,8 @@ class Pipeline(RuleBasedStateMachine):
     @rule(state=st.sampled_from([0, 1]))
     def compact(self, state: int) -> None:
         list(compact(self.eye, self.specs[state], keep=timedelta()))
+        if state == 0:
+            self.reach = max(self.reach, self.txid - 1)
 
     # What must hold at any time
 
@@ -218,11 +223,28 @@ class Pipeline(RuleBasedStateMachine):
     def readers_see_the_last_committed_batch_whole(self) -> None:
         now = datetime.now().astimezone() + self.offset
         visits, sales = (StateReader(self.eye, spec).multi_get(KEYS) for spec in self.specs)
-        live = {key: {"n": n} for key, (n, at) in self.visits.items() if now - at < TTL}
 
         assert (visits.txid, sales.txid) == (self.txid, self.txid)
-        assert found(visits) == live
-        assert found(sales) == {key: {"total": total, "top": top} for key, (total, top) in self.sales.items()}
+        assert found(visits) == self.live_visits(now)
+        assert found(sales) == self.all_sales()
+
+    def live_visits(self, clock: datetime) -> dict[Any, Any]:
+        return {key: {"n": n} for key, (n, at) in self.visits.items() if clock - at < TTL}
+
+    def all_sales(self) -> dict[Any, Any]:
+        return {key: {"total": total, "top": top} for key, (total, top) in self.sales.items()}
+
+    @invariant()
+    def readers_of_the_batch_before_see_what_was_seen_then(self) -> None:
+        """The state without a changelog tells of the keys whose version has not been overwritten twice since."""
+        for txid in range(max(self.txid - 1, 0), self.txid + 1):
+            visits, sales = self.past[txid]
+            with suppress(OutOfReachError) if txid < self.reach else nullcontext():
+                assert found(StateReader(self.eye, self.specs[0]).multi_get(KEYS, as_of=txid)) == visits
+            for key in KEYS:
+                with suppress(OutOfReachError):
+                    told = found(StateReader(self.eye, self.specs[1]).multi_get([key], as_of=txid))
+                    assert told == ({key: sales[key]} if key in sales else {})
 
     @precondition(lambda self: not self.left_open)
     @invariant()

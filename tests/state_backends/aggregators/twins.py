@@ -2,13 +2,12 @@
 
 import math
 from fractions import Fraction
-from pathlib import Path
 
 from psycopg import sql
 
-from state_backends import backing
+from state_backends.backing import redis_scripts
 
-ARITHMETIC = Path(backing.__path__[0], "arithmetic.lua").read_text()
+ARITHMETIC = redis_scripts.file_text("arithmetic")
 PYTHON_TYPES = {"bigint": int, "double precision": float}
 
 
@@ -19,7 +18,10 @@ def in_lua(client, aggregator, stored, partial):
     names = {
         f"{side}_{suffix}" if suffix else side: f"given({place})" for place, (side, suffix) in enumerate(columns, 1)
     }
-    folded = [f"{aggregator.fold_lua[suffix].format(**names)} or ''" for suffix in aggregator.columns]
+    # An echo is the text that a field would hold.
+    folded = [
+        f"redis.call('ECHO', {aggregator.fold_lua[suffix].format(**names)} or '')" for suffix in aggregator.columns
+    ]
     given = "local function given(place) return ARGV[place] ~= '' and ARGV[place] or nil end"
     values = [sides[side][suffix] for side, suffix in columns]
     script = f"{ARITHMETIC}\n{given}\nreturn {{{', '.join(folded)}}}"

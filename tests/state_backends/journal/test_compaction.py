@@ -3,13 +3,16 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import Changelog, Count, OpaqueMap, StateSpec, Versioned
+from state_backends import Changelog, Count, OpaqueMap, StateReader, StateSpec, Versioned
+from state_backends.aggregators import AGGREGATORS
+from state_backends.backing.logged import LoggedMap
 from state_backends.errors import UnknownStateError
 from state_backends.factory import MAPS
 from state_backends.journal import compaction, trim
 from state_backends.journal.compaction import compact, sizes
 from state_backends.journal.expiry import expire
 from tests.state_backends.feed import let_time_pass, views
+from tests.state_backends.journal.wide import Wide
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 TEXTS = StateSpec("texts", key={"page": "text"}, value="jsonb")
@@ -17,7 +20,7 @@ NOTHING, FOR_EVER = timedelta(), timedelta(days=10_000)
 
 
 def txids(feed, *key):
-    return [change.txid for change in Changelog(feed.conn, feed.specs[0]).history(key)]
+    return [change.txid for change in Changelog(feed.conn, feed.specs[0]).history(key, upto=1_000)]
 
 
 def removed(steps):
@@ -89,6 +92,115 @@ class TestChangelog:
         steps = list(compact(conn, feed.specs[0], keep=NOTHING))
 
         assert [step.step for step in steps] == ["tombstones", "ledger rows", "dead space"]
+
+    def test_the_ledger_keeps_the_times_of_batches_that_can_still_be_read(self, new_feed, fresh, conn, monkeypatch):
+        monkeypatch.setattr(compaction, "KEPT_BATCHES", 1)
+        feed = new_feed(one := fresh(replace(VIEWS, changelog=False)), two := fresh(VIEWS))
+        for _ in range(4):
+            feed.run(views(("a", 1)), views(("a", 1)))
+
+        assert "ledger rows" not in removed(compact(conn, one, keep=NOTHING))
+        assert found(conn, two, 1) == {"a": 1}
+        assert removed(compact(conn, two, keep=NOTHING))["ledger rows"] == 2
+
+
+def found(conn, spec, txid):
+    """Return what a reader as of a batch finds."""
+    return {entry["key"][0]: entry["value"]["n"] for entry in StateReader(conn, spec).entries(as_of=txid).parsed()}
+
+
+class TestDeadEntries:
+    """Entries that say no more than their absence would."""
+
+    HOUR = timedelta(hours=1)
+
+    def remove(self, feed, *pages):
+        spec = feed.specs[0]
+        batch = feed.begin(feed.next_batch_id())
+        counts = MAPS[spec.kind](LoggedMap(feed.backing(spec), Changelog(feed.conn, spec)))
+        counts.begin_commit(batch.txid, at=batch.batch_time)
+        counts.multi_remove([(page,) for page in pages])
+        feed.ledger.commit(batch)
+
+    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
+    def test_a_removed_key_leaves_nothing_behind(self, new_feed, fresh, conn, kind):
+        feed = new_feed(spec := fresh(replace(VIEWS, kind=kind)))
+        feed.run(views(("a", 1), ("b", 1)))
+        self.remove(feed, "a")
+        feed.run([])
+
+        assert removed(compact(conn, spec, keep=NOTHING)) == {
+            "changelog entries": 1,
+            "dead entries": 1,
+            "tombstones": 1,
+        }
+        assert (txids(feed, "a"), txids(feed, "b")) == ([], [1])
+        assert found(conn, spec, 2) == {"b": 1}
+
+    def test_a_removal_at_the_committed_batch_stays_and_so_does_what_it_removed(self, feed, conn):
+        feed.run(views(("a", 1)))
+        self.remove(feed, "a")
+
+        assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {}
+        assert (found(conn, feed.specs[0], 1), found(conn, feed.specs[0], 2)) == ({"a": 1}, {})
+
+    def test_a_removal_is_told_of_as_long_as_anything_is_even_if_there_was_nothing_to_remove(self, feed, conn):
+        feed.run([])
+        self.remove(feed, "never")
+
+        assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {}
+        assert txids(feed, "never") == [2]
+
+    def test_a_key_that_came_back_keeps_what_came_back(self, feed, conn):
+        feed.run(views(("a", 1)))
+        self.remove(feed, "a")
+        feed.run([])
+        feed.run(views(("a", 5)))
+
+        assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {"changelog entries": 1, "dead entries": 1}
+        assert txids(feed, "a") == [4]
+        assert (found(conn, feed.specs[0], 3), found(conn, feed.specs[0], 4)) == ({}, {"a": 5})
+
+    def test_an_expired_key_leaves_nothing_behind_whether_or_not_expiry_ran(self, new_feed, fresh, conn):
+        for run_expiry in (False, True):
+            feed = new_feed(spec := fresh(replace(VIEWS, ttl=self.HOUR)))
+            feed.run(views(("old", 1), ("kept", 1)))
+            let_time_pass(conn, feed.specs, feed.pipeline, 0.7 * self.HOUR)
+            feed.run(views(("kept", 1)))
+            let_time_pass(conn, feed.specs, feed.pipeline, 0.7 * self.HOUR)
+            feed.run([])
+            feed.run([])
+            if run_expiry:
+                list(expire(conn, spec))
+
+            assert removed(compact(conn, spec, keep=NOTHING)) == {"changelog entries": 1, "dead entries": 1}
+            assert (txids(feed, "old"), txids(feed, "kept")) == ([], [2])
+            assert found(conn, spec, 3) == found(conn, spec, 4) == {"kept": 2}
+
+    def test_a_key_that_was_live_at_the_horizon_stays_though_it_has_expired_since(self, new_feed, fresh, conn):
+        feed = new_feed(spec := fresh(replace(VIEWS, ttl=self.HOUR)))
+        feed.run(views(("a", 1)))
+        feed.run([])
+        let_time_pass(conn, feed.specs, feed.pipeline, 2 * self.HOUR)
+        feed.run([])
+        list(expire(conn, spec))
+
+        assert removed(compact(conn, spec, keep=self.HOUR)) == {}
+        assert (found(conn, spec, 2), found(conn, spec, 3)) == ({"a": 1}, {})
+
+    def test_a_tombstone_whose_older_entry_was_passed_over_stays(self, feed, conn, connect):
+        """Somebody held the older entry; were the tombstone dropped, the removed key would be back."""
+        feed.run(views(("a", 1)))
+        self.remove(feed, "a")
+        feed.run([])
+        holder = connect()
+
+        with holder.transaction():
+            holder.execute(f"SELECT FROM tidemark_changelog.{feed.specs[0].name} WHERE txid = 1 FOR UPDATE")
+            assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {"tombstones": 1}
+
+        assert found(conn, feed.specs[0], 2) == {}
+        assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {"changelog entries": 1, "dead entries": 1}
 
 
 class TestPages:
@@ -170,6 +282,17 @@ class TestTombstones:
 
         assert feed.read(feed.specs[0], ("a",)) == [{"n": 1}]
 
+    def test_a_removal_younger_than_what_is_to_be_kept_stays_to_be_told_of(self, new_feed, fresh, conn):
+        feed = new_feed(spec := fresh(replace(VIEWS, changelog=False)))
+        feed.run(views(("a", 1)))
+        batch = feed.begin(1)
+        self.remove(feed, batch.txid, "a")
+        feed.ledger.commit(batch)
+        feed.run([])
+
+        assert removed(compact(conn, spec, keep=FOR_EVER)) == {}
+        assert (found(conn, spec, 1), found(conn, spec, 2)) == ({"a": 1}, {})
+
     def test_a_row_that_is_written_again_meanwhile_stays(self, feed, conn, connect):
         feed.run(views(("a", 1)))
         batch = feed.begin(1)
@@ -218,6 +341,18 @@ class TestPreviousVersions:
         texts.begin(1)
 
         assert texts.read(texts.specs[0], ("a",)) == ["old"]
+
+    @pytest.mark.parametrize("measure", ["wide", "narrow"])
+    def test_measures_are_wide_where_their_columns_are(self, new_feed, fresh, conn, monkeypatch, measure):
+        monkeypatch.setitem(AGGREGATORS, "wide", Wide)
+        measures = {"n": Count()} | ({"w": Wide()} if measure == "wide" else {})
+        feed = new_feed(spec := fresh(StateSpec("mixed", key={"page": "text"}, measures=measures)))
+        value = dict.fromkeys(spec.value_columns) | {"n": 1}
+        for _ in range(2):
+            self.run(feed, ("a", value))
+        self.run(feed, ("b", value))
+
+        assert removed(compact(conn, spec, keep=NOTHING)) == ({"previous versions": 1} if measure == "wide" else {})
 
     def test_versions_younger_than_what_is_to_be_kept_stay(self, texts, conn):
         for value in ("old", "new"):

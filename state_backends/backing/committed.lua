@@ -1,0 +1,39 @@
+-- Committed: what a reader sees of rows at the committed batch, by the server's clock.
+--
+-- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
+-- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for ever).
+-- Returns the batch, and per row its status, its txid and its value's columns, as two strings; batch -1 where the batch
+-- to read at was asked for and a row has moved on by two, so that it no longer shows it.
+
+local at = tonumber(ARGV[1]) or tonumber(redis.call("HGET", KEYS[1], "committed") or 0)
+local ttl, clock = tonumber(ARGV[2]), now()
+
+local function visible(key)
+  local row = redis.call("HMGET", key, unpack(CURRENT))
+  if KIND == "opaque" and tonumber(row[TXID] or 0) > at then
+    return redis.call("HMGET", key, unpack(PREVIOUS))
+  end
+  return row
+end
+
+local function status(row)
+  if not row[UPDATED_AT] or row[REMOVED] == "true" then
+    return "missing"
+  end
+  return live(row, ttl, clock) and "found" or "expired"
+end
+
+local values, count = {}, 0
+for i = 2, #KEYS do
+  local row = visible(KEYS[i])
+  if ARGV[1] ~= "" and KIND == "opaque" and tonumber(row[TXID] or 0) > at then
+    return {-1, "", ""}
+  end
+  local seen = status(row)
+  values[count + 1], values[count + 2] = seen, row[TXID]
+  for c = 1, WIDTH do
+    values[count + 2 + c] = seen == "found" and row[c]
+  end
+  count = count + 2 + WIDTH
+end
+return {at, pack(values, count)}

@@ -1,0 +1,120 @@
+-- Merge: fold a batch's partial aggregates into rows. First everything is read and folded, then everything is written,
+-- so a refusal leaves nothing behind.
+--
+-- Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
+-- one -> the current version becomes the previous one, then fold; by a newer one -> refuse. A version that is no longer
+-- live at the batch time counts as nothing. Transactional rows that carry this txid are skipped; non-transactional
+-- ones always fold. `fold(stored, partial)` comes from redis_scripts.py.
+--
+-- KEYS: guard, keys, batches, written, a row per key.
+-- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for ever), then two strings per column.
+-- Returns how many batches have their written keys on record.
+
+local FIRST = 4 -- keys before the rows
+local count = #KEYS - FIRST
+local prefix, txid, clock, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local number = tonumber(txid)
+
+local refusal = fenced(ARGV[1])
+if refusal then
+  return refusal
+end
+
+local columns = {}
+for c = 1, WIDTH do
+  columns[c] = unpack_values(ARGV[4 + 2 * c], ARGV[5 + 2 * c])
+end
+
+-- The version that the batch builds upon, nil for none; and whether this batch has written the row before.
+local function base(key, row)
+  if KIND == "non_transactional" then
+    return row, false
+  end
+  local replay = row[TXID] == txid
+  if replay and KIND == "opaque" then
+    local before = redis.call("HMGET", key, unpack(PREVIOUS))
+    return before[TXID] and before or nil, true
+  end
+  return row, replay
+end
+
+-- What HSET is given: names at odd places and values at even ones, which each row fills in anew.
+local NEW = {"updated_at", ARGV[4], "removed", "false"}
+if KIND ~= "non_transactional" then
+  NEW[5], NEW[6] = "txid", txid
+end
+local AT_VALUE = #NEW
+for c = 1, WIDTH do
+  NEW[AT_VALUE + 2 * c - 1] = VALUES[c]
+end
+local AT_PREVIOUS = AT_VALUE + 2 * WIDTH
+for c = 1, KIND == "opaque" and TXID or 0 do
+  NEW[AT_PREVIOUS + 2 * c - 1] = PREVIOUS[c]
+end
+
+local function write(key, value, previous)
+  local last = previous and AT_PREVIOUS + 2 * TXID or AT_PREVIOUS
+  local gone = {}
+  for c = 1, WIDTH do
+    NEW[AT_VALUE + 2 * c] = value[c] or ""
+    if not value[c] then
+      gone[#gone + 1] = VALUES[c]
+    end
+  end
+  for c = 1, previous and TXID or 0 do
+    NEW[AT_PREVIOUS + 2 * c] = previous[c] or ""
+    if not previous[c] then
+      gone[#gone + 1] = PREVIOUS[c]
+    end
+  end
+  redis.call("HSET", key, unpack(NEW, 1, last))
+  if gone[1] then
+    redis.call("HDEL", key, unpack(gone))
+  end
+end
+
+local values, previous, created = {}, {}, {}
+
+for i = 1, count do
+  local key, partial = KEYS[FIRST + i], {}
+  for c = 1, WIDTH do
+    partial[c] = columns[c][i]
+  end
+  local row = redis.call("HMGET", key, unpack(CURRENT))
+  local value, replay = partial, false
+  if row[UPDATED_AT] then
+    if KIND ~= "non_transactional" and row[TXID] ~= txid and tonumber(row[TXID] or 0) > number then
+      return {"stale", i - 1, row[TXID]}
+    end
+    local upon
+    upon, replay = base(key, row)
+    if upon and live(upon, ttl, clock) then
+      value = fold(upon, partial)
+    end
+    if overflow then
+      return {"overflow", i - 1, overflow}
+    end
+    previous[i] = KIND == "opaque" and not replay and row
+  else
+    created[#created + 1] = 0
+    created[#created + 1] = member(key, prefix)
+  end
+  values[i] = not (replay and KIND == "transactional") and value
+end
+
+for i = 1, count do
+  if values[i] then
+    write(KEYS[FIRST + i], values[i], previous[i])
+  end
+end
+call_with_all("ZADD", KEYS[2], created, #created)
+if KIND ~= "opaque" or count == 0 then
+  return 0
+end
+local written = {}
+for i = 1, count do
+  written[i] = member(KEYS[FIRST + i], prefix)
+end
+call_with_all("SADD", KEYS[4], written, count)
+redis.call("ZADD", KEYS[3], txid, txid)
+return redis.call("ZCARD", KEYS[3])

@@ -1,0 +1,41 @@
+-- Revert: rows of batch `txid` go back to their previous version, or away if they have none, and their keys off its
+-- record, so that a run that is killed can go on. Readers are set back first: without rows this does that alone.
+--
+-- KEYS: guard, keys, written, a row per key. ARGV: attempt, row prefix, txid. Returns the number of rows put back.
+
+local txid = ARGV[3]
+local refusal = fenced(ARGV[1])
+if refusal then
+  return refusal
+end
+
+if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) >= tonumber(txid) then
+  redis.call("HSET", KEYS[1], "committed", txid - 1)
+end
+
+local function put_back(key)
+  local row = redis.call("HMGET", key, unpack(PREVIOUS))
+  redis.call("DEL", key)
+  if not row[TXID] then
+    redis.call("ZREM", KEYS[2], member(key, ARGV[2]))
+    return
+  end
+  local set = {}
+  for c = 1, TXID do
+    if row[c] then
+      set[#set + 1] = CURRENT[c]
+      set[#set + 1] = row[c]
+    end
+  end
+  redis.call("HSET", key, unpack(set))
+end
+
+local rows = 0
+for i = 4, #KEYS do
+  if redis.call("HGET", KEYS[i], "txid") == txid then
+    put_back(KEYS[i])
+    rows = rows + 1
+  end
+  redis.call("SREM", KEYS[3], member(KEYS[i], ARGV[2]))
+end
+return rows

@@ -1,0 +1,367 @@
+"""What every merge on the server promises: Trident's rule per row, whatever the task, the key or the clock.
+
+A module that runs it gives a fixture `state`: spec to (backing map, merge(txid, *rows, at=.., batches=..)).
+"""
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import psycopg
+import pyarrow as pa
+import pytest
+import redis
+
+from state_backends import Count, Max, Mean, Min, StateSpec, Sum, Versioned
+from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
+from tests.state_backends.feed import arrow
+
+# What the stores themselves say of a number that does not fit; their errors pass through.
+OUT_OF_RANGE = (psycopg.errors.NumericValueOutOfRange, redis.DataError)
+
+SALES = StateSpec(
+    "sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x"), "top": Max("x"), "mean": Mean("x")}
+)
+VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
+MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def sale(shop, n, total=0.0, top=None, mean_sum=0.0, mean_count=0):
+    return {"shop": shop, "n": n, "total": total, "top": top, "mean_sum": mean_sum, "mean_count": mean_count}
+
+
+def rows(backing):
+    return dict(backing.scan())
+
+
+class FoldContract:
+    def test_the_first_batch_is_stored_as_it_is(self, state):
+        backing, merge = state(SALES)
+
+        assert merge(1, sale("a", 2, 3.5, 3.0, 3.5, 2), sale("b", 1)) == 2
+
+        assert rows(backing)["a",] == Versioned({"n": 2, "total": 3.5, "top": 3.0, "mean_sum": 3.5, "mean_count": 2}, 1)
+
+    def test_the_next_batch_folds_every_measure_and_keeps_the_version_before(self, state):
+        backing, merge = state(SALES)
+        merge(1, sale("a", 2, 3.5, 3.0, 3.5, 2))
+
+        merge(2, sale("a", 1, -1.0, -1.0, -1.0, 1))
+
+        assert rows(backing)["a",] == Versioned(
+            {"n": 3, "total": 2.5, "top": 3.0, "mean_sum": 2.5, "mean_count": 3},
+            2,
+            {"n": 2, "total": 3.5, "top": 3.0, "mean_sum": 3.5, "mean_count": 2},
+            1,
+        )
+
+    def test_keys_that_a_batch_lacks_stay_as_they_are(self, state):
+        backing, merge = state(VIEWS)
+        merge(1, {"page": "a", "n": 1}, {"page": "b", "n": 1})
+
+        merge(2, {"page": "a", "n": 1})
+
+        assert rows(backing)["b",] == Versioned({"n": 1}, 1)
+
+    def test_nulls_fold_as_nothing(self, state):
+        backing, merge = state(SALES)
+        nothing = {"shop": "a", "n": None, "total": None, "top": None, "mean_sum": None, "mean_count": None}
+        merge(1, nothing)
+        merge(2, sale("a", 2, 3.5, 3.0, 3.5, 2))
+
+        merge(3, nothing)
+
+        assert rows(backing)["a",].value == {"n": 2, "total": 3.5, "top": 3.0, "mean_sum": 3.5, "mean_count": 2}
+
+    def test_nan_and_infinity_go_through(self, state):
+        backing, merge = state(replace(SALES, measures={"low": Min("x"), "top": Max("x"), "total": Sum("x")}))
+        nan, inf = float("nan"), float("inf")
+
+        merge(1, {"shop": "a", "low": 1.0, "top": 1.0, "total": inf})
+        merge(2, {"shop": "a", "low": nan, "top": nan, "total": 1.0})
+        merge(3, {"shop": "a", "low": -inf, "top": 5.0, "total": -inf})
+
+        value = rows(backing)["a",].value
+        assert value["low"] == -inf
+        assert str(value["top"]) == str(value["total"]) == "nan"
+
+    def test_doubles_come_through_to_the_last_bit(self, state):
+        backing, merge = state(replace(SALES, measures={"x": Max("x")}))
+        doubles = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308, 1e22, 123456789.12345679]
+
+        merge(1, *[{"shop": repr(x), "x": x} for x in doubles])
+
+        assert {key[0]: row.value["x"] for key, row in backing.scan()} == {repr(x): x for x in doubles}
+
+    def test_bigints_are_exact(self, state):
+        backing, merge = state(replace(SALES, measures={"n": Sum("n", type="bigint"), "low": Min("n", "bigint")}))
+
+        for txid, n in enumerate([2**62, -1, 2**62, -(2**63), -(2**62), 1], start=1):
+            merge(txid, {"shop": "a", "n": n, "low": n})
+
+        assert rows(backing)["a",].value == {"n": -(2**62), "low": -(2**63)}
+
+    def test_a_bigint_that_overflows_is_an_error_not_a_wrong_total(self, state):
+        backing, merge = state(replace(SALES, measures={"n": Sum("n", type="bigint")}))
+        merge(1, {"shop": "a", "n": 2**63 - 1})
+
+        with pytest.raises(OUT_OF_RANGE):
+            merge(2, {"shop": "a", "n": 1})
+
+        assert rows(backing) == {("a",): Versioned({"n": 2**63 - 1}, 1)}
+
+    def test_a_global_state_folds_into_its_one_row(self, state):
+        backing, merge = state(StateSpec("totals", measures={"top": Max("x")}))
+
+        merge(1, {"top": None})
+        merge(2, {"top": 2.0})
+        merge(3, {"top": None})
+
+        assert rows(backing) == {(): Versioned({"top": 2.0}, 3, {"top": 2.0}, 2)}
+
+    def test_a_batch_may_be_empty(self, state):
+        backing, merge = state(VIEWS)
+
+        assert merge(1) == 0
+        assert (
+            merge(1, batches=[pa.RecordBatch.from_pylist([], schema=pa.schema({"page": "string", "n": "int64"}))]) == 0
+        )
+        assert rows(backing) == {}
+
+    def test_columns_are_found_by_name_and_others_left_out(self, state):
+        backing, merge = state(VIEWS)
+
+        merge(1, {"extra": 1, "n": 2, "page": "a"})
+
+        assert rows(backing) == {("a",): Versioned({"n": 2}, 1)}
+
+    def test_many_arrow_batches_are_one_task(self, state):
+        backing, merge = state(replace(VIEWS, partitions=4))
+
+        batches = [arrow([{"page": f"{n}", "n": n} for n in range(k, 500, 5)])[0] for k in range(5)]
+
+        keys = merge(1, batches=batches)
+
+        assert keys == 500
+        assert {key: row.value["n"] for key, row in backing.scan()} == {(f"{n}",): n for n in range(500)}
+
+    def test_a_state_of_json_values_has_nothing_to_merge(self, state):
+        _, merge = state(StateSpec("texts", key={"page": "text"}, value="jsonb"))
+
+        with pytest.raises(SpecError, match=r"state 'texts_\d+': has no measures to merge; use a map's multi_update"):
+            merge(1, {"page": "a"})
+
+
+class ReplayContract:
+    def test_an_opaque_replay_folds_into_the_version_before(self, state):
+        backing, merge = state(VIEWS)
+        merge(1, {"page": "a", "n": 10})
+        merge(2, {"page": "a", "n": 5}, {"page": "new", "n": 1})
+
+        merge(2, {"page": "a", "n": 1}, {"page": "new", "n": 7})
+
+        assert rows(backing) == {("a",): Versioned({"n": 11}, 2, {"n": 10}, 1), ("new",): Versioned({"n": 7}, 2)}
+
+    def test_an_opaque_replay_after_revert_is_a_clean_run(self, state):
+        backing, merge = state(VIEWS)
+        merge(1, {"page": "a", "n": 10}, {"page": "b", "n": 1})
+        merge(2, {"page": "a", "n": 5}, {"page": "new", "n": 1})
+
+        assert backing.revert(2) == 2
+        merge(2, {"page": "b", "n": 1})
+
+        assert {key: row.value["n"] for key, row in backing.scan()} == {("a",): 10, ("b",): 2}
+
+    def test_a_transactional_replay_is_skipped_and_completes_what_is_missing(self, state):
+        backing, merge = state(replace(VIEWS, kind="transactional"))
+        merge(1, {"page": "a", "n": 10})
+
+        merge(1, {"page": "a", "n": 10}, {"page": "b", "n": 1})
+
+        assert rows(backing) == {("a",): Versioned({"n": 10}, 1), ("b",): Versioned({"n": 1}, 1)}
+
+    def test_a_non_transactional_replay_counts_twice(self, state):
+        backing, merge = state(replace(VIEWS, kind="non_transactional"))
+        merge(1, {"page": "a", "n": 10})
+
+        merge(1, {"page": "a", "n": 10})
+
+        assert rows(backing) == {("a",): Versioned({"n": 20}, None)}
+
+    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
+    def test_a_task_run_twice_changes_nothing(self, state, kind):
+        backing, merge = state(replace(VIEWS, kind=kind, ttl=timedelta(days=1)))
+        merge(1, {"page": "a", "n": 10}, {"page": "c", "n": 3})
+        task = [{"page": "a", "n": 1}, {"page": "b", "n": 2}]
+        merge(2, *task)
+        before = rows(backing)
+
+        merge(2, *task)
+        merge(2, *reversed(task))
+
+        assert rows(backing) == before
+
+    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
+    def test_a_newer_row_is_refused_by_name_and_nothing_is_written(self, state, kind):
+        backing, merge = state(replace(VIEWS, kind=kind))
+        merge(8, {"page": "a", "n": 1}, {"page": "z", "n": 1})
+        before = rows(backing)
+
+        with pytest.raises(StaleBatchError) as caught:
+            merge(7, {"page": "a", "n": 1}, {"page": "b", "n": 1})
+
+        message = str(caught.value)
+        assert message.startswith(f"state {backing.spec.name!r}: batch 7 is older than stored batch 8 for key ")
+        assert message.endswith("; another runner has moved on, so stop this one")
+        assert rows(backing) == before
+
+    def test_a_key_that_comes_twice_is_refused_and_nothing_is_written(self, state):
+        backing, merge = state(VIEWS)
+
+        with pytest.raises(DuplicateKeyError) as caught:
+            merge(3, {"page": "b", "n": 1}, {"page": "a", "n": 1}, {"page": "a", "n": 2})
+
+        assert str(caught.value) == (
+            f"state {backing.spec.name!r}: batch 3 carries a key twice; combine its rows by page first"
+        )
+        assert rows(backing) == {}
+
+    def test_two_rows_for_a_global_state_are_refused(self, state):
+        _, merge = state(StateSpec("totals", measures={"n": Count()}))
+
+        with pytest.raises(DuplicateKeyError, match="combine its rows by nothing first"):
+            merge(1, {"n": 1}, {"n": 2})
+
+    def test_a_key_with_a_null_part_is_refused_and_nothing_is_written(self, state):
+        backing, merge = state(VIEWS)
+
+        with pytest.raises(KeyShapeError) as caught:
+            merge(3, {"page": "a", "n": 1}, {"page": None, "n": 1})
+
+        assert str(caught.value) == (
+            f"state {backing.spec.name!r}: batch 3 carries a key whose page is null; leave such rows out first"
+        )
+        assert rows(backing) == {}
+
+
+class KeysThroughArrowContract:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            " ",
+            '"',
+            '""',
+            "a,b",
+            "a\nb",
+            "a\r\nb",
+            "\\",
+            "\\.",
+            "\\N",
+            "NULL",
+            "null",
+            "\t",
+            "'",
+            "é🙂",
+            "\x01",
+            'a"b,\n',
+        ],
+    )
+    def test_any_text_is_a_key(self, state, text):
+        backing, merge = state(VIEWS)
+
+        for txid in (1, 2):
+            merge(txid, {"page": text, "n": 1}, {"page": text + "x", "n": 10})
+
+        assert {key: row.value["n"] for key, row in backing.scan()} == {(text,): 2, (text + "x",): 20}
+
+    @pytest.mark.parametrize(
+        ("kind", "arrow_type", "given", "stored"),
+        [
+            ("timestamptz", pa.timestamp("us", "UTC"), datetime(2013, 7, 1, 5, 0, 0, 1, UTC), None),
+            ("timestamptz", pa.timestamp("us", "America/New_York"), datetime(2013, 7, 1, 5, tzinfo=UTC), None),
+            ("timestamptz", pa.timestamp("ns", "UTC"), datetime(1913, 7, 1, 5, tzinfo=UTC), None),
+            ("date", pa.date32(), date(2013, 2, 28), None),
+            (
+                "uuid",
+                pa.string(),
+                "12345678-1234-5678-1234-567812345678",
+                uuid.UUID(int=0x12345678123456781234567812345678),
+            ),
+            ("boolean", pa.bool_(), False, None),
+            ("double precision", pa.float64(), -0.1, None),
+            ("double precision", pa.float64(), float("inf"), None),
+            ("integer", pa.int32(), -(2**31), None),
+            ("bigint", pa.int64(), 2**63 - 1, None),
+            ("text", pa.large_string(), "a", None),
+        ],
+    )
+    def test_every_key_type_comes_through(self, state, kind, arrow_type, given, stored):
+        backing, merge = state(StateSpec("typed", key={"k": kind}, measures={"n": Count()}))
+        schema = pa.schema([("k", arrow_type), ("n", pa.int64())])
+
+        for txid in (1, 2):
+            merge(txid, batches=[pa.RecordBatch.from_pylist([{"k": given, "n": 1}], schema=schema)])
+
+        stored = given if stored is None else stored
+        assert rows(backing) == {(stored,): Versioned({"n": 2}, 2, {"n": 1}, 1)}
+        assert backing.multi_get([(stored,)])[0].value == {"n": 2}
+
+    def test_a_nan_is_one_key(self, state):
+        backing, merge = state(StateSpec("typed", key={"k": "double precision"}, measures={"n": Count()}))
+
+        for txid in (1, 2):
+            merge(txid, {"k": float("nan"), "n": 1})
+
+        assert backing.multi_get([(float("nan"),)]) == [Versioned({"n": 2}, 2, {"n": 1}, 1)]
+
+
+class TimeToLiveContract:
+    HOUR = timedelta(hours=1)
+
+    @pytest.fixture
+    def views(self, state):
+        return state(replace(VIEWS, ttl=self.HOUR))
+
+    def test_a_base_that_has_expired_folds_as_nothing(self, views):
+        backing, merge = views
+        merge(1, {"page": "a", "n": 10}, {"page": "b", "n": 10}, at=MIDNIGHT)
+
+        merge(2, {"page": "a", "n": 1}, at=MIDNIGHT + self.HOUR - timedelta(microseconds=1))
+        merge(3, {"page": "b", "n": 1}, at=MIDNIGHT + self.HOUR)
+
+        assert {key: row.value["n"] for key, row in backing.scan()} == {("a",): 11, ("b",): 1}
+
+    def test_an_update_starts_the_time_anew(self, views):
+        backing, merge = views
+        for step in range(5):
+            merge(step + 1, {"page": "a", "n": 1}, at=MIDNIGHT + step * self.HOUR * 0.9)
+
+        assert rows(backing)["a",].value == {"n": 5}
+
+    def test_a_replay_after_expiry_is_exact_with_and_without_revert(self, views):
+        backing, merge = views
+        merge(1, {"page": "a", "n": 10}, at=MIDNIGHT)
+        for revert in (False, True):
+            for n in (5, 1):
+                merge(2, {"page": "a", "n": n}, at=MIDNIGHT + self.HOUR)
+                assert rows(backing)["a",] == Versioned({"n": n}, 2, {"n": 10}, 1)
+            if revert:
+                backing.revert(2)
+                assert rows(backing)["a",] == Versioned({"n": 10}, 1)
+
+    def test_a_removed_row_folds_as_nothing(self, views):
+        backing, merge = views
+        backing.multi_put([("a",)], [Versioned(None, 2, {"n": 10}, 1, MIDNIGHT, MIDNIGHT)])
+
+        merge(3, {"page": "a", "n": 1}, at=MIDNIGHT)
+
+        assert rows(backing)["a",] == Versioned({"n": 1}, 3, None, 2)
+
+    def test_a_put_gives_the_version_before_a_time_so_that_it_can_come_back(self, views):
+        backing, _ = views
+        backing.multi_put([("a",)], [Versioned({"n": 2}, 2, {"n": 1}, 1)])
+
+        backing.revert(2)
+
+        assert rows(backing)["a",] == Versioned({"n": 1}, 1)
