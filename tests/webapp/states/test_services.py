@@ -101,7 +101,7 @@ class TestRun:
 
         steps = {step["step"]: (step["seen"], step["removed"]) for step in run.progress["steps"]}
         assert (run.status, run.error) == ("done", "")
-        assert list(steps) == ["changelog entries", "tombstones", "ledger rows", "dead space"]
+        assert list(steps) == ["changelog entries", "dead entries", "tombstones", "ledger rows", "dead space"]
         assert steps["changelog entries"] == (62, 1)
         assert (run.before["changelog_rows"], run.after["changelog_rows"]) == (62, 61)
         assert run.requested_at <= run.started_at <= run.finished_at
