@@ -192,9 +192,7 @@ def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None)
     return StateSpec(
         name,
         key={column: stored["key"][column] for column in stored["key_order"]},
-        measures={
-            measure: _aggregator(name, measure, measures[measure]) for measure in stored["measure_order"]
-        },
+        measures={measure: _aggregator(name, measure, measures[measure]) for measure in stored["measure_order"]},
         value=stored["value"],
         kind=stored["kind"],
         ttl=ttl,
