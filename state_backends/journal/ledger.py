@@ -6,7 +6,8 @@ pipeline over and closing a batch update it, and so wait for them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -63,11 +64,8 @@ class BatchLedger:
         Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
         """
         # The lock counts how often a session takes it, and one release must do.
-        if self.fence is None and not self._lock(patience_ms):
-            raise PipelineHeldError(
-                f"pipeline {self.pipeline!r} is held by a live driver ({roster.holder(self._conn, self.pipeline)}); "
-                "stop it before starting another"
-            )
+        if self.fence is None:
+            self._take_lock(patience_ms)
         row = self._conn.execute(
             "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING fence", [self.pipeline]
         ).fetchone()
@@ -77,6 +75,18 @@ class BatchLedger:
         self.fence = int(row[0])
         roster.introduce(self._conn, self.pipeline)
         return self.fence
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Keep drivers out while the states are worked on, without becoming one: the fence stays as it is.
+
+        Raises PipelineHeldError while a driver lives.
+        """
+        self._take_lock(patience_ms=1)
+        try:
+            yield
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Let the next driver in. The end of the session does the same."""
@@ -157,6 +167,13 @@ class BatchLedger:
             )
             self._conn.execute(
                 "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
+            )
+
+    def _take_lock(self, patience_ms: int) -> None:
+        if not self._lock(patience_ms):
+            raise PipelineHeldError(
+                f"pipeline {self.pipeline!r} is held by a live driver ({roster.holder(self._conn, self.pipeline)}); "
+                "stop it before starting another"
             )
 
     def _lock(self, patience_ms: int) -> bool:
