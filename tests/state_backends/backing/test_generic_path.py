@@ -1,14 +1,17 @@
-"""Folding in Python gives what folding in SQL gives, whatever the kind: replays, expiry, removals, reverts and all."""
+"""Folding in Python and in Lua gives what SQL gives, whatever the kind: replays, expiry, removals, reverts and all."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 import pytest
+import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, StateSpec, Sum
+from state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Sum
 from state_backends.errors import DuplicateKeyError, StaleBatchError
 from state_backends.factory import MAPS
 from state_backends.maps.partials import merge_partials
@@ -63,12 +66,15 @@ def test_sql_and_python_fold_alike(history, removed, kind, conn, fresh):
 
 
 def stores_of(conn, *specs):
-    """Yield (backing map, merge): folded by SQL, by Python for PostgreSQL, by Python for any backing map."""
+    """Yield (backing map, merge): folded by SQL, by Python for PostgreSQL, by Lua, by Python for any backing map."""
     for spec in specs:
         tables.create(conn, StateTable(spec))
         yield PostgresBackingMap(conn, spec), merge_in_transaction(conn, spec)
-    memory = MemoryBackingMap(specs[-1])
-    yield memory, lambda batches, txid, clock: merge_through_a_map(memory, batches, txid, clock)
+    client = redis.Redis.from_url(os.environ["REDIS_URL"])
+    in_lua, through_a_map = RedisBackingMap(client, specs[0]), RedisBackingMap(client, specs[-1])
+    yield in_lua, in_lua.merge
+    for backing in (MemoryBackingMap(specs[-1]), through_a_map):
+        yield backing, partial(merge_through_a_map, backing)
 
 
 def merge_in_transaction(conn, spec):
