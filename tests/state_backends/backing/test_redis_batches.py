@@ -17,7 +17,7 @@ from tests.state_backends.feed import arrow
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 NOW = datetime.now(UTC)
-MINUTE = timedelta(minutes=1)
+DAY = timedelta(days=1)  # longer than any run of the tests, which begins at NOW
 
 
 class Crash(Exception):
@@ -314,8 +314,8 @@ class TestCommittedReads:
         assert seen(backing, "a") == (2, [1])
 
     def test_a_row_past_its_time_is_expired_and_a_removed_one_missing(self, new_map):
-        backing = new_map(replace(VIEWS, ttl=MINUTE))
-        commit(backing, 1, ["old"], at=NOW - 2 * MINUTE)
+        backing = new_map(replace(VIEWS, ttl=DAY))
+        commit(backing, 1, ["old"], at=NOW - 2 * DAY)
         commit(backing, 2, ["young", "removed"])
         backing.multi_put([("removed",)], [Versioned(None, 3, {"n": 1}, 2)])
         assert seen(backing, "old", "young", "removed") == (2, ["expired", 1, 1])
@@ -325,8 +325,8 @@ class TestCommittedReads:
         assert seen(backing, "old", "young", "removed") == (3, ["expired", 1, "missing"])
 
     def test_the_version_before_has_its_own_time(self, new_map):
-        backing = new_map(replace(VIEWS, ttl=MINUTE))
-        commit(backing, 1, ["a"], at=NOW - 2 * MINUTE)
+        backing = new_map(replace(VIEWS, ttl=DAY))
+        commit(backing, 1, ["a"], at=NOW - 2 * DAY)
         merge(backing, 2, ["a"])
 
         assert seen(backing, "a") == (1, ["expired"])
