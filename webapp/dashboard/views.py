@@ -62,7 +62,12 @@ def state(request, name):
     reader = specs.reader(stores.connection(), name)
     asked = {part: request.GET[part] for part in ("q", "order", "by", "page") if request.GET.get(part)}
     values = _entries(reader, EntriesQuery.parse(asked, reader.spec)) if reader.spec.key else _only_value(reader)
-    shown = {"pipeline": feeding, "state": selectors.state(name), "curl": _curl(request, name, values["example"])}
+    shown = {
+        "pipeline": feeding,
+        "state": selectors.state(name),
+        "is_json": not reader.spec.measures,
+        "curl": _curl(request, name, values["example"]),
+    }
     return page(request, "dashboard/state.html", version, shown | values, asked)
 
 

@@ -91,3 +91,19 @@ class TestSparkline:
 
 def batch(txid: int, rows: int, status: str = "committed") -> BatchSummary:
     return BatchSummary("flights", txid, 1, status, None, None, 1.0, rows, {}, 0)
+
+
+def test_a_measure_of_several_values_is_a_list_of_names_and_values():
+    pair = "<div><dt>{}</dt><dd>{}</dd></div>"
+
+    assert dashboard.measured({"0.5": 13.8465, "0.9": None}) == (
+        f'<dl class="pairs">{pair.format("0.5", "13.85")}{pair.format("0.9", "—")}</dl>'
+    )
+    assert dashboard.measured([{"item": "<b>", "count": 1024, "at_least": 1000}]) == (
+        f'<dl class="pairs">{pair.format("&lt;b&gt;", "1,024")}</dl>'
+    )
+    assert (dashboard.measured(1234), dashboard.measured([]), dashboard.measured([[1, 2]])) == (
+        "1,234",
+        "[]",
+        "[[1, 2]]",
+    )

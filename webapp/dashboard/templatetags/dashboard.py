@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from webapp.dashboard.entries import EntriesQuery
@@ -114,6 +114,24 @@ def cell(value: Any) -> str:
         return number(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+@register.filter
+def measured(value: Any) -> str | SafeString:
+    """What a measure holds; quantiles, leading items and merged fields as a list of names and values."""
+    pairs = _named(value)
+    if pairs is None:
+        return cell(value)
+    lines = format_html_join("", "<div><dt>{}</dt><dd>{}</dd></div>", ((name, cell(part)) for name, part in pairs))
+    return format_html('<dl class="pairs">{}</dl>', lines)
+
+
+def _named(value: Any) -> list[tuple[str, Any]] | None:
+    if isinstance(value, dict) and value:
+        return list(value.items())
+    if isinstance(value, list) and value and all(isinstance(entry, dict) and "item" in entry for entry in value):
+        return [(entry["item"], entry.get("count")) for entry in value]
+    return None
 
 
 @register.filter
