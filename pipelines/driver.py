@@ -147,7 +147,7 @@ class Tenure:
             catalog.register_pipeline(name, spout=self.pipeline.source.spout, description=self.pipeline.description)
             self.ledger = BatchLedger(self.conn, name)
             self.ledger.acquire(patience_ms=PATIENCE_MS)
-            catalog.register_states(name, self.pipeline.specs, self.pipeline.guarantees)
+            catalog.register_states(name, self.pipeline.specs, self.pipeline.guarantees, self._report_copied)
             self._join()
         except BaseException:
             self.__exit__(None, None, None)
@@ -171,6 +171,9 @@ class Tenure:
         if self._membership is not None:
             with suppress(SynchronizerError):
                 self._membership.heartbeat()
+
+    def _report_copied(self, state: str, rows: int) -> None:
+        self.report("starting", f"migrating state {state!r}: {rows} rows copied")
 
     def _join(self) -> None:
         with suppress(SynchronizerError):

@@ -2,16 +2,17 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import psycopg
 import pytest
 
 from pipelines import driver as driver_module
-from pipelines.driver import Driver, RunOptions
+from pipelines.driver import Driver, RunOptions, Tenure
 from pipelines.jobs.word_count import word_count
 from pipelines.steps import persist_partition
 from pipelines.stream import Pipeline
-from state_backends import BatchLedger
+from state_backends import BatchLedger, Max
 from state_backends.errors import CheckpointMismatchError, FencedError, PipelineHeldError
 from state_backends.synchronizer.membership import NAME, members
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
@@ -50,6 +51,23 @@ def test_a_new_checkpoint_over_filled_states_is_refused_until_it_is_rebound(work
     assert refused == {"dog": {"count": 1}}
     assert batches == [(2, 1)]
     assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
+
+
+def test_a_declaration_that_grew_is_migrated_at_the_start_and_says_so(workspace, monkeypatch):
+    workspace.land("1.txt", "dog cat")
+    base = word_count(workspace.input)
+    workspace.run(base)
+    (words,) = base.aggregates
+    grown = replace(words.spec, partitions=2, measures=words.spec.measures | {"longest": Max("length", type="bigint")})
+    stream = words.stream.each(length="length(line)")
+    said = []
+    monkeypatch.setattr(Tenure, "report", lambda tenure, *words, **_: said.append(words))
+
+    workspace.land("2.txt", "dog")
+    workspace.run(replace(base, aggregates=[replace(words, stream=stream, spec=grown)]))
+
+    assert ("starting", "migrating state 'words': 2 rows copied") in said
+    assert workspace.values("words") == {"dog": {"count": 2, "longest": 3}, "cat": {"count": 1, "longest": None}}
 
 
 def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspace, monkeypatch):
