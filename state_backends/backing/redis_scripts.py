@@ -55,7 +55,7 @@ def _fold(spec: StateSpec) -> str:
         for measure, aggregator in spec.measures.items()
         for suffix in aggregator.columns
     ]
-    return f"local function fold(stored, partial)\n  return {{{', '.join(folded)}}}\nend"
+    return f"local function fold(stored, columns, i)\n  return {{{', '.join(folded)}}}\nend"
 
 
 def _places(measure: str, suffixes: Iterable[str], places: dict[str, int]) -> dict[str, str]:
@@ -64,7 +64,7 @@ def _places(measure: str, suffixes: Iterable[str], places: dict[str, int]) -> di
         place = places[stored_column(measure, suffix)]
         tail = f"_{suffix}" if suffix else ""
         names[f"stored{tail}"] = f"(stored[{place}] or nil)"
-        names[f"partial{tail}"] = f"partial[{place}]"
+        names[f"partial{tail}"] = f"columns[{place}][i]"
     return names
 
 

@@ -4,7 +4,7 @@
 -- Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
 -- one -> the current version becomes the previous one, then fold; by a newer one -> refuse. A version that is no longer
 -- live at the batch time counts as nothing. Transactional rows that carry this txid are skipped; non-transactional
--- ones always fold. `fold(stored, partial)` comes from redis_scripts.py.
+-- ones always fold. `fold(stored, columns, i)` comes from redis_scripts.py.
 --
 -- KEYS: guard, keys, batches, written, a row per key.
 -- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for ever), then two strings per column.
@@ -52,36 +52,49 @@ for c = 1, KIND == "opaque" and TXID or 0 do
   NEW[AT_PREVIOUS + 2 * c - 1] = PREVIOUS[c]
 end
 
+local function also(names, name)
+  names = names or {}
+  names[#names + 1] = name
+  return names
+end
+
 local function write(key, value, previous)
   local last = previous and AT_PREVIOUS + 2 * TXID or AT_PREVIOUS
-  local gone = {}
+  local gone
   for c = 1, WIDTH do
-    NEW[AT_VALUE + 2 * c] = value[c] or ""
-    if not value[c] then
-      gone[#gone + 1] = VALUES[c]
+    if value[c] then
+      NEW[AT_VALUE + 2 * c] = value[c]
+    else
+      gone, NEW[AT_VALUE + 2 * c] = also(gone, VALUES[c]), ""
     end
   end
   for c = 1, previous and TXID or 0 do
-    NEW[AT_PREVIOUS + 2 * c] = previous[c] or ""
-    if not previous[c] then
-      gone[#gone + 1] = PREVIOUS[c]
+    if previous[c] then
+      NEW[AT_PREVIOUS + 2 * c] = previous[c]
+    else
+      gone, NEW[AT_PREVIOUS + 2 * c] = also(gone, PREVIOUS[c]), ""
     end
   end
   redis.call("HSET", key, unpack(NEW, 1, last))
-  if gone[1] then
+  if gone then
     redis.call("HDEL", key, unpack(gone))
   end
+end
+
+local function fresh(i)
+  local value = {}
+  for c = 1, WIDTH do
+    value[c] = columns[c][i]
+  end
+  return value
 end
 
 local values, previous, created = {}, {}, {}
 
 for i = 1, count do
-  local key, partial = KEYS[FIRST + i], {}
-  for c = 1, WIDTH do
-    partial[c] = columns[c][i]
-  end
+  local key = KEYS[FIRST + i]
   local row = redis.call("HMGET", key, unpack(CURRENT))
-  local value, replay = partial, false
+  local value, replay = nil, false
   if row[UPDATED_AT] then
     if KIND ~= "non_transactional" and row[TXID] ~= txid and tonumber(row[TXID] or 0) > number then
       return {"stale", i - 1, row[TXID]}
@@ -89,7 +102,7 @@ for i = 1, count do
     local upon
     upon, replay = base(key, row)
     if upon and live(upon, ttl, clock) then
-      value = fold(upon, partial)
+      value = fold(upon, columns, i)
     end
     if overflow then
       return {"overflow", i - 1, overflow}
@@ -99,7 +112,7 @@ for i = 1, count do
     created[#created + 1] = 0
     created[#created + 1] = member(key, prefix)
   end
-  values[i] = not (replay and KIND == "transactional") and value
+  values[i] = not (replay and KIND == "transactional") and (value or fresh(i))
 end
 
 for i = 1, count do
