@@ -18,25 +18,26 @@ KEYS = 1_000_000
 def run() -> Iterable[Case]:
     keys = [(f"page-{number:07}",) for number in range(KEYS)]
     rows = [Versioned(number, 1) for number in range(KEYS)]
-    yield from _backend("memory", MemoryBackingMap(VIEWS), keys, rows)
+    # The peak never falls, so what takes least comes first.
     with database() as conn:
         tables.create(conn, StateTable(VIEWS))
         yield from _backend("postgres", PostgresBackingMap(conn, VIEWS), keys, rows)
     with redis_client() as client:
         yield from _backend("redis", RedisBackingMap(client, VIEWS), keys, rows)
+    yield from _backend("memory", MemoryBackingMap(VIEWS), keys, rows)
 
 
 def _backend(name: str, backing: IBackingMap, keys: list[tuple[str]], rows: list[Versioned]) -> Iterator[Case]:
     before = _peak_megabytes()
     started = perf_counter()
     backing.multi_put(keys, rows)
-    put = perf_counter()
+    put, beside = perf_counter(), _peak_megabytes() - before
     found = backing.multi_get(keys)
     got = perf_counter()
     assert found == rows
     yield Case(f"{name}_multi_put", KEYS / (put - started), "keys/s")
     yield Case(f"{name}_multi_get", KEYS / (got - put), "keys/s")
-    yield Case(f"{name}_memory_beside_the_rows", _peak_megabytes() - before, "MB")
+    yield Case(f"{name}_put_memory_beside_the_rows", beside, "MB")
 
 
 def _peak_megabytes() -> float:
