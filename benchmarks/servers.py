@@ -1,6 +1,8 @@
 """The servers that benchmarks run on: those of the environment, else embedded ones with settings as in production."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +47,9 @@ def redis_client() -> Iterator[redis.Redis]:
 
 def _address(variable: str) -> str:
     if variable not in os.environ:
-        os.environ.setdefault("TIDEMARK_HOME", tempfile.mkdtemp(prefix="tidemark-bench-"))
+        if "TIDEMARK_HOME" not in os.environ:
+            os.environ["TIDEMARK_HOME"] = tempfile.mkdtemp(prefix="tidemark-bench-")
+            # Exit handlers run backwards: the servers stop, then their folder goes.
+            atexit.register(shutil.rmtree, os.environ["TIDEMARK_HOME"], ignore_errors=True)
         embedded.ensure()
     return os.environ[variable]
