@@ -52,28 +52,22 @@ for c = 1, KIND == "opaque" and TXID or 0 do
   NEW[AT_PREVIOUS + 2 * c - 1] = PREVIOUS[c]
 end
 
-local function also(names, name)
-  names = names or {}
-  names[#names + 1] = name
-  return names
+-- Fills in a version, and returns the names of what it lacks beside those in `gone`.
+local function fill(at, names, version, last, gone)
+  for c = 1, last do
+    NEW[at + 2 * c] = version[c] or ""
+    if not version[c] then
+      gone = gone or {}
+      gone[#gone + 1] = names[c]
+    end
+  end
+  return gone
 end
 
 local function write(key, value, previous)
-  local last = previous and AT_PREVIOUS + 2 * TXID or AT_PREVIOUS
-  local gone
-  for c = 1, WIDTH do
-    if value[c] then
-      NEW[AT_VALUE + 2 * c] = value[c]
-    else
-      gone, NEW[AT_VALUE + 2 * c] = also(gone, VALUES[c]), ""
-    end
-  end
-  for c = 1, previous and TXID or 0 do
-    if previous[c] then
-      NEW[AT_PREVIOUS + 2 * c] = previous[c]
-    else
-      gone, NEW[AT_PREVIOUS + 2 * c] = also(gone, PREVIOUS[c]), ""
-    end
+  local last, gone = AT_PREVIOUS, fill(AT_VALUE, VALUES, value, WIDTH)
+  if previous then
+    last, gone = AT_PREVIOUS + 2 * TXID, fill(AT_PREVIOUS, PREVIOUS, previous, TXID, gone)
   end
   redis.call("HSET", key, unpack(NEW, 1, last))
   if gone then

@@ -1,6 +1,5 @@
 """Redis as a backing map: how rows lie in it, calls in chunks, memory, and a cluster."""
 
-import os
 import tracemalloc
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -23,12 +22,6 @@ from tests.state_backends.feed import arrow
 PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count(), "top": Max("x")})
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        yield client
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The merge on Redis: what every merge promises, over one hash tag and several, and arithmetic beyond Lua's numbers."""
 
-import os
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -30,12 +29,6 @@ from tests.state_backends.feed import arrow
 
 PARTITIONS = [1, 3]
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        yield client
 
 
 @pytest.fixture
