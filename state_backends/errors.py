@@ -35,6 +35,15 @@ class DuplicateKeyError(TidemarkError):
 class StaleBatchError(TidemarkError):
     """A stored row is newer than the batch that wants to write it: stop the older writer."""
 
+    @classmethod
+    def behind(cls, txid: object, stored: object, key: str, state: str | None = None) -> Self:
+        """Say that batch `txid` comes after batch `stored` has written a key, given as it is to be shown."""
+        where = "" if state is None else f"state {state!r}: "
+        return cls(
+            f"{where}batch {txid} is older than stored batch {stored} for key {key}; "
+            "another runner has moved on, so stop this one"
+        )
+
 
 class FencedError(TidemarkError):
     """Another driver or attempt has taken over: stop this one."""

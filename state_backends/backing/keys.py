@@ -23,14 +23,15 @@ def check_unique(spec: StateSpec, keys: Sequence[Key]) -> list[Key]:
 
 def pair(spec: StateSpec, keys: Sequence[Key], rows: Sequence[Versioned]) -> dict[Key, Versioned]:
     """Return typed key to row. Raises as check_unique does, and ValueError where the two are not of one length."""
+    check_paired(spec, keys, rows)
+    return dict(zip(check_unique(spec, keys), rows, strict=True))
+
+
+def check_paired(spec: StateSpec, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
     if len(keys) != len(rows):
         raise ValueError(f"state {spec.name!r}: {len(keys)} keys and {len(rows)} rows; give a row per key")
-    return dict(zip(check_unique(spec, keys), rows, strict=True))
 
 
 def stale(spec: StateSpec, key: object, txid: object, stored: object) -> StaleBatchError:
     """Return the error for a row of batch `stored` that the older batch `txid` wants to replace."""
-    return StaleBatchError(
-        f"state {spec.name!r}: batch {txid} is older than stored batch {stored} for key {key!r}; "
-        "another runner has moved on, so stop this one"
-    )
+    return StaleBatchError.behind(txid, stored, repr(key), spec.name)

@@ -217,15 +217,13 @@ class PostgresBackingMap:
     def _refuse_newer(self, parameters: dict[str, Any]) -> None:
         newer = self._conn.execute(newer_sql(self._table), parameters).fetchone()
         if newer:
-            raise StaleBatchError(
-                f"state {self.spec.name!r}: batch {parameters['txid']} is older than stored batch {newer[1]} for key "
-                f"{newer[0]}; another runner has moved on, so stop this one"
-            )
+            key, stored = newer
+            raise StaleBatchError.behind(parameters["txid"], stored, key, self.spec.name)
 
     def _refuse_older(self) -> None:
         row = self._conn.execute(
             sql.SQL(
-                "SELECT json_build_array({}), n.txid, t.txid FROM {} n JOIN {} t ON {} WHERE t.txid > n.txid"
+                "SELECT json_build_array({}), n.txid, t.txid FROM {} n JOIN {} t ON {} WHERE t.txid > n.txid LIMIT 1"
             ).format(columns(self.spec.key, "t"), PUT, self._table.name, self._table.same_key("n", "t"))
         ).fetchone()
         assert row is not None

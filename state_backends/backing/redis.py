@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from state_backends.backing.key_bytes import KeyBytes, after_prefix
-from state_backends.backing.keys import check_unique, stale
+from state_backends.backing.keys import check_paired, check_unique, stale
 from state_backends.backing.redis_arrow import Partials
 from state_backends.backing.redis_calls import Call, Client, ScriptCalls
 from state_backends.backing.redis_committed import CommittedReads, CommittedRow
@@ -95,8 +95,7 @@ class RedisBackingMap:
         Raises KeyShapeError, DuplicateKeyError if a key comes twice, ValueShapeError, StaleBatchError if a stored row
         has a newer txid than its replacement, FencedError.
         """
-        if len(keys) != len(rows):
-            raise ValueError(f"state {self.spec.name!r}: {len(keys)} keys and {len(rows)} rows; give a row per key")
+        check_paired(self.spec, keys, rows)
         self._check_unique(keys)
         calls = (self._put(share, keys, rows) for share in self._tags.shares(keys, self._max_put_keys))
         for share, reply in self._scripts.run("put", calls):

@@ -202,10 +202,7 @@ class Changelog:
         ).fetchone()
         if newer:
             key, txid, stored = newer
-            raise StaleBatchError(
-                f"state {self.spec.name!r}: batch {txid} is older than stored batch {stored} for key {tuple(key)!r}; "
-                "another runner has moved on, so stop this one"
-            )
+            raise StaleBatchError.behind(txid, stored, repr(tuple(key)), self.spec.name)
 
     def _as_of_sql(self) -> sql.Composed:
         return sql.SQL(

@@ -112,7 +112,4 @@ class BatchMap(ABC):
 def refuse_newer(key: Key, row: Versioned, txid: int) -> None:
     """Raise StaleBatchError where a newer batch than `txid` wrote the row."""
     if (row.txid or 0) > txid:
-        raise StaleBatchError(
-            f"batch {txid} is older than stored batch {row.txid} for key {key!r}; "
-            "another runner has moved on, so stop this one"
-        )
+        raise StaleBatchError.behind(txid, row.txid, repr(key))
