@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
@@ -25,9 +26,10 @@ SETTINGS = {
 }
 
 
-def start_session(name: str, master: str | None = None) -> SparkSession:
+def start_session(name: str, master: str | None = None, packages: Iterable[str] = ()) -> SparkSession:
     """Return a Spark session on `SPARK_MASTER`, or on this machine's cores.
 
+    packages: Maven coordinates of the jars that its sources need; Spark fetches what it has not got yet.
     Raises RuntimeSetupError where there is no Java that Spark can run on.
     """
     cores = os.cpu_count() or 2
@@ -41,6 +43,8 @@ def start_session(name: str, master: str | None = None) -> SparkSession:
     builder = SparkSession.builder.master(master).appName(name).config("spark.sql.shuffle.partitions", cores)
     for setting, value in SETTINGS.items():
         builder = builder.config(setting, value)
+    if coordinates := ",".join(sorted(set(packages))):
+        builder = builder.config("spark.jars.packages", coordinates)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -110,6 +110,11 @@ class Pipeline:
         return self.aggregates[0].stream.source
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """Maven coordinates of the jars that its source needs."""
+        return self.source.packages
+
+    @property
     def specs(self) -> list[StateSpec]:
         return [aggregate.spec for aggregate in self.aggregates]
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlparse
 class ProcessedFiles:
     """The names of the files that batches of one checkpoint have taken."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._log = checkpoint / "sources" / "0"
+    def __init__(self, checkpoint: Path, place: int = 0) -> None:
+        self._log = checkpoint / "sources" / str(place)
         self._names: set[str] = set()
         self._read_up_to = -1
 

@@ -38,6 +38,7 @@ class _LineFiles:
     """
 
     spout: Spout = "transactional"
+    packages: tuple[str, ...] = ()
     pattern: ClassVar[str]
 
     def __init__(self, folder: Path | str, *, files_per_batch: int, max_bad_share: float) -> None:
@@ -57,10 +58,10 @@ class _LineFiles:
         )
         return lines.select("value", F.col("_metadata.file_path").alias(FILE))
 
-    def pending(self, checkpoint: Path) -> Pending | None:
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
         """Return the files that have landed and that no committed batch has read."""
         if self._processed is None:
-            self._processed = ProcessedFiles(checkpoint)
+            self._processed = ProcessedFiles(checkpoint, place)
         seen = self._processed.names()
         waiting = [path.stat().st_mtime for path in self.folder.glob(self.pattern) if path.name not in seen]
         oldest = datetime.fromtimestamp(min(waiting), UTC).isoformat() if waiting else None

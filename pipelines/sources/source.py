@@ -44,10 +44,12 @@ class Source(Protocol):
     spout: `transactional` where a replayed batch brings the same tuples, `opaque` where it may bring others,
     `non_transactional` where there is no replay.
     max_bad_share: the share of a batch that may be unreadable before it stops the pipeline.
+    packages: Maven coordinates of the jars that Spark needs for it, `group:artifact:version`.
     """
 
     spout: Spout
     max_bad_share: float
+    packages: tuple[str, ...]
 
     @property
     def schema(self) -> "StructType":
@@ -62,8 +64,11 @@ class Source(Protocol):
     def dead_letters(self, parsed: "DataFrame") -> Iterator[DeadLetter]:
         """Say of each bad row where it stood and what is wrong with it."""
 
-    def pending(self, checkpoint: Path) -> Pending | None:
-        """Return what waits to be counted, or None where that cannot be told."""
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+        """Return what waits to be counted, or None where that cannot be told.
+
+        place: which of the query's sources this is; Spark numbers them in the checkpoint.
+        """
 
 
 def as_progress(pending: Pending | None) -> dict[str, Any]:

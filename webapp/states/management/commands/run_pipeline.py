@@ -44,7 +44,7 @@ class Command(BaseCommand):
         checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
         driver = Driver(
             pipeline,
-            start_session(name),
+            start_session(name, packages=pipeline.packages),
             os.environ["DATABASE_URL"],
             RunOptions(checkpoint, once=options["once"], rebind=options["rebind"]),
             on_batch=lambda batch: self.stderr.write(f"{name}: batch {batch.txid} committed (attempt {batch.attempt})"),
