@@ -1,38 +1,59 @@
 """Check a pipeline before it starts: every column it names exists, and every key has the state's type."""
 
+from datetime import UTC, datetime
+
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
-from pipelines.steps import SPARK_TYPES, partial_aggregates, run_steps
-from pipelines.stream import Pipeline
-from state_backends.spec import StateSpec
-
-# Spark widens these without loss.
-WIDENS = {("int", "bigint"), ("smallint", "int"), ("smallint", "bigint"), ("float", "double"), ("int", "double")}
+from pipelines.frames import Frames
+from pipelines.keys import check_keys
+from pipelines.pipeline import Pipeline
+from pipelines.spark_types import struct_type
+from pipelines.steps import emitted_columns, rows_for
+from pipelines.stream import FedState, PersistentAggregate, Stream
+from state_backends.aggregators.column import quoted
+from state_backends.journal.ledger import Batch
 
 
 def check(pipeline: Pipeline, spark: SparkSession) -> None:
-    """Analyse every aggregate on no rows. Raises PipelineError naming the state and what does not fit."""
-    nothing = spark.createDataFrame([], pipeline.source.schema)
-    for aggregate in pipeline.aggregates:
-        name = aggregate.spec.name
+    """Analyse every step on no rows. Raises PipelineError naming the state and what does not fit."""
+    own = frozenset(spec.name for spec in pipeline.specs)
+    context = BatchContext(Batch(pipeline.name, 0, 0, 0, datetime.now(UTC)), "", own)
+    frames = Frames(pipeline, context, {each: spark.createDataFrame([], each.schema) for each in pipeline.sources})
+    for fed in pipeline.ordered:
         try:
-            events = run_steps(nothing, aggregate.stream.steps)
-            partial_aggregates(events, aggregate).schema  # noqa: B018  asking for the schema makes Spark analyse it
-            _check_keys(aggregate.keys, events, aggregate.spec)
+            _check_fed(fed, frames, context)
         except (AnalysisException, ParseException) as error:
             message = str(error).strip().partition("\n")[0]
-            raise PipelineError(f"pipeline {pipeline.name!r}, state {name!r}: {message}") from error
+            raise PipelineError(f"pipeline {pipeline.name!r}, state {fed.name!r}: {message}") from error
+        frames.add(fed, spark.createDataFrame([], struct_type(emitted_columns(fed))))
+    for stream in pipeline.watermarked:
+        _check_watermark(pipeline, frames, stream)
 
 
-def _check_keys(keys: dict[str, str], events: DataFrame, spec: StateSpec) -> None:
-    for name, kind in spec.key.items():
-        wanted = SPARK_TYPES.get(kind, kind)
-        found = events.select(F.expr(keys[name]).alias(name)).schema[name].dataType.simpleString()
-        if found != wanted and (found, wanted) not in WIDENS:
-            raise PipelineError(
-                f"state {spec.name!r}: key {name!r} is {found} in the stream and {kind} in the state; "
-                f"cast it in each(), or declare the key so"
-            )
+def _check_fed(fed: FedState, frames: Frames, context: BatchContext) -> None:
+    events = frames.of(fed.stream)
+    rows_for(fed, events, context).schema  # noqa: B018  asking for the schema makes Spark analyse it
+    if fed.spec is not None:
+        keys = fed.keys if isinstance(fed, PersistentAggregate) else {name: quoted(name) for name in fed.spec.key}
+        check_keys(keys, events, fed.spec)
+
+
+def _check_watermark(pipeline: Pipeline, frames: Frames, stream: Stream) -> None:
+    assert stream.watermark is not None
+    column, delay = stream.watermark.column, stream.watermark.delay
+    events = frames.of(stream)
+    found = dict(events.dtypes).get(column)
+    if found != "timestamp":
+        raise PipelineError(
+            f"pipeline {pipeline.name!r}: watermark on {column!r}, which is {found or 'absent'}; it needs a timestamp"
+        )
+    try:
+        events.select(F.expr(f"{quoted(column)} - interval '{delay}'")).schema  # noqa: B018
+    except (AnalysisException, ParseException) as error:
+        raise PipelineError(
+            f"pipeline {pipeline.name!r}: watermark delay {delay!r} is no interval, as `1 hour`"
+        ) from error

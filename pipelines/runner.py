@@ -1,27 +1,26 @@
 """The runner: takes each micro-batch through the ledger. A txid, revert if this is a retry, the states, commit."""
 
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from pipelines.checkpoint import batch_offsets
-from pipelines.errors import BadInputError
-from pipelines.sources.source import Parsed
-from pipelines.steps import Written, partial_aggregates, persist, run_steps
-from pipelines.stream import PersistentAggregate, Pipeline
+from pipelines.context import BatchContext
+from pipelines.feeding import FedStates, Feeding, Written
+from pipelines.frames import Frames
+from pipelines.intake import Intake
+from pipelines.pipeline import Pipeline
+from pipelines.steps import emitted_columns, rows_for, task_for
+from pipelines.stream import FedState
+from pipelines.watermarks import Progress, advance, committed_marks, watermark_of
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.catalog import Catalog
 from state_backends.journal.changelog import Changelog
 from state_backends.journal.dead_letters import put_aside, take_back
 from state_backends.journal.ledger import Batch, BatchLedger, share
-
-# A handful of bad lines stops nobody, however small the batch.
-TOLERATED_BAD_LINES = 10
 
 
 class BatchRunner:
@@ -42,15 +41,13 @@ class BatchRunner:
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
-        source = self.pipeline.source
         offsets = batch_offsets(self._checkpoint, batch_id)
-        batch = self._ledger.begin(batch_id, spout=source.spout, offsets=offsets)
+        batch = self._ledger.begin(batch_id, spout=self.pipeline.source.spout, offsets=offsets)
         if batch is None:
             return None
         if batch.is_retry:
             self._revert(batch)
-        figures = self._apply(source.parse(frame), batch)
-        self._ledger.commit(batch, **figures)
+        self._ledger.commit(batch, **self._apply(frame, batch))
         return batch
 
     def _revert(self, batch: Batch) -> None:
@@ -65,47 +62,61 @@ class BatchRunner:
             share(self._conn, batch)
             take_back(self._conn, batch)
 
-    def _apply(self, parsed: Parsed, batch: Batch) -> dict[str, Any]:
-        # Read and parsed once, whatever the number of states; the count fills the cache.
-        rows = parsed.rows.persist()
+    def _apply(self, frame: DataFrame, batch: Batch) -> dict[str, Any]:
+        """Feed every state and return the batch's figures for the ledger."""
+        marks = committed_marks(self._conn, self.pipeline.name)
+        own = frozenset(spec.name for spec in self.pipeline.specs)
+        context = BatchContext(batch, self._dsn, own, late_before=watermark_of(self.pipeline, marks))
+        intake = Intake(self.pipeline, frame, batch)
+        frames = Frames(self.pipeline, context, intake.events)
         try:
-            bad = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
-            [counted] = rows.agg(F.count(F.lit(1)).alias("rows"), bad.alias("bad")).collect()
-            counts = counted.asDict()
-            letters = self._put_aside(rows, counts, batch)
-            written = self._feed_states(Parsed(rows, parsed.columns, parsed.bad).good(), batch)
+            intake.check_first(frames)
+            progress = advance(self.pipeline, frames, marks, context.late_before)
+            written = self._feed(frames, replace(context, watermark=progress.watermark))
+            intake.check()
+            letters = self._put_aside(intake, batch)
         finally:
-            rows.unpersist()
-        return {
-            "rows_in": counts["rows"],
-            "keys_written": {name: part.keys for name, part in written.items()},
-            "dead_letters": letters + sum(part.refused for part in written.values()),
-        }
+            frames.forget()
+        return _figures(intake, progress, written, letters)
 
-    def _feed_states(self, events: DataFrame, batch: Batch) -> dict[str, Written]:
-        def feed(aggregate: PersistentAggregate) -> Written:
-            partials = partial_aggregates(run_steps(events, aggregate.stream.steps), aggregate)
-            return persist(partials, aggregate.spec, batch, self._dsn)
+    def _feed(self, frames: Frames, context: BatchContext) -> dict[str, Written]:
+        written: dict[str, Written] = {}
+        jobs: list[FedStates] = []
+        try:
+            for level in self.pipeline.levels:
+                job = FedStates([self._feeding(fed, frames, context) for fed in level])
+                jobs.append(job)
+                written |= zip((fed.name for fed in level), job.written(), strict=True)
+                for place, fed in enumerate(level):
+                    if self.pipeline.readers(fed):
+                        frames.add(fed, job.new_values(place))
+        finally:
+            for job in jobs:
+                job.forget()
+        return written
 
-        # Side by side: a small batch is mostly waiting for Spark to plan and schedule.
-        aggregates = self.pipeline.aggregates
-        with ThreadPoolExecutor(max_workers=len(aggregates)) as threads:
-            # The threads inherit Spark's job group, by which a stop of the query ends their jobs too.
-            inheriting = inheritable_thread_target(events.sparkSession)
-            running = {each.spec.name: threads.submit(inheriting(feed), each) for each in aggregates}
-        return {name: written.result() for name, written in running.items()}
+    def _feeding(self, fed: FedState, frames: Frames, context: BatchContext) -> Feeding:
+        emits = bool(self.pipeline.readers(fed))
+        rows = rows_for(fed, frames.of(fed.stream), context)
+        return Feeding(rows, task_for(fed, context, emits=emits), emitted_columns(fed) if emits else {})
 
-    def _put_aside(self, rows: DataFrame, counts: dict[str, Any], batch: Batch) -> int:
-        if not counts["bad"]:
-            return 0
-        source = self.pipeline.source
-        if counts["bad"] > max(TOLERATED_BAD_LINES, source.max_bad_share * counts["rows"]):
-            example = next(source.dead_letters(rows))
-            raise BadInputError(
-                f"pipeline {batch.pipeline!r}: {counts['bad']} of {counts['rows']} lines of batch {batch.txid} cannot "
-                f"be read, more than the share of {source.max_bad_share}; the first: {example.source!r} line "
-                f"{example.line_number}: {example.reason}; mend the input or raise max_bad_share"
-            )
-        with self._conn.transaction():
-            share(self._conn, batch)
-            return put_aside(self._conn, batch, source.dead_letters(rows))
+    def _put_aside(self, intake: Intake, batch: Batch) -> int:
+        letters = 0
+        for place, lines in intake.dead_letters():
+            with self._conn.transaction():
+                share(self._conn, batch)
+                letters += put_aside(self._conn, batch, lines, part=place)
+        return letters
+
+
+def _figures(intake: Intake, progress: Progress, written: dict[str, Written], letters: int) -> dict[str, Any]:
+    return {
+        "rows_in": intake.rows,
+        "keys_written": {name: part.keys for name, part in written.items()},
+        "dead_letters": letters + sum(part.refused for part in written.values()),
+        "late": progress.late,
+        "dropped": progress.dropped,
+        "tasks": {name: {"tasks": part.tasks, "largest": part.largest} for name, part in written.items()},
+        "watermark": progress.watermark,
+        "marks": progress.marks,
+    }

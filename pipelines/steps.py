@@ -1,57 +1,52 @@
-"""One verb on one micro-batch: what a persistent_aggregate does to a DataFrame, and what its tasks do to a state."""
+"""What a batch feeds to a state, as a DataFrame: the partial aggregates of groups, or the tuples for an updater."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from typing import Any
 
-import psycopg
 import pyarrow as pa
+from psycopg import sql
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.refused_groups import RefusedGroups
-from pipelines.stream import PersistentAggregate, Step
-from state_backends.backing.postgres import PostgresBackingMap
-from state_backends.journal.changelog import Changelog
-from state_backends.journal.dead_letters import put_aside
-from state_backends.journal.ledger import Batch, share
+from pipelines.connection import connect
+from pipelines.context import BatchContext
+from pipelines.errors import PipelineError
+from pipelines.spark_types import arrow_schema, spark_type
+from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
+from pipelines.tasks import MergeTask, StoreTask, Task, UpdateTask
+from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec, stored_column
+from state_backends.table import StateTable, columns
 
-# Where Spark's name for a key's type is another than PostgreSQL's.
-SPARK_TYPES = {
-    "text": "string",
-    "timestamptz": "timestamp",
-    "uuid": "string",
-    "integer": "int",
-    "double precision": "double",
-}
-
-# A task that waits longer has met a stuck writer; failing it lets the batch be tried again. They travel with the
-# connection's first message, so they cost no round trip.
-SESSION = {
-    "statement_timeout": "10min",
-    "lock_timeout": "60s",
-    "idle_in_transaction_session_timeout": "10min",
-    "work_mem": "64MB",  # a task's rows are sorted by key before they are merged
-    "timezone": "UTC",
-}
-
-WRITTEN = "keys bigint, refused bigint"
-WRITTEN_ARROW = pa.schema([("keys", pa.int64()), ("refused", pa.int64())])
+# Keys whose timers go off in one batch: they pass through the driver's memory.
+MAX_WOKEN = 100_000
+WOKEN = "woken"
 
 
-@dataclass(frozen=True)
-class Written:
-    """What the tasks of one state wrote: the keys, and the groups they put aside as dead letters."""
+def rows_for(fed: FedState, events: DataFrame, context: BatchContext) -> DataFrame:
+    """Return what the tasks of a state are given."""
+    if isinstance(fed, PersistentAggregate):
+        return partial_aggregates(events, fed)
+    return tuples_by_key(events, fed, context) if fed.spec else events
 
-    keys: int
-    refused: int
+
+def task_for(fed: FedState, context: BatchContext, *, emits: bool) -> Task:
+    """Return what those tasks do. emits: whether somebody goes on from the new values."""
+    if isinstance(fed, PersistentAggregate):
+        return MergeTask(fed.spec, context, arrow_schema(emitted_columns(fed)) if emits else None)
+    schema = arrow_schema(fed.emits)
+    if isinstance(fed.state, StateSpec):
+        return UpdateTask(fed.state, fed.updater, context, schema)
+    return StoreTask(fed.state, fed.updater, context, schema, fed.name)
 
 
-def run_steps(events: DataFrame, steps: Iterable[Step]) -> DataFrame:
-    for step in steps:
-        events = step(events)
-    return events
+def emitted_columns(fed: FedState) -> dict[str, str]:
+    """Return the columns of a state's new values, name to Spark type."""
+    if isinstance(fed, PartitionPersist):
+        return fed.emits
+    spec = fed.spec
+    measures = {name: spark_type(aggregator.result_type) for name, aggregator in spec.measures.items()}
+    before = {f"prev_{name}": kind for name, kind in measures.items()} if spec.kind == "opaque" else {}
+    return {name: spark_type(kind) for name, kind in spec.key.items()} | measures | before
 
 
 def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:
@@ -66,58 +61,64 @@ def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> Dat
         for measure, aggregator in spec.measures.items()
         for suffix, expression in aggregator.partial().items()
     ]
-    typed = [F.col(name).cast(SPARK_TYPES.get(kind, kind)).alias(name) for name, kind in spec.key.items()]
-    grouped = events.groupBy(*keys).agg(*partials).select(*typed, *spec.partial_columns)
+    grouped = events.groupBy(*keys).agg(*partials).select(*_typed_key(spec), *spec.partial_columns)
     return grouped if spec.folds_in_sql or not spec.key else grouped.sortWithinPartitions(*spec.key)
 
 
-def persist(partials: DataFrame, spec: StateSpec, batch: Batch, dsn: str) -> Written:
-    """Write a batch's partial aggregates to the state, a transaction per partition, and return what was written.
+def tuples_by_key(events: DataFrame, fed: PartitionPersist, context: BatchContext) -> DataFrame:
+    """Return the tuples with the key typed as the state's, those of a key together and in the order asked for.
 
-    Raises what the tasks raised, wrapped by Spark.
+    Raises PipelineError for a key column or an order that the stream lacks.
     """
-    rows = partials.mapInArrow(persist_partition(spec, batch, dsn), WRITTEN).collect()
-    return Written(sum(row.keys for row in rows), sum(row.refused for row in rows))
+    spec = fed.spec
+    assert spec is not None
+    for name in (*spec.key, *fed.order_by):
+        if name not in events.columns:
+            raise PipelineError(
+                f"state {spec.name!r}: the stream has no column {name!r}; there are {', '.join(events.columns)}"
+            )
+    rest = [quoted(name) for name in events.columns if name not in spec.key]
+    tuples = events.select(*_typed_key(spec), *rest)
+    if fed.due is not None:
+        tuples = _with_woken(tuples, spec, fed.due, context)
+    keyed = tuples.repartition(*spec.key) if spec.key else tuples.coalesce(1)
+    return keyed.sortWithinPartitions(*spec.key, *fed.order_by) if spec.key or fed.order_by else keyed
 
 
-def persist_partition(
-    spec: StateSpec, batch: Batch, dsn: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that an executor runs over the Arrow batches of one partition."""
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filled = (rows for rows in batches if rows.num_rows)
-        first = next(filled, None)
-        if first is not None:
-            yield _write_partition(spec, batch, dsn, chain([first], filled))
-
-    return write
+def _typed_key(spec: StateSpec) -> list[Any]:
+    return [F.col(name).cast(spark_type(kind)).alias(name) for name, kind in spec.key.items()]
 
 
-def _write_partition(spec: StateSpec, batch: Batch, dsn: str, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    refused = RefusedGroups(spec)
-    with connect(dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn, conn.transaction():
-        share(conn, batch)
-        keys = PostgresBackingMap(conn, spec).merge(refused.sift(batches), batch.txid, batch.batch_time)
-        if spec.changelog:
-            Changelog(conn, spec).append(batch.txid)
-        # Nearly always there are none, and three round trips less; a task that runs again has the same ones again.
-        part = task.partitionId() if task else 0
-        letters = put_aside(conn, batch, refused.letters, state=spec.name, part=part) if refused.letters else 0
-    return pa.RecordBatch.from_pylist([{"keys": keys, "refused": letters}], schema=WRITTEN_ARROW)
+def _with_woken(tuples: DataFrame, spec: StateSpec, due: str, context: BatchContext) -> DataFrame:
+    tuples = tuples.withColumn(WOKEN, F.lit(False))
+    if context.watermark is None:
+        return tuples
+    keys = _due_keys(spec, due, context)
+    if not keys:
+        return tuples
+    schema = arrow_schema({name: spark_type(kind) for name, kind in spec.key.items()} | {WOKEN: "boolean"})
+    arrays = [pa.array(part, field.type) for part, field in zip(zip(*keys, strict=True), schema, strict=True)]
+    woken = tuples.sparkSession.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+    return tuples.unionByName(woken, allowMissingColumns=True)
 
 
-def connect(dsn: str, name: str) -> psycopg.Connection:
-    """Open a connection in autocommit mode that gives up on stuck statements, locks and peers."""
-    options = " ".join(f"-c {setting}={value}" for setting, value in SESSION.items())
-    return psycopg.connect(
-        dsn,
-        autocommit=True,
-        application_name=f"tidemark {name}"[:63],
-        options=options,
-        connect_timeout=10,
-        keepalives_idle=30,
+def _due_keys(spec: StateSpec, due: str, context: BatchContext) -> list[tuple[Any, ...]]:
+    """Return the keys whose time has come. No task has written yet, so what stands in the table is committed."""
+    time = (
+        sql.Identifier("t", due) if spec.measures else sql.SQL("(t.value->>{})::timestamptz").format(sql.Literal(due))
     )
+    statement = sql.SQL(
+        "SELECT {key} FROM {table} t WHERE NOT t.removed AND {time} <= %s ORDER BY {time}, {key} LIMIT {most}"
+    ).format(
+        key=columns(spec.key, "t") if spec.key else sql.SQL("true"),
+        table=StateTable(spec).name,
+        time=time,
+        most=sql.Literal(MAX_WOKEN),
+    )
+    with connect(context.dsn, f"{context.batch.pipeline} {spec.name} timers") as conn:
+        rows = conn.execute(statement, [context.watermark])
+        return [(*(map(_plain, row) if spec.key else ()), True) for row in rows]
+
+
+def _plain(part: Any) -> Any:
+    return str(part) if type(part).__name__ == "UUID" else part

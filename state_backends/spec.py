@@ -156,6 +156,17 @@ class StateSpec:
                 folded[column] = joined[suffix]
         return folded
 
+    def finish(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a reader sees of a stored value: measure to value, or `{"value": ..}` for a state without."""
+        if not self.measures:
+            return {"value": stored}
+        return {
+            measure: aggregator.finish(
+                {suffix: stored.get(stored_column(measure, suffix)) for suffix in aggregator.columns}
+            )
+            for measure, aggregator in self.measures.items()
+        }
+
     @cached_property
     def _folds(self) -> list[tuple[Callable[..., dict[str, Any]], list[tuple[str, str]]]]:
         return [

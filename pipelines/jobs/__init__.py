@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.errors import PipelineError
 from pipelines.jobs.flights import flights
 from pipelines.jobs.word_count import word_count
-from pipelines.stream import Pipeline
+from pipelines.pipeline import Pipeline
 
 JOBS: dict[str, Callable[..., Pipeline]] = {"flights": flights, "word_count": word_count}
 

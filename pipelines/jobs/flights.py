@@ -3,8 +3,9 @@
 from datetime import timedelta
 from pathlib import Path
 
+from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Pipeline, Stream, tumbling
+from pipelines.stream import Stream, tumbling
 from state_backends import Count, Max, Mean, StateSpec, Sum
 
 FLIGHT = (

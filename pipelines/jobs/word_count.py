@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
-from pipelines.stream import Pipeline, Stream
+from pipelines.stream import Stream
 from state_backends import Count, StateSpec
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})

@@ -23,6 +23,19 @@ LOCK_CLASS = 7103845
 
 CHANNEL = "tidemark"
 
+# The totals rise from batch to batch; those of a ledger that kept none begin with the dead letters there are.
+RECORD_COMMIT = """
+UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
+    keys_written = %(keys_written)s::jsonb, dead_letters = %(dead_letters)s, late = %(late)s, dropped = %(dropped)s,
+    tasks = %(tasks)s::jsonb, watermark = %(watermark)s, marks = %(marks)s::jsonb,
+    total_dead_letters = %(dead_letters)s::bigint + coalesce(before.total_dead_letters, (
+        SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = %(pipeline)s AND l.txid < %(txid)s)),
+    total_late = %(late)s::bigint + coalesce(before.total_late, 0),
+    total_dropped = %(dropped)s::bigint + coalesce(before.total_dropped, 0)
+FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipeline)s AND before.txid = %(txid)s - 1
+WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
+"""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -108,8 +121,8 @@ class BatchLedger:
                 raise CheckpointMismatchError(
                     f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "
                     f"batch {row['committed_txid']}, and this is checkpoint {checkpoint_id!r}: input would be counted "
-                    "twice or left out; restore the old checkpoint, or feed new states from the start, or pass "
-                    "--rebind if the source goes on exactly where the states stopped"
+                    "twice or left out; restore the old checkpoint, or run with --reprocess to feed the states anew "
+                    "from the start of the input, or with --rebind if the source goes on exactly where they stopped"
                 )
             self._conn.execute(
                 "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
@@ -144,10 +157,18 @@ class BatchLedger:
         rows_in: int | None = None,
         keys_written: Mapping[str, int] | None = None,
         dead_letters: int = 0,
+        late: int = 0,
+        dropped: int = 0,
+        tasks: Mapping[str, Mapping[str, int]] | None = None,
+        watermark: datetime | None = None,
+        marks: Mapping[str, datetime] | None = None,
     ) -> None:
         """Make the batch visible in every state of the pipeline at once, and tell listeners.
 
         rows_in, keys_written (state to keys), dead_letters: its figures, for the batch's record.
+        late: events that came after the watermark; dropped: those of them that were left out.
+        tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
+        watermark: the event time that the batch had reached, timezone-aware. marks: the same of each of its streams.
         Raises FencedError if another driver or attempt has taken over.
         """
         with self._conn.transaction():
@@ -160,11 +181,17 @@ class BatchLedger:
             ).rowcount
             if not done:
                 raise FencedError(_taken_over(batch))
-            self._conn.execute(
-                "UPDATE tidemark.batch SET committed_at = clock_timestamp(), rows_in = %s, keys_written = %s::jsonb, "
-                "dead_letters = %s WHERE pipeline = %s AND txid = %s",
-                [rows_in, json.dumps(dict(keys_written or {})), dead_letters, batch.pipeline, batch.txid],
-            )
+            figures = {
+                "rows_in": rows_in,
+                "keys_written": json.dumps(dict(keys_written or {})),
+                "dead_letters": dead_letters,
+                "late": late,
+                "dropped": dropped,
+                "tasks": json.dumps({state: dict(spread) for state, spread in (tasks or {}).items()}),
+                "watermark": watermark,
+                "marks": json.dumps({stream: mark.isoformat() for stream, mark in (marks or {}).items()}),
+            }
+            self._conn.execute(RECORD_COMMIT, {"pipeline": batch.pipeline, "txid": batch.txid} | figures)
             self._conn.execute(
                 "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
             )
@@ -192,11 +219,7 @@ class BatchLedger:
                 "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
             ).fetchone()
         if row is None or self.fence is None or row["fence"] != self.fence:
-            now = "no pipeline" if row is None else f"fence {row['fence']}"
-            raise FencedError(
-                f"pipeline {self.pipeline!r}: this driver holds fence {self.fence} and the ledger has {now}; "
-                "another driver has taken over, so stop this one"
-            )
+            raise overtaken(self.pipeline, self.fence, row and row["fence"])
         return row
 
     def _set_back(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +271,9 @@ class BatchLedger:
             "VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp(), %s::jsonb) ON CONFLICT (pipeline, txid) DO UPDATE "
             "SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, "
             "batch_time = excluded.batch_time, started_at = excluded.started_at, offsets = excluded.offsets, "
-            "committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0",
+            "committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, "
+            "tasks = NULL, watermark = NULL, marks = '{}', metrics = '{}', "
+            "total_dead_letters = NULL, total_late = NULL, total_dropped = NULL",
             [batch.pipeline, batch.txid, batch.attempt, batch_id, batch.fence, batch.batch_time, json.dumps(offsets)],
         )
 
@@ -271,6 +296,24 @@ def share(conn: psycopg.Connection, batch: Batch) -> None:
     ).fetchone()
     if row is None or tuple(row) != (batch.fence, batch.txid, batch.attempt):
         raise FencedError(_taken_over(batch))
+
+
+def overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:
+    """Return the error of a driver that holds one fence and finds another; found is None where there is no pipeline."""
+    now = "no pipeline" if found is None else f"fence {found}"
+    return FencedError(
+        f"pipeline {pipeline!r}: this driver holds fence {held} and the ledger has {now}; "
+        "another driver has taken over, so stop this one"
+    )
+
+
+def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str, Any]) -> None:
+    """Keep what the engine measured of a committed batch, any JSON object; not once another attempt has replaced it."""
+    conn.execute(
+        "UPDATE tidemark.batch SET metrics = %s::jsonb "
+        "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND committed_at IS NOT NULL",
+        [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence],
+    )
 
 
 def _taken_over(batch: Batch) -> str:

@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS tidemark.schema_version (
     version      integer PRIMARY KEY,
     installed_at timestamptz NOT NULL DEFAULT now()
 );
+ALTER TABLE tidemark.schema_version ADD COLUMN IF NOT EXISTS digest text;  -- of this page
 
 -- The ledger's row. Executors hold it FOR SHARE while they write, so nothing may touch it while a batch is open.
 CREATE TABLE IF NOT EXISTS tidemark.pipeline (
@@ -47,6 +48,17 @@ CREATE TABLE IF NOT EXISTS tidemark.batch (
     id           bigint GENERATED ALWAYS AS IDENTITY UNIQUE,  -- for readers that want a key of one column
     PRIMARY KEY (pipeline, txid)
 ) WITH (fillfactor = 70);
+ALTER TABLE tidemark.batch
+    ADD COLUMN IF NOT EXISTS late bigint NOT NULL DEFAULT 0,     -- events that came after the watermark
+    ADD COLUMN IF NOT EXISTS dropped bigint NOT NULL DEFAULT 0,  -- those of them that were left out
+    ADD COLUMN IF NOT EXISTS tasks jsonb,                        -- state name to {"tasks": n, "largest": most keys of one}
+    ADD COLUMN IF NOT EXISTS watermark timestamptz,              -- event time that the batch had reached
+    ADD COLUMN IF NOT EXISTS marks jsonb NOT NULL DEFAULT '{}',  -- the same of each of its streams
+    ADD COLUMN IF NOT EXISTS metrics jsonb NOT NULL DEFAULT '{}',  -- Spark's own: durations in ms, rows, rates
+    -- Of all batches up to this one, so that nobody has to add them up, nor to keep them all; null: from before version 3.
+    ADD COLUMN IF NOT EXISTS total_dead_letters bigint,
+    ADD COLUMN IF NOT EXISTS total_late bigint,
+    ADD COLUMN IF NOT EXISTS total_dropped bigint;
 
 -- What the driver says of itself; apart from the ledger's row, which it must not touch while a batch is open.
 CREATE TABLE IF NOT EXISTS tidemark.driver (
@@ -54,11 +66,23 @@ CREATE TABLE IF NOT EXISTS tidemark.driver (
     host       text NOT NULL,
     pid        integer NOT NULL,
     since      timestamptz NOT NULL,
-    status     text NOT NULL,            -- starting, running, restarting, stopped, finished, failed
+    status     text NOT NULL,            -- starting, running, paused, restarting, stopped, finished, failed
     message    text NOT NULL DEFAULT '',
     progress   jsonb NOT NULL DEFAULT '{}',
     updated_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
+ALTER TABLE tidemark.driver
+    ADD COLUMN IF NOT EXISTS failures integer NOT NULL DEFAULT 0,  -- in a row, without a batch committed between
+    ADD COLUMN IF NOT EXISTS max_failures integer,                 -- how many of them end it
+    ADD COLUMN IF NOT EXISTS next_try_at timestamptz;              -- null: unless it restarts
+
+-- What people wish of a driver; apart from what it says of itself, and kept while there is none. No row: it may run.
+CREATE TABLE IF NOT EXISTS tidemark.pipeline_wish (
+    pipeline     text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    paused       boolean NOT NULL,
+    requested_by text NOT NULL,
+    requested_at timestamptz NOT NULL DEFAULT now()
+);
 
 CREATE TABLE IF NOT EXISTS tidemark.state (
     name        text COLLATE "C" PRIMARY KEY,
@@ -156,4 +180,4 @@ CREATE TABLE IF NOT EXISTS tidemark.key_value_log (
     PRIMARY KEY (store, position)
 );
 
-INSERT INTO tidemark.schema_version (version) VALUES (2) ON CONFLICT DO NOTHING;
+INSERT INTO tidemark.schema_version (version) VALUES (3) ON CONFLICT DO NOTHING;

@@ -12,8 +12,8 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
+from pipelines.pipeline import Pipeline
 from pipelines.session import start_session
-from pipelines.stream import Pipeline
 from state_backends import Catalog, StateReader
 
 FIRST_LANDING = 1_700_000_000

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Pipeline, Stream
+from pipelines.stream import Stream
 from state_backends import StateSpec
 from state_backends.aggregators import (
     DistinctCount,

@@ -3,8 +3,9 @@
 import pytest
 
 from pipelines.errors import BadInputError, PipelineError
+from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Pipeline, Stream
+from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
 from state_backends.errors import SpecMismatchError
 

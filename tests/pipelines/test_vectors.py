@@ -6,7 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.steps import persist_partition
+from pipelines.context import BatchContext
+from pipelines.feeding import run_partition
+from pipelines.tasks import MergeTask
 from state_backends import Count, StateSpec
 from state_backends.errors import DuplicateKeyError
 from tests.state_backends.feed import Feed
@@ -30,8 +32,8 @@ def feed(conn):
 
 def task(batch, dsn, *rows):
     """Run what an executor runs over one partition."""
-    partition = [pa.RecordBatch.from_pylist(list(rows))] if rows else []
-    return list(persist_partition(VIEWS, batch, dsn)(iter(partition)))
+    partition = [pa.RecordBatch.from_pylist([{"fed": 0, "f0": row} for row in rows])] if rows else []
+    return list(run_partition([MergeTask(VIEWS, BatchContext(batch, dsn))], [{}])(iter(partition)))
 
 
 def test_no_case_is_left_out():

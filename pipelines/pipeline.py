@@ -1,0 +1,117 @@
+"""Pipeline: one Spark streaming query and all the states it feeds, which commit together."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pipelines.errors import PipelineError
+from pipelines.functions import StateFactory
+from pipelines.guarantee import guarantee
+from pipelines.sources.several import Sources
+from pipelines.sources.source import Source
+from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream
+from state_backends.spec import NAME, NAME_RULE, StateSpec
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One Spark streaming query and all the states it feeds.
+
+    name: what the ledger and the checkpoint go by; keep it for the life of the states.
+    feeds: what it feeds; states whose new values are used further on need not be listed.
+    Raises PipelineError where it feeds nothing, or a state twice.
+    """
+
+    name: str
+    feeds: Sequence[FedState]
+    description: str = field(default="")
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise PipelineError(f"pipeline {self.name!r}: no name; {NAME_RULE}")
+        names = [fed.name for fed in self.ordered]
+        if not names:
+            raise PipelineError(f"pipeline {self.name!r}: feeds no state; give it a persistent_aggregate")
+        if len(set(names)) < len(names):
+            raise PipelineError(f"pipeline {self.name!r}: feeds a state twice: {', '.join(names)}")
+        for stream in self.watermarked:
+            if any(isinstance(node, PersistentAggregate | PartitionPersist) for node in _upstream(stream)):
+                raise PipelineError(
+                    f"pipeline {self.name!r}: a watermark after new values; put with_watermark before the state"
+                )
+
+    @cached_property
+    def ordered(self) -> list[FedState]:
+        """Every state the pipeline feeds, each after those whose new values it goes on from."""
+        return [node for node in self._nodes if isinstance(node, PersistentAggregate | PartitionPersist)]
+
+    @cached_property
+    def levels(self) -> list[list[FedState]]:
+        """The same, in groups: those of a group can be fed side by side."""
+        depth: dict[FedState, int] = {}
+        for fed in self.ordered:
+            before = [depth[node] for node in _upstream(fed.stream) if node in depth]
+            depth[fed] = max(before, default=-1) + 1
+        return [[fed for fed in self.ordered if depth[fed] == level] for level in sorted(set(depth.values()))]
+
+    @cached_property
+    def watermarked(self) -> list[Stream]:
+        return [node for node in self._nodes if isinstance(node, Stream) and node.watermark is not None]
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        return [node for node in self._nodes if not isinstance(node, Stream | PersistentAggregate | PartitionPersist)]
+
+    @cached_property
+    def source(self) -> Sources:
+        """Its sources, as the one query reads them."""
+        return Sources(self.sources)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Maven coordinates of the jars that its sources need."""
+        return self.source.packages
+
+    @property
+    def specs(self) -> list[StateSpec]:
+        return [fed.spec for fed in self.ordered if fed.spec is not None]
+
+    @property
+    def stores(self) -> list[StateFactory]:
+        """The stores of the user's own that it writes."""
+        return [fed.state for fed in self.ordered if isinstance(fed, PartitionPersist) and fed.spec is None]  # type: ignore[misc]
+
+    @property
+    def guarantees(self) -> dict[str, str]:
+        """What is promised of each state, state name to words."""
+        return {spec.name: guarantee(self.source.spout, spec.kind) for spec in self.specs}
+
+    def readers(self, node: Node) -> int:
+        """Return how many streams and states go on from a node directly."""
+        return sum(node in _inputs(other) for other in self._nodes)
+
+    def readers_below(self, source: Source) -> int:
+        """Return how many states and watermarks read a source, by whatever streams."""
+        ends: list[Stream] = [*(fed.stream for fed in self.ordered), *self.watermarked]
+        return sum(source in _upstream(end) for end in ends)
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        found: dict[Node, None] = {}
+        for fed in self.feeds:
+            for node in (*_upstream(fed.stream), fed):
+                found.setdefault(node)
+        return list(found)
+
+
+def _inputs(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, Stream):
+        return node.inputs
+    return (node.stream,) if isinstance(node, PersistentAggregate | PartitionPersist) else ()
+
+
+def _upstream(node: Node) -> Iterator[Node]:
+    """Yield everything that a node is made from, itself included, inputs first."""
+    for each in _inputs(node):
+        yield from _upstream(each)
+    yield node

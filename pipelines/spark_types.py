@@ -1,0 +1,45 @@
+"""How the types of keys and measures are called in PostgreSQL, in Spark and in Arrow."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructType
+
+from pipelines.errors import PipelineError
+
+# Where Spark's name for a type is another than PostgreSQL's.
+SPARK_TYPES = {
+    "text": "string",
+    "timestamptz": "timestamp",
+    "uuid": "string",
+    "integer": "int",
+    "double precision": "double",
+    "numeric": "decimal(38,9)",
+    "jsonb": "string",
+    "json": "string",
+    "bytea": "binary",
+}
+
+
+def spark_type(sql_type: str) -> str:
+    return SPARK_TYPES.get(sql_type, sql_type)
+
+
+def struct_type(columns: Mapping[str, str]) -> StructType:
+    """Return the schema of columns, name to Spark type. Raises PipelineError naming the column whose type is none."""
+    schema = StructType()
+    for name, kind in columns.items():
+        try:
+            schema = schema.add(name, DataType.fromDDL(kind))
+        except Exception as error:
+            raise PipelineError(f"column {name!r}: {kind!r} is no Spark type, as `bigint` or `string`") from error
+    return schema
+
+
+def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
+    return as_arrow(struct_type(columns))
+
+
+def as_arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC")

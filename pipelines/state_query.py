@@ -1,0 +1,121 @@
+"""state_query on executors: look the tuples of an Arrow batch up, each distinct input once."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from pyspark.sql import DataFrame
+
+from pipelines.connection import connect
+from pipelines.context import BatchContext
+from pipelines.errors import PipelineError
+from pipelines.functions import QueryFunction, StateFactory, Values
+from pipelines.keys import check_keys
+from pipelines.stores import opened_state
+from pipelines.tuples import Emit, OpenEmit
+from state_backends.aggregators.column import quoted
+from state_backends.errors import KeyShapeError, UnknownStateError
+from state_backends.factory import state_map
+from state_backends.spec import StateSpec
+from state_backends.versioned import Key
+
+
+class CommittedState:
+    """One of Tidemark's states as it was committed before the batch at hand, for reading.
+
+    conn: a connection for this state's reads alone. Every call sees one whole batch, and for a state of the pipeline's
+    own the same one however often the batch is tried; what has outlived its ttl at the batch's time is absent.
+    """
+
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, context: BatchContext) -> None:
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        conn.read_only = True
+        self.spec = spec
+        self._conn = conn
+        self._batch_time = context.batch.batch_time
+
+    def multi_get(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
+        """Return for each key its measures, finished, or `{"value": ..}`; None where it is absent.
+
+        A key that no state can hold, one with a null, say, is absent.
+        """
+        places = {place: key for place, key in enumerate(keys) if self._can_be(key)}
+        found: list[dict[str, Any] | None] = [None] * len(keys)
+        with self._conn.transaction():
+            counts = state_map(self.spec, self._conn)
+            # What a batch after the committed one would build upon is what is committed.
+            counts.begin_commit(self._committed_txid() + 1, at=self._batch_time)
+            for place, value in zip(places, counts.multi_get(list(places.values())), strict=True):
+                found[place] = None if value is None else self.spec.finish(value)
+        return found
+
+    def _committed_txid(self) -> int:
+        row = self._conn.execute(
+            "SELECT p.committed_txid FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
+            "WHERE s.name = %s",
+            [self.spec.name],
+        ).fetchone()
+        if row is None:
+            raise UnknownStateError(f"state {self.spec.name!r} is not registered; start the pipeline that feeds it")
+        return int(row[0])
+
+    def _can_be(self, key: Key) -> bool:
+        try:
+            self.spec.check_key(key)
+        except KeyShapeError:
+            return False
+        return True
+
+
+def check_inputs(events: DataFrame, on: Sequence[str], state: StateSpec | StateFactory, context: BatchContext) -> None:
+    """Raise PipelineError where the columns are not the state's key, or the answer would change between attempts."""
+    if not isinstance(state, StateSpec):
+        return
+    if len(on) != len(state.key):
+        raise PipelineError(
+            f"state {state.name!r}: asked by {', '.join(on) or 'nothing'}, but its key is {', '.join(state.key)}"
+        )
+    check_keys({name: quoted(column) for name, column in zip(state.key, on, strict=True)}, events, state)
+    if state.name in context.own and state.kind != "opaque":
+        raise PipelineError(
+            f"state {state.name!r}: is {state.kind}, so a batch that is tried again would find its own rows in it; "
+            "make it opaque to query it in the pipeline that feeds it"
+        )
+
+
+def lookups(state: StateSpec | StateFactory, function: QueryFunction, context: BatchContext) -> OpenEmit:
+    """Return what opens the state on an executor and gives the function that answers an Arrow batch's inputs."""
+
+    @contextmanager
+    def opened() -> Iterator[Emit]:
+        if isinstance(state, StateSpec):
+            with connect(context.dsn, f"{context.batch.pipeline} query {state.name}") as conn:
+                yield retriever(CommittedState(conn, state, context), function)
+        else:
+            with opened_state(state) as made:
+                yield retriever(made, function)
+
+    return opened
+
+
+def retriever(state: Any, function: QueryFunction) -> Emit:
+    """Return a function that asks the state for each distinct input once and gives every tuple its answer.
+
+    Raises PipelineError where the query function returns more or fewer results than it was given inputs.
+    """
+
+    def retrieve(inputs: Sequence[Values]) -> Iterable[Iterable[Values]]:
+        distinct = list(dict.fromkeys(inputs))
+        results = function.batch_retrieve(state, distinct)
+        if len(results) != len(distinct):
+            raise PipelineError(
+                f"{type(function).__name__}.batch_retrieve returned {len(results)} results for {len(distinct)} inputs; "
+                "return one per input, in their order"
+            )
+        emitted = {
+            values: list(function.execute(values, result)) for values, result in zip(distinct, results, strict=True)
+        }
+        return (emitted[values] for values in inputs)
+
+    return retrieve

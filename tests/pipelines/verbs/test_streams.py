@@ -1,0 +1,93 @@
+"""The other verbs: project, each with a function, merge, aggregate, sliding windows, several sources."""
+
+import pytest
+
+from pipelines.errors import PipelineError
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles, TextFiles
+from pipelines.stream import Stream, sliding
+from state_backends import Count, StateSpec, Sum
+
+pytestmark = pytest.mark.spark
+
+WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
+
+
+def split(line):
+    """The seed's Split: a word at a time, none for an empty line."""
+    for word in line.split(" "):
+        if word != "-":
+            yield (word,)
+
+
+def words(workspace, state="words"):
+    return {word: value["count"] for word, value in workspace.values(state).items()}
+
+
+def test_a_function_emits_nought_or_many_tuples(workspace):
+    lines = Stream.read(TextFiles(workspace.input))
+    workspace.land("1.txt", "dog cat dog", "-", "cow")
+
+    workspace.run(
+        Pipeline("p", [lines.each(split, ["line"], word="string").group_by("word").persistent_aggregate(WORDS)])
+    )
+
+    assert words(workspace) == {"dog": 2, "cat": 1, "cow": 1}
+
+
+def test_a_function_that_emits_another_shape_is_told_which_was_declared(workspace):
+    lines = Stream.read(TextFiles(workspace.input))
+    pair = lines.each(lambda line: [(line, 1)], ["line"], word="string")
+    workspace.land("1.txt", "dog")
+
+    with pytest.raises(Exception, match=r"emitted \('dog', 1\), where a tuple of 1 was declared: word"):
+        workspace.run(Pipeline("p", [pair.group_by("word").persistent_aggregate(WORDS)]))
+
+
+def test_a_type_that_spark_does_not_know_is_refused_at_the_start(workspace):
+    lines = Stream.read(TextFiles(workspace.input)).each(split, ["line"], word="txet")
+
+    with pytest.raises(PipelineError, match="column 'word': 'txet' is no Spark type"):
+        workspace.run(Pipeline("p", [lines.group_by("word").persistent_aggregate(WORDS)]))
+
+
+def test_streams_of_two_sources_commit_together(workspace, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "1.json").write_text('{"word": "dog", "n": 1}\n{"bad\n')
+    workspace.land("1.txt", "dog", "cat")
+    lines = Stream.read(TextFiles(workspace.input)).each(word="line").project("word")
+    objects = Stream.read(JsonFiles(other, schema="word string, n int", max_bad_share=1.0))
+
+    batches = workspace.run(Pipeline("p", [lines.merge(objects).group_by("word").persistent_aggregate(WORDS)]))
+
+    assert words(workspace) == {"dog": 2, "cat": 1}
+    assert workspace.rows("SELECT sum(rows_in), sum(dead_letters) FROM tidemark.batch") == [(4, 1)]
+    assert workspace.rows("SELECT source, part FROM tidemark.dead_letter") == [("1.json", 1)]
+    assert batches[0] == (1, 1)
+
+
+def test_a_batch_is_aggregated_by_itself_before_it_goes_on(workspace):
+    largest = StateSpec("largest", measures={"sum": Sum("most", type="bigint")})
+    lines = Stream.read(TextFiles(workspace.input, files_per_batch=1))
+    most = lines.group_by("line").aggregate(n="count(1)").aggregate(most="max(n)")
+    workspace.land("1.txt", "dog", "cat", "dog")
+    workspace.land("2.txt", "dog", "dog", "dog")
+
+    workspace.run(Pipeline("p", [most.persistent_aggregate(largest)]))
+
+    assert workspace.values("largest") == {(): {"sum": 5}}
+
+
+def test_an_event_falls_into_every_sliding_window_that_covers_it(workspace):
+    spec = StateSpec("views", key={"start": "timestamptz"}, measures={"count": Count()})
+    events = Stream.read(JsonFiles(workspace.input, schema="at timestamp"))
+    workspace.land("1.json", {"at": "2024-01-01T01:20:00Z"}, {"at": "2024-01-01T01:00:00Z"})
+
+    windows = events.each(start=sliding("at", "1 hour", "30 minutes"))
+    workspace.run(Pipeline("p", [windows.group_by("start").persistent_aggregate(spec)]))
+
+    assert {start[11:16]: value["count"] for start, value in workspace.values("views").items()} == {
+        "00:30": 2,
+        "01:00": 2,
+    }
