@@ -1,6 +1,7 @@
-"""What a runner reads in Spark's checkpoint folder: where the source stood at a batch."""
+"""Spark's checkpoint folder: where the source stood at a batch, and whose turn it is after a reprocess."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,3 +13,30 @@ def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
     except (OSError, ValueError):
         return None
     return [None if offset == "-" else json.loads(offset) for offset in offsets]
+
+
+def shadow_checkpoint(checkpoint: Path) -> Path:
+    """Return the folder of a reprocess, beside the pipeline's own."""
+    return checkpoint.with_name(f"{checkpoint.name}.reprocess")
+
+
+def settle(checkpoint: Path, bound: str | None) -> None:
+    """Put a reprocess's folder in place of the pipeline's, if it is the one that the ledger is bound to by now.
+
+    Killed anywhere it is finished by the next call.
+    """
+    successor, replaced = shadow_checkpoint(checkpoint), checkpoint.with_name(f"{checkpoint.name}.replaced")
+    if bound is None or _query_id(successor) != bound:
+        return
+    if checkpoint.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        checkpoint.rename(replaced)
+    successor.rename(checkpoint)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _query_id(checkpoint: Path) -> str | None:
+    try:
+        return str(json.loads((checkpoint / "metadata").read_text())["id"])
+    except (OSError, ValueError, KeyError):
+        return None

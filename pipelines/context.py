@@ -3,14 +3,20 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+import psycopg
+
+from state_backends.backing.postgres import PostgresBackingMap
+from state_backends.journal.changelog import Changelog
 from state_backends.journal.ledger import Batch
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable
 
 
 @dataclass(frozen=True)
 class BatchContext:
     """One attempt at a batch, and how it sees the world.
 
-    dsn: where the database is. own: the states that the pipeline feeds itself.
+    dsn: where the database is. own: the states that the pipeline feeds itself. shadow: they are fed anew, out of sight.
     late_before: the watermark that earlier batches have brought, at which this batch's tuples are late.
     watermark: the one that counts this batch's tuples too.
     """
@@ -18,5 +24,17 @@ class BatchContext:
     batch: Batch
     dsn: str
     own: frozenset[str] = frozenset()
+    shadow: bool = False
     late_before: datetime | None = None
     watermark: datetime | None = None
+
+    def table(self, spec: StateSpec) -> StateTable:
+        """Return where a state of the pipeline's own is kept."""
+        table = StateTable(spec)
+        return table.shadow() if self.shadow else table
+
+    def backing(self, conn: psycopg.Connection, spec: StateSpec) -> PostgresBackingMap:
+        return PostgresBackingMap(conn, spec, self.table(spec))
+
+    def changelog(self, conn: psycopg.Connection, spec: StateSpec) -> Changelog:
+        return Changelog(conn, spec, self.table(spec))

@@ -1,70 +1,83 @@
-"""The driver: the life of a pipeline's query, from taking the pipeline over to a clean stop.
+"""The driver: the life of a pipeline, from taking it over to a clean stop.
 
-A failed query is started again with a growing pause; what cannot get better by trying again ends at once. A stop is
-taken at the end of a batch.
+A failed query is started again with a growing pause; what cannot get better by trying again ends at once. A stop and a
+pause are taken at the end of a batch. Whatever it waits for, the driver holds the pipeline and says so.
 """
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import psycopg
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
 from pipelines.check import check
-from pipelines.errors import PipelineError
-from pipelines.runner import BatchRunner
+from pipelines.checkpoint import settle
+from pipelines.connection import connect
+from pipelines.errors import PipelineError, PipelinePausedError
+from pipelines.pipeline import Pipeline
+from pipelines.query import OnBatch, QueryRun
 from pipelines.sources.source import as_progress
-from pipelines.steps import connect
-from pipelines.stream import Pipeline
-from state_backends.catalog import Catalog
+from pipelines.tenure import Tenure
 from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
 from state_backends.journal import roster
-from state_backends.journal.ledger import Batch, BatchLedger
-from state_backends.synchronizer.errors import SynchronizerError
-from state_backends.synchronizer.membership import Membership
+from state_backends.journal.ledger import Batch
+from state_backends.journal.roster import Orders
 
-# Between two looks at the query, and so the delay of the dashboard's lag; also how fast a stop is taken.
+# Between two looks at the query and the orders, and so the delay of the dashboard's lag; also how fast a stop is taken.
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
-OnBatch = Callable[[Batch], object]
+# Another driver holds the pipeline, or people have paused it: the roster is not this one's to fill.
+NOT_OURS = PipelineHeldError | FencedError | PipelinePausedError
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """checkpoint: Spark's folder for this pipeline. once: run through the input there is, then end.
-    rebind: accept another checkpoint than the states were fed from."""
+    rebind: accept another checkpoint than the states were fed from. max_failures: how many in a row, without a batch
+    committed between, end the driver; with `once` it is the first. Raises PipelineError for fewer than one."""
 
     checkpoint: Path
     once: bool = False
     rebind: bool = False
+    max_failures: int = MAX_FAILURES
+
+    def __post_init__(self) -> None:
+        if self.max_failures < 1:
+            raise PipelineError(f"max_failures must be 1 or more, got {self.max_failures!r}")
 
 
 class Driver:
     """Drives one pipeline until it is stopped, has finished, or has failed.
 
-    spark: a session. dsn: the database, for this process and the executors.
+    spark: a session. dsn: the database, for this process and the executors. on_batch: told each batch when it is
+    committed. stopping: set by whoever wants an end; `stop` sets it. tenure: how the pipeline is held.
     """
 
     def __init__(
-        self, pipeline: Pipeline, spark: SparkSession, dsn: str, options: RunOptions, on_batch: OnBatch | None = None
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        dsn: str,
+        options: RunOptions,
+        on_batch: OnBatch | None = None,
+        stopping: threading.Event | None = None,
+        tenure: type[Tenure] = Tenure,
     ) -> None:
         self.pipeline = pipeline
+        self._tenure = tenure
         self._spark = spark
         self._dsn = dsn
         self._options = options
         self._on_batch = on_batch or (lambda batch: None)
-        self._stopping = threading.Event()
+        self._stopping = stopping or threading.Event()
         self._failures = 0
 
     def stop(self) -> None:
@@ -74,186 +87,102 @@ class Driver:
     def run(self) -> None:
         """Run until stopped, or through the input with `once`.
 
-        Raises TidemarkError, or what Spark or the database raised, when the pipeline has failed for good.
+        Raises PipelinePausedError where `once` meets a paused pipeline; any other TidemarkError, or what Spark or the
+        database raised, when the pipeline has failed for good.
         """
         check(self.pipeline, self._spark)
         while not self._stopping.is_set():
-            try:
-                with Tenure(self.pipeline, self._dsn) as tenure:
-                    self._serve(tenure)
-                return
-            except Exception as error:
-                self._pause_or_give_up(error)
-        self._try_report("stopped", "")
+            with ExitStack() as held:
+                tenure = None
+                try:
+                    tenure = held.enter_context(self._tenure(self.pipeline, self._dsn))
+                    return self._serve(tenure)
+                except Exception as error:
+                    # Here, where the pipeline is held still: a driver that is about to try again is not lost.
+                    self._pause_or_give_up(error, tenure)
+        self._try_report("stopped")
 
-    def _serve(self, tenure: "Tenure") -> None:
-        query = _Query(self._spark, tenure, self._options, self._committed)
+    def _serve(self, tenure: Tenure) -> None:
+        # A reprocess may have been cut short between its swap and the move of its checkpoint.
+        settle(self._options.checkpoint, tenure.ledger.checkpoint_id())
+        ended = False
+        while not ended and not self._stopping.is_set():
+            self._sit_out_pause(tenure)
+            ended = self._stopping.is_set() or self._run_query(tenure)
+        self._report(tenure, "stopped" if self._stopping.is_set() else "finished")
+
+    def _sit_out_pause(self, tenure: Tenure) -> None:
+        while (orders := tenure.orders()).paused and not self._stopping.is_set():
+            if self._options.once:
+                self._report(tenure, "stopped")
+                raise PipelinePausedError(_paused(self.pipeline.name, orders))
+            self._report(tenure, "paused")
+            self._stopping.wait(WATCH_SECONDS)
+
+    def _run_query(self, tenure: Tenure) -> bool:
+        """Run the query until it must end. Returns True where it came to its own end."""
+        query = QueryRun(
+            self._spark,
+            tenure,
+            self._options.checkpoint,
+            self._committed,
+            once=self._options.once,
+            rebind=self._options.rebind,
+        )
         try:
             query.start()
-            tenure.report("running")
+            self._report(tenure, "running")
             while not query.await_end(WATCH_SECONDS):
-                tenure.report("running", progress=as_progress(self.pipeline.source.pending(self._options.checkpoint)))
-                if self._stopping.is_set():
-                    query.stop()
+                self._report(tenure, "running")
+                tenure.record(query.progress.take())
+                if tenure.orders().paused or self._stopping.is_set():
+                    query.end(WATCH_SECONDS)
             query.raise_failure()
+            return not query.was_ended
         finally:
-            query.stop()
-        progress = as_progress(self.pipeline.source.pending(self._options.checkpoint))
-        tenure.report("stopped" if self._stopping.is_set() else "finished", progress=progress)
+            query.end()
+            with suppress(psycopg.Error):
+                tenure.record(query.progress.take())
 
     def _committed(self, batch: Batch) -> None:
         self._failures = 0
         self._on_batch(batch)
 
-    def _pause_or_give_up(self, error: Exception) -> None:
+    def _pause_or_give_up(self, error: Exception, tenure: Tenure | None) -> None:
+        if isinstance(error, NOT_OURS):
+            raise error
+        if self._stopping.is_set() and isinstance(error, Py4JNetworkError):
+            return  # whoever ends this process has ended Spark's, too; nothing is lost
         self._failures += 1
-        reason = failure_reason(error)
-        if isinstance(error, PipelineHeldError | FencedError):
-            raise error  # the roster is the other driver's now
-        if not _may_pass(error) or self._failures >= MAX_FAILURES or self._options.once:
-            self._try_report("failed", reason)
+        if not _may_pass(error) or self._failures >= self._options.max_failures or self._options.once:
+            self._try_report("failed", failure_reason(error))
             raise error
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
-        self._try_report("restarting", f"in {pause:.0f} s, after failure {self._failures}: {reason}")
-        self._stopping.wait(pause)
+        self._await_next_try(pause, failure_reason(error), tenure)
 
-    def _try_report(self, status: str, message: str) -> None:
+    def _await_next_try(self, seconds: float, reason: str, tenure: Tenure | None) -> None:
+        next_try_at = datetime.now(UTC) + timedelta(seconds=seconds)
+        deadline = time.monotonic() + seconds
+        self._try_report("restarting", reason, next_try_at=next_try_at)
+        while (left := deadline - time.monotonic()) > 0 and not self._stopping.wait(min(left, WATCH_SECONDS)):
+            if tenure is not None:
+                with suppress(psycopg.Error):
+                    tenure.report("restarting", reason, **self._tries(next_try_at=next_try_at))
+
+    def _report(self, tenure: Tenure, status: str) -> None:
+        progress = as_progress(self.pipeline.source.pending(self._options.checkpoint))
+        tenure.report(status, progress=progress, **self._tries())
+
+    def _try_report(self, status: str, message: str = "", **tries: Any) -> None:
         try:
-            with connect(self._dsn, self.pipeline.name) as conn:
-                roster.report(conn, self.pipeline.name, status, message)
+            name = self._tenure.ledger_name(self.pipeline)
+            with connect(self._dsn, name) as conn:
+                roster.report(conn, name, status, message, **self._tries(**tries))
         except psycopg.Error:
             return  # the database is what failed; the next start says so
 
-
-class Tenure:
-    """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
-
-    A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
-    """
-
-    def __init__(self, pipeline: Pipeline, dsn: str) -> None:
-        self.pipeline = pipeline
-        self.dsn = dsn
-        self._membership: Membership | None = None
-
-    def __enter__(self) -> "Tenure":
-        name = self.pipeline.name
-        self.conn = connect(self.dsn, name)
-        try:
-            # The ledger's connection belongs to the thread that runs the batches.
-            self._reports = connect(self.dsn, f"{name} reports")
-            catalog = Catalog(self.conn)
-            catalog.install()
-            catalog.register_pipeline(name, spout=self.pipeline.source.spout, description=self.pipeline.description)
-            self.ledger = BatchLedger(self.conn, name)
-            self.ledger.acquire(patience_ms=PATIENCE_MS)
-            catalog.register_states(name, self.pipeline.specs, self.pipeline.guarantees, self._report_copied)
-            self._join()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.conn.close()
-        if self._membership is not None:
-            # Where the database is what failed, the silence says the same.
-            with suppress(SynchronizerError, psycopg.Error):
-                self._membership.leave()
-        if hasattr(self, "_reports"):
-            self._reports.close()
-
-    def report(self, status: str, message: str = "", progress: dict[str, object] | None = None) -> None:
-        roster.report(self._reports, self.pipeline.name, status, message, progress)
-        # For people to look at: whatever is wrong with the members' log, the pipeline goes on.
-        if self._membership is not None:
-            with suppress(SynchronizerError):
-                self._membership.heartbeat()
-
-    def _report_copied(self, state: str, rows: int) -> None:
-        self.report("starting", f"migrating state {state!r}: {rows} rows copied")
-
-    def _join(self) -> None:
-        with suppress(SynchronizerError):
-            membership = Membership(self._reports, "driver", self.pipeline.name)
-            membership.join()
-            self._membership = membership
-
-
-class _Query:
-    """Spark's streaming query over a batch runner, stopped between batches only."""
-
-    def __init__(self, spark: SparkSession, tenure: Tenure, options: RunOptions, on_batch: OnBatch) -> None:
-        self._runner = BatchRunner(tenure.pipeline, tenure.ledger, tenure.conn, tenure.dsn, options.checkpoint)
-        self._spark = spark
-        self._tenure = tenure
-        self._options = options
-        self._on_batch = on_batch
-        self._query: StreamingQuery | None = None
-        self._bound = threading.Event()
-        self._in_batch = threading.Lock()
-        self._failure: Exception | None = None
-        self._stopped = False
-
-    def start(self) -> None:
-        source = self._tenure.pipeline.source
-        writer = (
-            source.load(self._spark)
-            .writeStream.queryName(f"{self._tenure.pipeline.name}-{time.time_ns()}")
-            .option("checkpointLocation", str(self._options.checkpoint))
-            .foreachBatch(self._run_batch)
-        )
-        self._query = (writer.trigger(availableNow=True) if self._options.once else writer).start()
-        # Spark's thread is under way already; its first batch waits for this.
-        self._bind(self._query.id)
-
-    def await_end(self, seconds: float) -> bool:
-        assert self._query is not None
-        try:
-            return bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type]
-        except PySparkException as error:
-            if not self._stopped:
-                self._failure = self._failure or error
-            return True
-
-    def raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def stop(self) -> None:
-        if self._query is None:
-            return
-        self._bound.set()
-        with self._in_batch:
-            self._stopped = True
-            self._query.stop()
-
-    def _bind(self, checkpoint_id: str) -> None:
-        try:
-            self._tenure.ledger.bind(checkpoint_id, rebind=self._options.rebind)
-        except Exception as error:
-            self._failure = error
-            raise
-        finally:
-            self._bound.set()
-
-    def _run_batch(self, frame: DataFrame, batch_id: int) -> None:
-        self._bound.wait()
-        # Held by stop() alone: batches come one after the other.
-        if self._failure is not None or not self._in_batch.acquire(blocking=False):
-            raise PipelineError(f"pipeline {self._tenure.pipeline.name!r}: stopping, so batch {batch_id} must wait")
-        try:
-            batch = self._runner.run(frame, batch_id)
-            if batch is not None:
-                self._on_batch(batch)
-        except Exception as error:
-            # Spark wraps what happens here into a text; the driver wants to know what it was.
-            self._failure = error
-            raise
-        finally:
-            self._in_batch.release()
+    def _tries(self, **tries: Any) -> dict[str, Any]:
+        return {"failures": self._failures, "max_failures": self._options.max_failures, **tries}
 
 
 def failure_reason(error: Exception) -> str:
@@ -266,3 +195,10 @@ def failure_reason(error: Exception) -> str:
 def _may_pass(error: Exception) -> bool:
     """Tell whether trying again can help: not where a declaration or the input is wrong, nor where Spark is gone."""
     return not isinstance(error, TidemarkError | Py4JNetworkError)
+
+
+def _paused(pipeline: str, orders: Orders) -> str:
+    return (
+        f"pipeline {pipeline!r} is paused (by {orders.by}, since {orders.since:%Y-%m-%d %H:%M:%S %Z}), so it was not "
+        f"run through; resume it first: manage.py pipelines resume {pipeline}"
+    )

@@ -9,3 +9,7 @@ class PipelineError(TidemarkError):
 
 class BadInputError(TidemarkError):
     """Too large a share of a batch cannot be read: look at the input, or raise the share."""
+
+
+class PipelinePausedError(TidemarkError):
+    """People have paused the pipeline: resume it, then run it."""

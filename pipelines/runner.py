@@ -16,9 +16,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.steps import emitted_columns, rows_for, task_for
 from pipelines.stream import FedState
 from pipelines.watermarks import Progress, advance, committed_marks, watermark_of
-from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.catalog import Catalog
-from state_backends.journal.changelog import Changelog
 from state_backends.journal.dead_letters import put_aside, take_back
 from state_backends.journal.ledger import Batch, BatchLedger, share
 
@@ -27,17 +25,25 @@ class BatchRunner:
     """Runs micro-batches of one pipeline. Give it to Spark's foreachBatch.
 
     conn: the driver's connection in autocommit mode, used by nobody else meanwhile; its ledger has been acquired.
-    dsn: where executors connect to.
+    dsn: where executors connect to. shadow: feed the states' successors.
     """
 
     def __init__(
-        self, pipeline: Pipeline, ledger: BatchLedger, conn: psycopg.Connection, dsn: str, checkpoint: Path
+        self,
+        pipeline: Pipeline,
+        ledger: BatchLedger,
+        conn: psycopg.Connection,
+        dsn: str,
+        checkpoint: Path,
+        *,
+        shadow: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self._ledger = ledger
         self._conn = conn
         self._dsn = dsn
         self._checkpoint = checkpoint
+        self._shadow = shadow
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
@@ -51,22 +57,22 @@ class BatchRunner:
         return batch
 
     def _revert(self, batch: Batch) -> None:
+        catalog, context = Catalog(self._conn), self._context(batch)
         # Every state the catalog knows: the failed attempt may have run with more of them than this one has.
-        for spec in Catalog(self._conn).specs(batch.pipeline):
+        for spec in catalog.successors(batch.pipeline) if self._shadow else catalog.specs(batch.pipeline):
             with self._conn.transaction():
                 share(self._conn, batch)
-                PostgresBackingMap(self._conn, spec).revert(batch.txid)
+                context.backing(self._conn, spec).revert(batch.txid)
                 if spec.changelog:
-                    Changelog(self._conn, spec).revert(batch.txid)
+                    context.changelog(self._conn, spec).revert(batch.txid)
         with self._conn.transaction():
             share(self._conn, batch)
             take_back(self._conn, batch)
 
     def _apply(self, frame: DataFrame, batch: Batch) -> dict[str, Any]:
         """Feed every state and return the batch's figures for the ledger."""
-        marks = committed_marks(self._conn, self.pipeline.name)
-        own = frozenset(spec.name for spec in self.pipeline.specs)
-        context = BatchContext(batch, self._dsn, own, late_before=watermark_of(self.pipeline, marks))
+        marks = committed_marks(self._conn, batch.pipeline)
+        context = replace(self._context(batch), late_before=watermark_of(self.pipeline, marks))
         intake = Intake(self.pipeline, frame, batch)
         frames = Frames(self.pipeline, context, intake.events)
         try:
@@ -78,6 +84,10 @@ class BatchRunner:
         finally:
             frames.forget()
         return _figures(intake, progress, written, letters)
+
+    def _context(self, batch: Batch) -> BatchContext:
+        own = frozenset(spec.name for spec in self.pipeline.specs)
+        return BatchContext(batch, self._dsn, own, self._shadow)
 
     def _feed(self, frames: Frames, context: BatchContext) -> dict[str, Written]:
         written: dict[str, Written] = {}

@@ -15,8 +15,10 @@ from pipelines.keys import check_keys
 from pipelines.stores import opened_state
 from pipelines.tuples import Emit, OpenEmit
 from state_backends.aggregators.column import quoted
+from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.errors import KeyShapeError, UnknownStateError
-from state_backends.factory import state_map
+from state_backends.factory import MAPS
+from state_backends.maps.batch_map import BatchMap
 from state_backends.spec import StateSpec
 from state_backends.versioned import Key
 
@@ -33,7 +35,7 @@ class CommittedState:
         conn.read_only = True
         self.spec = spec
         self._conn = conn
-        self._batch_time = context.batch.batch_time
+        self._context = context
 
     def multi_get(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
         """Return for each key its measures, finished, or `{"value": ..}`; None where it is absent.
@@ -43,16 +45,23 @@ class CommittedState:
         places = {place: key for place, key in enumerate(keys) if self._can_be(key)}
         found: list[dict[str, Any] | None] = [None] * len(keys)
         with self._conn.transaction():
-            counts = state_map(self.spec, self._conn)
             # What a batch after the committed one would build upon is what is committed.
-            counts.begin_commit(self._committed_txid() + 1, at=self._batch_time)
+            counts = self._map()
+            counts.begin_commit(self._next_txid(), at=self._context.batch.batch_time)
             for place, value in zip(places, counts.multi_get(list(places.values())), strict=True):
                 found[place] = None if value is None else self.spec.finish(value)
         return found
 
-    def _committed_txid(self) -> int:
+    def _map(self) -> BatchMap:
+        is_own = self.spec.name in self._context.own
+        backing = self._context.backing(self._conn, self.spec) if is_own else PostgresBackingMap(self._conn, self.spec)
+        return MAPS[self.spec.kind](backing)
+
+    def _next_txid(self) -> int:
+        if self.spec.name in self._context.own:
+            return self._context.batch.txid
         row = self._conn.execute(
-            "SELECT p.committed_txid FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
+            "SELECT p.committed_txid + 1 FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
             "WHERE s.name = %s",
             [self.spec.name],
         ).fetchone()

@@ -15,7 +15,7 @@ from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
 from pipelines.tasks import MergeTask, StoreTask, Task, UpdateTask
 from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec, stored_column
-from state_backends.table import StateTable, columns
+from state_backends.table import columns
 
 # Keys whose timers go off in one batch: they pass through the driver's memory.
 MAX_WOKEN = 100_000
@@ -111,7 +111,7 @@ def _due_keys(spec: StateSpec, due: str, context: BatchContext) -> list[tuple[An
         "SELECT {key} FROM {table} t WHERE NOT t.removed AND {time} <= %s ORDER BY {time}, {key} LIMIT {most}"
     ).format(
         key=columns(spec.key, "t") if spec.key else sql.SQL("true"),
-        table=StateTable(spec).name,
+        table=context.table(spec).name,
         time=time,
         most=sql.Literal(MAX_WOKEN),
     )

@@ -16,10 +16,8 @@ from pipelines.refused_groups import RefusedGroups
 from pipelines.stores import opened_state
 from pipelines.tuples import as_columns
 from state_backends.backing.logged import LoggedMap
-from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.errors import KeyShapeError
 from state_backends.factory import MAPS
-from state_backends.journal.changelog import Changelog
 from state_backends.journal.dead_letters import put_aside
 from state_backends.journal.ledger import share
 from state_backends.maps.batch_map import BatchMap
@@ -56,14 +54,14 @@ class MergeTask:
         refused = RefusedGroups(spec)
         with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn, conn.transaction():
             share(conn, batch)
-            keys = PostgresBackingMap(conn, spec).merge(refused.sift(batches), batch.txid, batch.batch_time)
+            keys = self.context.backing(conn, spec).merge(refused.sift(batches), batch.txid, batch.batch_time)
             if spec.changelog:
-                Changelog(conn, spec).append(batch.txid)
+                self.context.changelog(conn, spec).append(batch.txid)
             emitted = [] if self.emits is None else list(self._new_values(conn, self.emits))
             return Done(keys, _put_aside(conn, self.context, refused, spec), emitted)
 
     def _new_values(self, conn: psycopg.Connection, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        statement = new_values_sql(StateTable(self.spec))
+        statement = new_values_sql(self.context.table(self.spec))
         batch = self.context.batch
         cursor = conn.execute(statement, {"batch_time": batch.batch_time, "ttl": self.spec.ttl})
         while rows := cursor.fetchmany(EMITTED_ROWS):
@@ -96,8 +94,8 @@ class UpdateTask:
             return Done(len(state.written), _put_aside(conn, self.context, refused, spec), emitted)
 
     def _backing(self, conn: psycopg.Connection) -> IBackingMap:
-        rows = PostgresBackingMap(conn, self.spec)
-        return LoggedMap(rows, Changelog(conn, self.spec)) if self.spec.changelog else rows
+        rows = self.context.backing(conn, self.spec)
+        return LoggedMap(rows, self.context.changelog(conn, self.spec)) if self.spec.changelog else rows
 
 
 @dataclass(frozen=True)

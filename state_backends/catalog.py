@@ -91,11 +91,38 @@ class Catalog:
     def specs(self, pipeline: str | None = None) -> list[StateSpec]:
         return [self.get(name) for name in self.names(pipeline)]
 
+    def successors(self, pipeline: str) -> list[StateSpec]:
+        """Return the specs of the states that a successor of a pipeline is feeding anew, without their ttl."""
+        rows = self._conn.execute(
+            "SELECT name, definition::text FROM tidemark.successor_state WHERE pipeline = %s ORDER BY name", [pipeline]
+        )
+        return [from_definition(name, json.loads(text), None) for name, text in rows]
+
+    def succeed(self, pipeline: str, spec: StateSpec, guarantee: str) -> None:
+        """Note that a state has been fed anew from the start of the input, under this declaration."""
+        self._conn.execute(
+            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee) "
+            "VALUES (%s, %s, %s::jsonb, %s, %s) ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, "
+            "ttl = excluded.ttl, guarantee = excluded.guarantee, version = s.version + 1, since_txid = 0, "
+            "measures_since = '{}'",
+            [spec.name, pipeline, json.dumps(definition(spec)), spec.ttl, guarantee],
+        )
+
     def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
         evolution = self._evolution(pipeline, spec)
         if evolution is not None and evolution.rewritten:
+            self._check_no_successor(spec)
             for rows in rewrite.copy_rows(self._conn, StateTable(self.get(spec.name)), StateTable(spec)):
                 on_copied(spec.name, rows)
+
+    def _check_no_successor(self, spec: StateSpec) -> None:
+        """Raise SpecMismatchError where the shadow of the state is in use by its successor."""
+        found = self._conn.execute("SELECT name FROM tidemark.successor_state WHERE name = %s", [spec.name]).fetchone()
+        if found:
+            raise SpecMismatchError(
+                f"state {spec.name!r}: its declaration has changed, which takes a copy, while it is being reprocessed; "
+                "restore the declaration until the reprocess has ended, or abort that"
+            )
 
     def _register(self, pipeline: str, spec: StateSpec, guarantee: str) -> None:
         evolution = self._evolution(pipeline, spec)

@@ -82,6 +82,10 @@ class CheckpointMismatchError(TidemarkError):
     """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
 
 
+class SuccessionError(TidemarkError):
+    """A successor cannot take its pipeline's place: finish it, or abort it and begin again."""
+
+
 class UnknownNameError(TidemarkError):
     """Nothing has that name: choose one of those there are, which the message lists."""
 

@@ -32,12 +32,13 @@ class PostgresBackingMap:
 
     conn: an open psycopg connection, whose transactions are the caller's. The table must exist (see Catalog).
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
+    table: where the rows are, if not in the table that readers look at.
     """
 
-    def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None) -> None:
         self.spec = spec
         self._conn = conn
-        self._table = StateTable(spec)
+        self._table = table or StateTable(spec)
         self._codec = RowCodec(self._table)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:

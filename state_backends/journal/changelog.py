@@ -34,16 +34,16 @@ class Extent:
 class Changelog:
     """The changelog of one state, in `tidemark_changelog.<name>`.
 
-    conn: a psycopg connection, whose transactions are the caller's.
+    conn: a psycopg connection, whose transactions are the caller's. table: the state's, if not the one readers look at.
     Raises SpecError for a state that did not ask for one.
     """
 
-    def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None) -> None:
         if not spec.changelog:
             raise SpecError(f"state {spec.name!r}: keeps no changelog; declare it with changelog=True")
         self.spec = spec
         self.conn = conn
-        self._table = StateTable(spec)
+        self._table = table or StateTable(spec)
         self._codec = EntryCodec(self._table)
 
     def append(self, txid: int) -> int:

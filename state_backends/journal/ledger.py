@@ -90,12 +90,12 @@ class BatchLedger:
         return self.fence
 
     @contextmanager
-    def idle(self) -> Iterator[None]:
+    def idle(self, *, patience_ms: int = 1) -> Iterator[None]:
         """Keep drivers out while the states are worked on, without becoming one: the fence stays as it is.
 
-        Raises PipelineHeldError while a driver lives.
+        patience_ms: how long to wait for a driver to end. Raises PipelineHeldError while it lives.
         """
-        self._take_lock(patience_ms=1)
+        self._take_lock(patience_ms)
         try:
             yield
         finally:
@@ -117,7 +117,8 @@ class BatchLedger:
             row = self._locked_row()
             if row["checkpoint_id"] == checkpoint_id:
                 return
-            if row["committed_txid"] and not rebind:
+            is_new = row["reprocesses"] is not None and row["checkpoint_id"] is None
+            if row["committed_txid"] and not rebind and not is_new:
                 raise CheckpointMismatchError(
                     f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "
                     f"batch {row['committed_txid']}, and this is checkpoint {checkpoint_id!r}: input would be counted "
@@ -128,6 +129,13 @@ class BatchLedger:
                 "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
                 [checkpoint_id, self.pipeline],
             )
+
+    def checkpoint_id(self) -> str | None:
+        """Return the checkpoint that the pipeline is bound to, None before the first."""
+        row = self._conn.execute(
+            "SELECT checkpoint_id FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
+        ).fetchone()
+        return row[0] if row else None
 
     def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
         """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
@@ -219,7 +227,7 @@ class BatchLedger:
                 "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
             ).fetchone()
         if row is None or self.fence is None or row["fence"] != self.fence:
-            raise overtaken(self.pipeline, self.fence, row and row["fence"])
+            raise overtaken(self.pipeline, self.fence, None if row is None else row["fence"])
         return row
 
     def _set_back(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,10 @@ CREATE TABLE IF NOT EXISTS tidemark.pipeline (
     created_at         timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 
+-- The pipeline whose states this one is feeding anew, to take its place; see succession.py.
+ALTER TABLE tidemark.pipeline
+    ADD COLUMN IF NOT EXISTS reprocesses text COLLATE "C" REFERENCES tidemark.pipeline ON DELETE CASCADE;
+
 CREATE TABLE IF NOT EXISTS tidemark.batch (
     pipeline     text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
     txid         bigint NOT NULL,
@@ -94,6 +98,12 @@ CREATE TABLE IF NOT EXISTS tidemark.state (
     since_txid  bigint NOT NULL DEFAULT 0,        -- the state was added after this batch and lacks what came before
     oldest_txid bigint NOT NULL DEFAULT 0,        -- reads in the past reach back to here
     created_at  timestamptz NOT NULL DEFAULT now()
+);
+-- States that are being fed anew, as they were declared when that was begun.
+CREATE TABLE IF NOT EXISTS tidemark.successor_state (
+    name       text COLLATE "C" PRIMARY KEY,
+    pipeline   text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    definition jsonb NOT NULL
 );
 -- Measures that were added later, and after which batch: they lack what came before.
 ALTER TABLE tidemark.state ADD COLUMN IF NOT EXISTS measures_since jsonb NOT NULL DEFAULT '{}';
