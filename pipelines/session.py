@@ -7,8 +7,11 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
+from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.runtime.home import REPOSITORY
 from pipelines.runtime.java import java_home
+from pipelines.shipping import ship, users_files
+from pipelines.writers import MOST_WRITERS
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -30,22 +33,50 @@ def start_session(name: str, master: str | None = None, packages: Iterable[str] 
     """Return a Spark session on `SPARK_MASTER`, or on this machine's cores.
 
     packages: Maven coordinates of the jars that its sources need; Spark fetches what it has not got yet.
-    Raises RuntimeSetupError where there is no Java that Spark can run on.
+    On a cluster the executors get this project's code (see shipping); the Python that runs it, `PYSPARK_PYTHON` or the
+    path of this one, must be on every machine, with requirements.txt installed.
+    `SPARK_SHUFFLE_PARTITIONS`: into how many tasks a batch is grouped.
+    Raises RuntimeSetupError where there is no Java that Spark can run on, or a variable says what cannot be.
     """
-    cores = os.cpu_count() or 2
-    os.environ["JAVA_HOME"] = java_home()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Python workers import this project whatever folder the driver was started in.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    master = master or os.environ.get("SPARK_MASTER") or f"local[{cores}]"
-    if master.startswith("local"):
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master(master).appName(name).config("spark.sql.shuffle.partitions", cores)
+    master = master or os.environ.get("SPARK_MASTER") or f"local[{_cores()}]"
+    local = is_local(master)
+    tasks, files = _tasks(local), users_files()
+    _set_surroundings(local)
+    builder = SparkSession.builder.master(master).appName(name).config("spark.sql.shuffle.partitions", tasks)
     for setting, value in SETTINGS.items():
         builder = builder.config(setting, value)
     if coordinates := ",".join(sorted(set(packages))):
         builder = builder.config("spark.jars.packages", coordinates)
     session = builder.getOrCreate()
+    if not local:
+        ship(session.sparkContext, files)
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master is this process itself: its tasks find what it finds."""
+    return master == "local" or master.startswith("local[")
+
+
+def _set_surroundings(local: bool) -> None:
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if local or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        # Python workers import this project whatever folder the driver was started in.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+
+
+def _tasks(local: bool) -> int:
+    given = os.environ.get("SPARK_SHUFFLE_PARTITIONS", "")
+    if given and not (given.isdecimal() and int(given)):
+        raise RuntimeSetupError(f"SPARK_SHUFFLE_PARTITIONS: {given!r} is no number of tasks; set it to 1 or more")
+    return int(given) if given else _cores() if local else MOST_WRITERS
+
+
+def _cores() -> int:
+    return os.cpu_count() or 2

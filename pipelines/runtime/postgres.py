@@ -33,6 +33,7 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
+    "wal_level": "logical",  # tables can be read as streams of their changes
 }
 # For data that nobody would miss: a test's.
 NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

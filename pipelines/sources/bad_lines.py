@@ -3,6 +3,7 @@
 Spark says neither. Bad lines are rare, so a second look in Python, with a better answer, is affordable.
 """
 
+import csv
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from pyspark.sql.types import (
 
 WHOLE_BITS: dict[type[DataType], int] = {ShortType: 16, IntegerType: 32, LongType: 64}
 
+A_HEADER = "a header, not an event"
+
 
 def why_bad(line: str, schema: StructType) -> str:
     """Return the reason, naming the column and what was expected where it can be told."""
@@ -40,13 +43,34 @@ def why_bad(line: str, schema: StructType) -> str:
             return f"{field.name}: required, and absent or null"
         if held is not None and not _fits(held, field.dataType):
             return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(held)}"
-    return "a value does not fit the schema"
+    return _fallback(line)
 
 
-def line_numbers() -> Callable[[Path, str], int | None]:
+def why_bad_csv(line: str, schema: StructType, delimiter: str = ",") -> str:
+    """Return the reason why a line of CSV is bad, naming the column and what was expected where it can be told."""
+    if line.count('"') % 2:
+        return "a quote is not closed; a quoted field must end on its line"
+    try:
+        [fields] = csv.reader([line], delimiter=delimiter)
+    except csv.Error as error:
+        return f"not CSV: {error}"
+    if len(fields) != len(schema):
+        return f"{len(fields)} fields, expected {len(schema)}"
+    if [field.strip() for field in fields] == schema.names:
+        return A_HEADER
+    for text, field in zip(fields, schema, strict=True):
+        if not text and not field.nullable:
+            return f"{field.name}: required, and empty"
+        if text and not _fits(_as_json_holds_it(text, field.dataType), field.dataType):
+            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(text)}"
+    return _fallback(line)
+
+
+def line_numbers(is_header: Callable[[str], bool] = lambda line: False) -> Callable[[Path, str], int | None]:
     """Return a function that gives the line numbers of a line in its file, one after the other where it repeats.
 
-    Answers None where the driver cannot read the file.
+    is_header: whether a line is in its right place where it first stands. The function answers None where the driver
+    cannot read the file.
     """
     found: dict[tuple[Path, str], Iterator[int]] = {}
     files: dict[Path, dict[str, list[int]]] = {}
@@ -55,7 +79,7 @@ def line_numbers() -> Callable[[Path, str], int | None]:
         if path not in files:
             files.clear()  # letters come file by file; one index at a time is enough
             files[path] = _index(path)
-        numbers = found.setdefault((path, line), iter(files[path].get(line, [])))
+        numbers = found.setdefault((path, line), iter(files[path].get(line, [])[is_header(line) :]))
         return next(numbers, None)
 
     return next_number
@@ -83,6 +107,24 @@ def _fits(value: object, expected: DataType) -> bool:
     if isinstance(expected, TimestampType):
         return isinstance(value, str) and _is_timestamp(value)
     return True
+
+
+def _as_json_holds_it(text: str, expected: DataType) -> object:
+    try:
+        if type(expected) in WHOLE_BITS:
+            return int(text)
+        if isinstance(expected, DoubleType | FloatType):
+            return float(text)
+    except ValueError:
+        return text
+    if isinstance(expected, BooleanType):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return text
+
+
+def _fallback(line: str) -> str:
+    # Where Spark put the replacement character, what stood there was no text.
+    return "not UTF-8" if "\N{REPLACEMENT CHARACTER}" in line else "a value does not fit the schema"
 
 
 def _is_timestamp(text: str) -> bool:

@@ -1,71 +1,43 @@
-"""Files that land in a folder: JSON lines and text lines.
+"""Files that land in a folder: lines of JSON, of CSV or of text, and Parquet."""
 
-Spark notes which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as long
-as nobody changes a file once it has landed (write it elsewhere, then move it in).
-"""
-
+import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
-from urllib.parse import unquote, urlparse
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import PipelineError
-from pipelines.guarantee import Spout
-from pipelines.sources.bad_lines import line_numbers, why_bad
-from pipelines.sources.file_log import ProcessedFiles
-from pipelines.sources.source import Parsed, Pending
+from pipelines.sources.bad_lines import A_HEADER, line_numbers, why_bad, why_bad_csv
+from pipelines.sources.columns import declared, nullable, required
+from pipelines.sources.folder import FILE, Folder, path_of
+from pipelines.sources.source import Parsed
+from pipelines.sources.texts import BAD_LINE, CORRUPT, RESERVED, csv_events, csv_row, json_events
 from state_backends.journal.dead_letters import DeadLetter
 
-# Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
-# `mv` and `rsync` keep it. A note of every file costs about 200 bytes of the driver's memory; a lost one costs more.
-REMEMBER_FILES = "36500d"
-
-# Beside the events' own columns: the line itself where it is bad, and the file it came from.
-BAD_LINE, FILE, CORRUPT = "_bad_line", "_file", "_corrupt"
+# What CSV and Parquet files need beside that: where a line or row stands, and a header that is not the schema's.
+BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
 
 
-class _LineFiles:
-    """What JSON lines and text lines share: a folder, and one event per line that is not blank.
-
-    folder: made if absent; files that match `pattern` are read once each, oldest first.
-    files_per_batch: how many files one batch takes at most.
-    """
-
-    spout: Spout = "transactional"
-    packages: tuple[str, ...] = ()
-    pattern: ClassVar[str]
-
-    def __init__(self, folder: Path | str, *, files_per_batch: int, max_bad_share: float) -> None:
-        self.folder = Path(folder)
-        self.files_per_batch = files_per_batch
-        self.max_bad_share = max_bad_share
-        self._processed: ProcessedFiles | None = None
+class _LineFiles(Folder):
+    """One event per line that is not blank."""
 
     def load(self, spark: SparkSession) -> DataFrame:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lines = (
-            spark.readStream.format("text")
-            .option("pathGlobFilter", self.pattern)
-            .option("maxFilesPerTrigger", self.files_per_batch)
-            .option("maxFileAge", REMEMBER_FILES)
-            .load(str(self.folder))
-        )
-        return lines.select("value", F.col("_metadata.file_path").alias(FILE))
+        return self._stream(spark, "text").select("value", F.col("_metadata.file_path").alias(FILE))
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
-        """Return the files that have landed and that no committed batch has read."""
-        if self._processed is None:
-            self._processed = ProcessedFiles(checkpoint, place)
-        seen = self._processed.names()
-        waiting = [path.stat().st_mtime for path in self.folder.glob(self.pattern) if path.name not in seen]
-        oldest = datetime.fromtimestamp(min(waiting), UTC).isoformat() if waiting else None
-        return Pending(len(waiting), "files", oldest)
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        numbers = line_numbers(self._is_header)
+        for row in parsed.where(f"{BAD_LINE} is not null").orderBy(FILE).toLocalIterator():
+            path, line = path_of(row[FILE]), row[BAD_LINE]
+            yield DeadLetter(path.name, line, self._why_bad(row), numbers(path, line))
+
+    def _is_header(self, line: str) -> bool:
+        return False
+
+    def _why_bad(self, row: Row) -> str:
+        raise NotImplementedError
 
 
 class JsonFiles(_LineFiles):
@@ -92,40 +64,110 @@ class JsonFiles(_LineFiles):
 
     @cached_property
     def schema(self) -> StructType:
-        if isinstance(self._schema, StructType):
-            return self._schema
-        parsed = StructType.fromDDL(self._schema)
-        if not isinstance(parsed, StructType):
-            raise PipelineError(f"source {str(self.folder)!r}: schema {self._schema!r} names no columns")
-        return parsed
+        return declared(self._schema, repr(str(self.folder)), (*RESERVED, FILE))
 
     def parse(self, batch: DataFrame) -> Parsed:
-        nullable = StructType([StructField(field.name, field.dataType, True) for field in self.schema])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
-        row = F.from_json("value", nullable.add(CORRUPT, "string"), options)
-        required = [field.name for field in self.schema if not field.nullable]
-        bad = F.col(f"row.{CORRUPT}").isNotNull() | ~_is_one_value()
-        for name in required:
-            bad = bad | F.col("row")[name].isNull()
-        rows = (
-            batch.where("trim(value) <> ''")
-            .select("value", FILE, row.alias("row"))
-            .select("row.*", F.when(bad, F.col("value")).alias(BAD_LINE), FILE)
-            .drop(CORRUPT)
-        )
+        rows = json_events(batch.where("trim(value) <> ''"), self.schema, [FILE])
         return Parsed(rows, tuple(self.schema.names), BAD_LINE)
 
-    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
-        numbers = line_numbers()
-        for line, file in (
-            parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, FILE).orderBy(FILE).toLocalIterator()
-        ):
-            path = Path(unquote(urlparse(file).path))
-            yield DeadLetter(path.name, line, why_bad(line, self.schema), numbers(path, line))
+    def _why_bad(self, row: Row) -> str:
+        return why_bad(row[BAD_LINE], self.schema)
+
+
+class CsvFiles(_LineFiles):
+    """CSV files (`*.csv`, `*.tsv`): one line per event, its fields in the schema's order.
+
+    schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. An empty field is null.
+    header: each file's first line names the columns, and is no event. It must name the schema's columns in their
+    order; in a file where it does not, every line is bad, so that no value lands in another's column.
+    delimiter: one character.
+    max_bad_share: a batch with more than this share of bad lines (and more than 10) stops the pipeline.
+
+    A line is bad that has more or fewer fields than the schema, a value of another type, no value where one is
+    required, or a quote that it does not close: a quoted field must end on its line, so records with line breaks in
+    them are not supported. Quotes are `"`, doubled within a quoted field.
+    """
+
+    pattern = "*.[ct]sv"
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        schema: str | StructType,
+        header: bool = True,
+        delimiter: str = ",",
+        files_per_batch: int = 100,
+        max_bad_share: float = 0.5,
+    ) -> None:
+        super().__init__(folder, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise PipelineError(
+                f"source {str(folder)!r}: delimiter {delimiter!r} is no delimiter; give one character, "
+                "not a quote nor a line break"
+            )
+        self.header = header
+        self.delimiter = delimiter
+        self._schema = schema
+
+    @cached_property
+    def schema(self) -> StructType:
+        ours = (*RESERVED, FILE, BLOCK_START, ORDER, FOUND_HEADER)
+        return declared(self._schema, repr(str(self.folder)), ours)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        if not self.header:
+            return super().load(spark)
+        block_start = F.col("_metadata.file_block_start").alias(BLOCK_START)
+        return self._stream(spark, "text").select("value", F.col("_metadata.file_path").alias(FILE), block_start)
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        lines = batch.where("trim(value) <> ''")
+        if self.header:
+            events = self._events_under_headers(lines)
+        else:
+            events = csv_events(lines, self.schema, self.delimiter, [FILE])
+        return Parsed(events, tuple(self.schema.names), BAD_LINE)
+
+    def _events_under_headers(self, lines: DataFrame) -> DataFrame:
+        # A task reads a file's lines in order, and a large file in blocks, of which the one from 0 has the header.
+        lines = lines.withColumn(ORDER, F.monotonically_increasing_id())
+        first = F.min_by(F.struct(ORDER, "value"), ORDER).alias("first")
+        headers = lines.where(F.col(BLOCK_START) == 0).groupBy(FILE).agg(first)
+        wrong = F.when(~self._names_the_schema("first.value"), F.col("first.value")).alias("wrong")
+        told = lines.join(F.broadcast(headers.select(FILE, F.col(f"first.{ORDER}").alias("at"), wrong)), FILE, "left")
+        # A block without a line that is not blank leaves its file without a header.
+        found = told.withColumn(FOUND_HEADER, F.when(F.col("at").isNull(), "").otherwise(F.col("wrong")))
+        below = found.where(f"{FOUND_HEADER} IS NOT NULL OR {ORDER} <> at")
+        bad = F.col(FOUND_HEADER).isNotNull() | self._names_the_schema("value")
+        return csv_events(below, self.schema, self.delimiter, [FILE, FOUND_HEADER], bad)
+
+    def _names_the_schema(self, line: str) -> Column:
+        texts = StructType()
+        for name in self.schema.names:
+            texts = texts.add(name, StringType())
+        fields = csv_row(line, texts, self.delimiter)
+        same = fields[CORRUPT].isNull()
+        for name in self.schema.names:
+            same = same & F.coalesce(F.trim(fields[name]) == F.lit(name), F.lit(False))
+        return same
+
+    def _is_header(self, line: str) -> bool:
+        return self.header and why_bad_csv(line, self.schema, self.delimiter) == A_HEADER
+
+    def _why_bad(self, row: Row) -> str:
+        header = self.delimiter.join(self.schema.names)
+        found = row[FOUND_HEADER] if self.header else None
+        if found is not None:
+            return f"the file's header is {found[:200]!r}, expected {header!r}"
+        return why_bad_csv(row[BAD_LINE], self.schema, self.delimiter)
 
 
 class TextFiles(_LineFiles):
-    """Text files (`*.txt`): one event per line that is not blank, in the column `line`. No line is bad."""
+    """Text files (`*.txt`): one event per line that is not blank, in the column `line`. No line is bad.
+
+    What is no UTF-8 becomes the replacement character.
+    """
 
     pattern = "*.txt"
 
@@ -137,13 +179,56 @@ class TextFiles(_LineFiles):
         return StructType().add("line", "string")
 
     def parse(self, batch: DataFrame) -> Parsed:
-        return Parsed(batch.where("trim(value) <> ''").withColumnRenamed("value", "line"), ("line",))
+        lines = batch.where("trim(value) <> ''").select(F.make_valid_utf8("value").alias("line"), FILE)
+        return Parsed(lines, ("line",))
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         return iter(())
 
 
-def _is_one_value() -> "F.Column":
-    # Spark's parser stops at the end of the first value, so `{..}{..}` would lose the second one in silence.
-    wrapped = F.concat(F.lit("["), F.col("value"), F.lit("]"))
-    return F.coalesce(F.json_array_length(wrapped) == 1, F.lit(False))
+class ParquetFiles(Folder):
+    """Parquet files (`*.parquet`): one event per row.
+
+    schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Columns that the schema
+    does not name are left out; one that a file lacks is null in all its rows, so make required what must be there.
+    A row without a required value is bad: it goes to the dead letters, as JSON and with its number from 1.
+    A file that cannot be read, or holds a column of another type, stops the batch with an error that names it.
+    max_bad_share: a batch with more than this share of bad rows (and more than 10) stops the pipeline.
+    """
+
+    pattern = "*.parquet"
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        schema: str | StructType,
+        files_per_batch: int = 100,
+        max_bad_share: float = 0.5,
+    ) -> None:
+        super().__init__(folder, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
+        self._schema = schema
+
+    @cached_property
+    def schema(self) -> StructType:
+        return declared(self._schema, repr(str(self.folder)), (*RESERVED, FILE, ROW_INDEX))
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return self._stream(spark, "parquet", nullable(self.schema)).select(
+            "*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX)
+        )
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        bad = F.lit(False)
+        for name in required(self.schema):
+            bad = bad | batch[name].isNull()
+        event = F.struct(*(batch[name] for name in self.schema.names))
+        rows = batch.withColumn(BAD_LINE, F.when(bad, F.to_json(event, {"ignoreNullFields": "false"})))
+        return Parsed(rows, tuple(self.schema.names), BAD_LINE)
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, FILE, ROW_INDEX)
+        for line, file, index in bad.orderBy(FILE, ROW_INDEX).toLocalIterator():
+            held = json.loads(line)
+            absent = ", ".join(name for name in required(self.schema) if held[name] is None)
+            yield DeadLetter(path_of(file).name, line, f"{absent}: required, and absent or null", index + 1)

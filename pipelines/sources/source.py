@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pending:
-    """Input that is there and not counted yet. oldest: when the oldest of it arrived, ISO, or None."""
+    """Input that is there and not counted yet. oldest: when the oldest of it arrived, ISO, or None.
+
+    alarm: what somebody must look at before it gets worse, or None.
+    """
 
     count: int
     unit: str
     oldest: str | None
+    alarm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Parsed:
 
 
 class Source(Protocol):
-    """A place events come from.
+    """A place events come from. Compared by identity: streams that share one read it once.
 
     spout: `transactional` where a replayed batch brings the same tuples, `opaque` where it may bring others,
     `non_transactional` where there is no replay.
@@ -72,4 +76,6 @@ class Source(Protocol):
 
 
 def as_progress(pending: Pending | None) -> dict[str, Any]:
-    return {} if pending is None else {"pending": vars(pending)}
+    if pending is None:
+        return {}
+    return {"pending": {name: value for name, value in vars(pending).items() if name != "alarm" or value is not None}}

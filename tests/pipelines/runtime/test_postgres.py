@@ -47,6 +47,13 @@ class TestEmbeddedPostgres(LeasedServerContract):
 
         assert row == ("UTF8", "UTC", True, 18, "tidemark", "tidemark")
 
+    def test_a_change_to_a_table_can_be_decoded_from_its_log(self, start_user):
+        with psycopg.connect(start_user(self.variable).url(), autocommit=True) as conn:
+            conn.execute("CREATE PUBLICATION p")
+            slot = conn.execute("SELECT slot_name FROM pg_create_logical_replication_slot('s', 'pgoutput')").fetchone()
+
+        assert slot == ("s",)
+
     def test_a_wrong_password_is_refused(self, start_user):
         url = start_user(self.variable).url()
 

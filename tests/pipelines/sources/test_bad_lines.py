@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from pipelines.sources.bad_lines import line_numbers, why_bad
+from pipelines.sources.bad_lines import line_numbers, why_bad, why_bad_csv
 
 SCHEMA = (
     StructType()
@@ -38,6 +38,33 @@ SCHEMA = (
 )
 def test_the_reason_names_the_column_and_what_was_expected(line, reason):
     assert why_bad(line, SCHEMA) == reason
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a,1,2,3,true", "5 fields, expected 6"),
+        ("name, n, big, x, ok, at", "a header, not an event"),
+        (",1,2,3,true,", "name: required, and empty"),
+        ("a,1.0,,,,", 'n: expected int, got "1.0"'),
+        ("a,,9223372036854775808,,,", 'big: expected bigint, got "9223372036854775808"'),
+        ("a,,,,TRUE,2013", 'at: expected timestamp, got "2013"'),
+        ('a,,,,true,"2013', "a quote is not closed; a quoted field must end on its line"),
+        ("a" * 200_000 + ",,,,,", "not CSV: field larger than field limit (131072)"),
+        ("a,1,2,3e5,true,2013-01-01", "a value does not fit the schema"),
+        ("\N{REPLACEMENT CHARACTER},1,2,3,true,", "not UTF-8"),
+    ],
+)
+def test_the_reason_why_a_line_of_csv_is_bad_names_the_column_and_what_was_expected(line, reason):
+    assert why_bad_csv(line, SCHEMA) == reason
+
+
+def test_a_line_that_is_right_where_it_first_stands_is_found_where_it_stands_again(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("a\nb\na\nb\n")
+    number = line_numbers(lambda line: line == "a")
+
+    assert [number(file, "a"), number(file, "b"), number(file, "a")] == [3, 2, None]
 
 
 def test_a_line_that_repeats_is_found_at_each_of_its_places(tmp_path):

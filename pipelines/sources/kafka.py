@@ -1,0 +1,173 @@
+"""Kafka topics, read by Spark's own connector.
+
+Spark notes which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and retention
+may have taken messages away meanwhile: an opaque spout.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import pyspark
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.errors import PipelineError
+from pipelines.guarantee import Spout
+from pipelines.sources.bad_lines import why_bad
+from pipelines.sources.columns import declared
+from pipelines.sources.kafka_offsets import Lag
+from pipelines.sources.source import Parsed, Pending
+from pipelines.sources.texts import BAD_LINE, RESERVED, json_events
+from state_backends.journal.dead_letters import DeadLetter
+
+# Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+# Beside the value's columns: where a message stands. Types are Kafka's own.
+MESSAGE = {
+    "kafka_key": "string",
+    "kafka_topic": "string",
+    "kafka_partition": "integer",
+    "kafka_offset": "long",
+    "kafka_timestamp": "timestamp",
+}
+
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+SERVER = re.compile(r"[^\s,]+:\d+")
+
+# Aborted transactions are no events. Kafka's own default shows them.
+DEFAULTS = {"kafka.isolation.level": "read_committed"}
+OURS = {"kafka.bootstrap.servers"}
+
+
+class KafkaTopics:
+    """Messages of Kafka topics.
+
+    servers: `host:port`, one or more. topics: their names, one or more.
+    schema: the columns of a value that is a JSON object, as Spark DDL or a StructType, read as JsonFiles reads a line;
+    None: the value is a text, in the column `value`.
+    starting: where a query without a checkpoint starts, at the `earliest` message that is kept or after the `latest`.
+    max_offsets_per_batch: how many messages one batch takes at most, over all partitions.
+    max_bad_share: a batch with more than this share of bad messages (and more than 10) stops the pipeline.
+    options: settings of Kafka's consumer, their names after `kafka.`, as {"kafka.security.protocol": "SASL_SSL"}.
+    packages: Maven coordinates of the connector; none where its jars are on Spark's class path.
+    Raises PipelineError where one of these will not do; an option's value is never shown.
+
+    Every event has `kafka_key` (null where it is no UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset` and
+    `kafka_timestamp` beside the value's columns. A value that cannot be read is bad: a dead letter whose source is
+    `topic/partition` and whose line number is the offset, from 0. A message without a value, which tells Kafka's
+    compaction to drop its key, is no event and is left out.
+    Offsets that Kafka no longer has stop the pipeline: what they held would be missing from the states.
+    """
+
+    spout: Spout = "opaque"
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        topics: str | Sequence[str],
+        *,
+        schema: str | StructType | None = None,
+        starting: Literal["earliest", "latest"] = "earliest",
+        max_offsets_per_batch: int = 500_000,
+        max_bad_share: float = 0.5,
+        options: Mapping[str, str] | None = None,
+        packages: Sequence[str] = (CONNECTOR,),
+    ) -> None:
+        self.servers = tuple([servers] if isinstance(servers, str) else servers)
+        self.topics = tuple([topics] if isinstance(topics, str) else topics)
+        self.starting = starting
+        self.max_offsets_per_batch = max_offsets_per_batch
+        self.max_bad_share = max_bad_share
+        self.packages = tuple(packages)
+        self._schema = schema
+        self._options = DEFAULTS | dict(options or {})
+        self._refuse_what_will_not_do()
+        self._settings = self._options | {"kafka.bootstrap.servers": ",".join(self.servers)}
+        self._lag: Lag | None = None
+
+    @cached_property
+    def schema(self) -> StructType:
+        columns = StructType().add("value", "string")
+        if self._schema is not None:
+            columns = declared(self._schema, repr(self._name), (*RESERVED, *MESSAGE))
+        for name, kind in MESSAGE.items():
+            columns = columns.add(name, kind)
+        return columns
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format("kafka").options(**self._settings)
+        reader = (
+            reader.option("subscribe", ",".join(self.topics))
+            .option("startingOffsets", self.starting)
+            .option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
+            .option("failOnDataLoss", "true")
+        )
+        try:
+            messages = reader.load()
+        except AnalysisException as error:
+            raise PipelineError(
+                f"source {self._name!r}: Spark has no Kafka connector; start the session with "
+                f"packages={list(self.packages or [CONNECTOR])!r}, or put its jars on Spark's class path"
+            ) from error
+        self._lag = Lag(spark, self._settings, self.topics)
+        return messages.select("value", *(F.col(name.removeprefix("kafka_")).alias(name) for name in MESSAGE))
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        key = F.col("kafka_key").cast("string")
+        texts = batch.where("value is not null").withColumns(
+            {"value": F.col("value").cast("string"), "kafka_key": F.try_validate_utf8(key)}
+        )
+        if self._schema is None:
+            valid = F.is_valid_utf8("value")
+            rows = texts.withColumns({BAD_LINE: F.when(~valid, F.make_valid_utf8("value"))})
+        else:
+            rows = json_events(texts, self._value_schema, list(MESSAGE))
+        return Parsed(rows, tuple(self.schema.names), BAD_LINE)
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        place = ["kafka_topic", "kafka_partition", "kafka_offset"]
+        bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, *place).orderBy(*place)
+        for line, topic, partition, offset in bad.toLocalIterator():
+            reason = "not UTF-8" if self._schema is None else why_bad(line, self._value_schema)
+            yield DeadLetter(f"{topic}/{partition}", line, reason, offset)
+
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+        """Return the messages that no committed batch has read, or None where Kafka or the checkpoint cannot say.
+
+        Counted by offsets, so the markers of transactions and what compaction removed count too.
+        """
+        count = None if self._lag is None else self._lag.messages(checkpoint, place)
+        return None if count is None else Pending(count, "messages", None)
+
+    @property
+    def _name(self) -> str:
+        return f"kafka {','.join(self.topics)}"
+
+    @cached_property
+    def _value_schema(self) -> StructType:
+        return StructType([field for field in self.schema if field.name not in MESSAGE])
+
+    def _refuse_what_will_not_do(self) -> None:
+        unlike_servers = [server for server in self.servers if not SERVER.fullmatch(server)]
+        unlike_topics = [topic for topic in self.topics if not TOPIC.fullmatch(topic)]
+        # Names only: a value may be a password.
+        foreign = sorted(name for name in self._options if not name.startswith("kafka.") or name in OURS)
+        fault = ""
+        if unlike_servers or not self.servers:
+            fault = f"servers {unlike_servers!r}: give each as 'host:port'"
+        elif unlike_topics or not self.topics:
+            fault = f"topics {unlike_topics!r}: give each by its name, of letters, digits, '.', '_' and '-'"
+        elif self.starting not in ("earliest", "latest"):
+            fault = f"starting {self.starting!r}: give 'earliest' or 'latest'"
+        elif self.max_offsets_per_batch < 1:
+            fault = f"max_offsets_per_batch {self.max_offsets_per_batch!r}: give 1 or more"
+        elif foreign:
+            fault = f"options {foreign!r}: only settings of Kafka's consumer, by names like 'kafka.security.protocol'"
+        if fault:
+            raise PipelineError(f"source {self._name!r}: {fault}")

@@ -1,0 +1,203 @@
+"""A PostgreSQL table as a stream: first the rows it has, then every change to them, by logical decoding.
+
+Exact: the slot is made first, then the table is copied aside in one transaction, and the changes of transactions that
+the copy has seen are left out. So nothing is lost between the two, and nothing comes twice.
+
+A transactional spout. The copy does not change; a batch of changes is the transactions whose commit lies between two
+positions of the log, peeked at and never consumed; and the slot keeps them until Spark has noted the batch as done.
+So however often and by whomever a batch is read, it holds the same rows.
+"""
+
+import os
+from collections.abc import Iterator
+from functools import cached_property, partial
+from pathlib import Path
+
+import psycopg
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pipelines.errors import PipelineError
+from pipelines.guarantee import Spout
+from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.sources.pgoutput import as_text
+from pipelines.sources.postgres_copy import FirstCopy
+from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
+from pipelines.sources.postgres_rows import Wanted
+from pipelines.sources.postgres_slot import Slot, connect
+from pipelines.sources.postgres_table import Table, find_table
+from pipelines.sources.python_stream import python_stream
+from pipelines.sources.source import Parsed, Pending
+from pipelines.sources.text_values import by_cast, check_types, why_unreadable
+from state_backends.aggregators.column import quoted
+from state_backends.journal.dead_letters import DeadLetter
+
+DELETED, BAD, REASON = "_deleted", "_bad", "_reason"
+OWN = (CHANGE, DELETED, LSN, AT)
+MAX_NAME_BYTES = 63
+
+
+class PostgresChanges:
+    """The rows of a table, then its changes.
+
+    table: `schema.table`; a partitioned one counts as a whole. It needs a primary key or REPLICA IDENTITY FULL, its
+    server `wal_level = logical`, and the URL's user the right to make a publication, a slot and a schema.
+    schema: the columns to read, as Spark DDL or a StructType; default all that are not generated. Types are the
+    table's, as near as Spark has them: numeric without digits, json, uuid, arrays, enums, times and intervals come as
+    the text that PostgreSQL writes; declare `decimal(38,9)` or another type that this text can be read as.
+    Beside them an event has `_change` (`snapshot`, `insert`, `update` or `delete`), `_deleted` (true for a delete: its
+    key is set, and the rest is null unless the replica identity is FULL), `_lsn` (bigint: orders the changes of a row;
+    0 in the snapshot) and `_at` (timestamp: of the commit; of the copy in the snapshot). An update of a key is a
+    delete and an insert. A value that its column cannot hold, as `infinity` in a date, makes a
+    dead letter of the row.
+    url: default `DATABASE_URL`. It travels with the tasks, and shows in no plan, checkpoint, log or error.
+    slot, publication: made if absent; default `tidemark_` and the table's name. A slot belongs to one pipeline.
+    max_changes_per_batch: about how many; a transaction counts as two more, and one that is larger is a batch of its
+    own: PostgreSQL then holds it on disk, and a task reads it in chunks.
+    max_slot_bytes: of the server's log; what waits for the pipeline beyond that is an alarm in its progress.
+    ignore_truncate: go on over a TRUNCATE, which tells no rows and so removes none; otherwise it stops the pipeline.
+
+    A slot keeps the server's log as long as it is there. `drop()` removes it when the pipeline is given up; in SQL,
+    `SELECT pg_drop_replication_slot('<slot>'); DROP PUBLICATION <publication>; DROP TABLE IF EXISTS
+    tidemark_source.<slot>; DELETE FROM tidemark_source.beginning WHERE slot = '<slot>'`.
+    """
+
+    spout: Spout = "transactional"
+    packages: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        schema: str | StructType | None = None,
+        url: str | None = None,
+        slot: str | None = None,
+        publication: str | None = None,
+        max_changes_per_batch: int = 100_000,
+        max_slot_bytes: int = 1_000_000_000,
+        ignore_truncate: bool = False,
+        max_bad_share: float = 0.5,
+    ) -> None:
+        self.table = table
+        self.slot = slot or _slot_name(table)
+        self.publication = publication or self.slot
+        if max_changes_per_batch < 1:
+            raise PipelineError(f"{self}: max_changes_per_batch is {max_changes_per_batch}; it must be 1 or more")
+        if self.slot != _slot_name(self.slot, prefix=""):
+            raise PipelineError(f"{self}: slot {self.slot!r} is no name; use a-z, 0-9 and _, at most 63")
+        self.max_changes_per_batch = max_changes_per_batch
+        self.max_slot_bytes = max_slot_bytes
+        self.max_bad_share = max_bad_share
+        self._ignore_truncate = ignore_truncate
+        self._declared = schema
+        self._url = url
+        self._watch: psycopg.Connection | None = None
+
+    def __str__(self) -> str:
+        return f"changes of table {self.table!r}"
+
+    @cached_property
+    def _table(self) -> Table:
+        with self._connect() as conn:
+            return find_table(conn, self.table)
+
+    @cached_property
+    def fields(self) -> StructType:
+        """The columns that the table's own fill."""
+        fields = self._table.spark_schema() if self._declared is None else _parsed(self._declared)
+        check_types(str(self), fields, (*OWN, BAD, REASON))
+        unknown = [name for name in fields.names if name not in self._table.columns]
+        if unknown:
+            there = ", ".join(self._table.columns)
+            raise PipelineError(f"{self}: it has no column {', '.join(unknown)} that is not generated, but {there}")
+        return fields
+
+    @cached_property
+    def schema(self) -> StructType:
+        own = StructType().add(CHANGE, "string").add(DELETED, "boolean").add(LSN, "long").add(AT, "timestamp")
+        return StructType([*self.fields, *own])
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        settings = self._reader_settings(tuple(self.fields.names))
+        return python_stream(spark, "postgres_changes", settings.raw(), partial(PostgresChangeReader, settings))
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        # A tombstone has its key alone, whatever the schema requires.
+        fields = StructType([StructField(field.name, field.dataType, True) for field in self.fields])
+        values = [_value(_text(field.name), field).alias(field.name) for field in fields]
+        reason = why_unreadable(fields, _text, _value)
+        bad = F.when(F.col(REASON).isNotNull(), F.to_json(F.struct(*map(_text, fields.names))))
+        deleted = (F.col(CHANGE) == "delete").alias(DELETED)
+        rows = batch.withColumn(REASON, reason).select(*values, CHANGE, deleted, LSN, AT, REASON, bad.alias(BAD))
+        return Parsed(rows, tuple(self.schema.names), BAD)
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        bad = parsed.where(F.col(REASON).isNotNull()).select(LSN, CHANGE, BAD, REASON)
+        for lsn, change, line, reason in bad.toLocalIterator():
+            yield DeadLetter(f"table {self.table}, {change} at LSN {as_text(lsn)}", line, reason)
+
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+        """Return the bytes of the server's log that the slot keeps: an upper bound of what waits, never quite 0.
+
+        None where the server cannot be asked, or the slot is not there yet.
+        """
+        try:
+            if self._watch is None or self._watch.closed:
+                self._watch = self._connect()
+            state = Slot(self._watch, self.slot, self.publication).state()
+        except (psycopg.Error, InputLostError):
+            return None
+        if state is None:
+            return None
+        return Pending(state.retained_bytes, "bytes of log", None, self._alarm(state.retained_bytes))
+
+    def _alarm(self, retained_bytes: int) -> str | None:
+        if retained_bytes <= self.max_slot_bytes:
+            return None
+        return (
+            f"slot {self.slot!r} keeps {retained_bytes / 1e6:.0f} MB of the server's log, more than "
+            f"{self.max_slot_bytes / 1e6:.0f} MB (max_slot_bytes): the pipeline falls behind, and the disk fills; "
+            "let it catch up, or drop the slot"
+        )
+
+    def drop(self) -> None:
+        """Remove slot, publication and copy, for a pipeline that is given up or starts anew. Repeatable."""
+        with self._connect() as conn:
+            slot = Slot(conn, self.slot, self.publication)
+            slot.drop()
+            FirstCopy(conn, slot).forget()
+
+    def _reader_settings(self, columns: tuple[str, ...]) -> ChangeSettings:
+        wanted = Wanted(self._table, columns, truncates=not self._ignore_truncate)
+        return ChangeSettings(self.slot, self.publication, wanted, self.max_changes_per_batch, self._known_url())
+
+    def _connect(self) -> psycopg.Connection:
+        return connect(self._known_url(), self.slot)
+
+    def _known_url(self) -> str:
+        url = self._url or os.environ.get("DATABASE_URL")
+        if not url:
+            raise SourceSetupError(f"{self}: no database to read from; set DATABASE_URL or give the source a url")
+        return url
+
+
+def _text(name: str) -> Column:
+    return F.col(quoted(name))
+
+
+def _value(text: Column, field: StructField) -> Column:
+    if isinstance(field.dataType, BinaryType):
+        return F.unhex(F.regexp_extract(text, r"^\\x(.*)$", 1))
+    return by_cast(text, field)
+
+
+def _parsed(schema: str | StructType) -> StructType:
+    parsed = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    assert isinstance(parsed, StructType)
+    return parsed
+
+
+def _slot_name(table: str, prefix: str = "tidemark_") -> str:
+    kept = "".join(c if c in "abcdefghijklmnopqrstuvwxyz0123456789" else "_" for c in table.lower())
+    return f"{prefix}{kept}"[:MAX_NAME_BYTES]

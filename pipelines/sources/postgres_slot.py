@@ -1,0 +1,203 @@
+"""A replication slot and its publication: PostgreSQL's promise to keep a table's changes until they are counted.
+
+Changes are peeked at, which consumes nothing; only `advance` lets PostgreSQL forget.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.sources.pgoutput import as_number, as_text
+from pipelines.sources.postgres_table import Table, check_identity
+
+T = TypeVar("T")
+
+# How long to wait for a slot that somebody reads: a task of a driver that was killed may take a while to notice.
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 0.1
+ROWS_PER_FETCH = 1_000
+COMMIT_TAG = 67  # C
+
+# Text that reads back as the same value, whatever the server's own settings are.
+SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
+    "idle_in_transaction_session_timeout": "10min",
+}
+
+SLOT = """
+SELECT plugin, database = current_database(), wal_status, invalidation_reason, confirmed_flush_lsn, active_pid,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)
+  FROM pg_replication_slots WHERE slot_name = %s
+"""
+MESSAGES = "pg_logical_slot_peek_binary_changes(%s, %s, %s, 'proto_version', '1', 'publication_names', %s)"
+START_ANEW = "start anew: drop what is left with PostgresChanges.drop(), and run the pipeline with --reprocess"
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """confirmed: up to where changes may be forgotten. retained_bytes: of the log that the slot keeps."""
+
+    confirmed: int
+    retained_bytes: int
+
+
+def connect(url: str, name: str) -> psycopg.Connection:
+    """Open a connection in autocommit mode. Raises SourceSetupError where `url` is none."""
+    options = " ".join(f"-c {setting}={value}" for setting, value in SESSION.items())
+    try:
+        return psycopg.connect(
+            url, autocommit=True, application_name=f"tidemark {name}"[:63], options=options, connect_timeout=10
+        )
+    except psycopg.ProgrammingError:
+        # The cause may quote a piece of the URL, and so of the password.
+        raise SourceSetupError(
+            f"slot {name!r}: the URL of the database to read from is none; see DATABASE_URL"
+        ) from None
+
+
+class Slot:
+    """The slot and the publication of one stream of changes. conn: in autocommit mode."""
+
+    def __init__(self, conn: psycopg.Connection, name: str, publication: str) -> None:
+        self._conn = conn
+        self.name = name
+        self.publication = publication
+
+    def state(self) -> SlotState | None:
+        """Return how the slot stands, or None where there is none. Raises InputLostError where it was invalidated."""
+        row = self._conn.execute(SLOT, [self.name]).fetchone()
+        if row is None:
+            return None
+        plugin, is_ours, status, reason, confirmed, _pid, retained = row
+        if plugin != "pgoutput" or not is_ours:
+            raise SourceSetupError(
+                f"slot {self.name!r}: belongs to another database or to plugin {plugin!r}; choose another slot"
+            )
+        if status == "lost" or reason is not None:
+            raise InputLostError(
+                f"slot {self.name!r}: PostgreSQL has given it up ({reason or status}; see max_slot_wal_keep_size), "
+                f"and with it the changes since {confirmed}; {START_ANEW}"
+            )
+        return SlotState(as_number(confirmed), int(retained))
+
+    def check(self, read_up_to: int) -> None:
+        """Raise InputLostError unless the slot has every change after an LSN."""
+        state = self.state()
+        if state is None:
+            raise InputLostError(
+                f"slot {self.name!r}: is gone, and with it the changes since {as_text(read_up_to)}; {START_ANEW}"
+            )
+        if state.confirmed > read_up_to:
+            raise InputLostError(
+                f"slot {self.name!r}: stands at {as_text(state.confirmed)}, past {as_text(read_up_to)}, up to where "
+                f"this pipeline has read: somebody else reads it too; give each its own slot, and {START_ANEW}"
+            )
+
+    def create(self, table: Table, *, truncates: bool) -> None:
+        """Make the publication and the slot where they are missing."""
+        self._require_logical_log()
+        # Made before the slot: what was written before a publication was there cannot be decoded for it.
+        if not self._conn.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [self.publication]).fetchone():
+            self._publish(table)
+        self._check_publication(table, truncates=truncates)
+        if self.state() is None:
+            self._conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [self.name])
+
+    def _require_logical_log(self) -> None:
+        [level] = self._conn.execute("SELECT current_setting('wal_level')").fetchone() or [None]
+        if level != "logical":
+            raise SourceSetupError(
+                f"slot {self.name!r}: the server's wal_level is {level!r}, and changes need 'logical'; "
+                "ALTER SYSTEM SET wal_level = logical, and restart it"
+            )
+
+    def _publish(self, table: Table) -> None:
+        check_identity(self._conn, table)
+        self._conn.execute(
+            sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
+                sql.Identifier(self.publication), table.identifier
+            )
+        )
+
+    def _check_publication(self, table: Table, *, truncates: bool) -> None:
+        row = self._conn.execute(
+            "SELECT pubinsert AND pubupdate AND pubdelete AND (pubtruncate OR NOT %s), t.tablename IS NOT NULL, "
+            "t.rowfilter IS NULL, t.attnames::text[] @> %s FROM pg_publication p LEFT JOIN pg_publication_tables t "
+            "ON t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s WHERE p.pubname = %s",
+            [truncates, list(table.columns), table.schema, table.name, self.publication],
+        ).fetchone()
+        if row is None or not all(row):
+            raise SourceSetupError(
+                f"publication {self.publication!r} does not publish every change of all columns of table "
+                f"{str(table)!r}; alter it, or choose another publication, which is made as it should be"
+            )
+
+    def commits(self, up_to: int | None, at_least: int) -> list[tuple[int, int]]:
+        """Peek at about `at_least` messages; return (their number so far, LSN) of each commit among them."""
+        query = sql.SQL(
+            f"SELECT n, lsn FROM {MESSAGES} WITH ORDINALITY AS m (lsn, xid, data, n) "  # noqa: S608  nobody's input
+            f"WHERE get_byte(data, 0) = {COMMIT_TAG}"
+        )
+        found = self._patiently(lambda: self._conn.execute(query, self._peek(up_to, at_least)).fetchall())
+        return [(number, as_number(lsn)) for number, lsn in found]
+
+    def messages(self, up_to: int) -> Iterator[tuple[int, bytes]]:
+        """Peek at what was committed before an LSN, a transaction after the other; yield (LSN, message)."""
+        first, others = self._patiently(lambda: self._stream(up_to))
+        for lsn, message in chain(first, others):
+            yield int.from_bytes(lsn), message
+
+    def _stream(self, up_to: int) -> tuple[list[Any], Iterator[Any]]:
+        query = sql.SQL(f"SELECT lsn, data FROM {MESSAGES}")  # noqa: S608  nobody's input
+        rows = self._conn.cursor().stream(query, self._peek(up_to, None), binary=True, size=ROWS_PER_FETCH)
+        # It runs no sooner than it is asked for a row.
+        return list(islice(rows, 1)), rows
+
+    def _peek(self, up_to: int | None, at_least: int | None) -> list[Any]:
+        quoted = '"' + self.publication.replace('"', '""') + '"'
+        return [self.name, None if up_to is None else as_text(up_to), at_least, quoted]
+
+    def advance(self, up_to: int) -> None:
+        """Let PostgreSQL forget what was committed before an LSN. Never goes back."""
+        state = self.state()
+        if state is not None and state.confirmed < up_to:
+            query = "SELECT pg_replication_slot_advance(%s, %s)"
+            self._patiently(lambda: self._conn.execute(query, [self.name, as_text(up_to)]))
+
+    def drop(self) -> None:
+        """Drop slot and publication, where they are there."""
+        if self._conn.execute(SLOT, [self.name]).fetchone():
+            self._patiently(lambda: self._conn.execute("SELECT pg_drop_replication_slot(%s)", [self.name]))
+        self._conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.publication)))
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try until nobody else reads the slot."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return attempt()
+            except psycopg.errors.ObjectInUse as error:
+                if time.monotonic() > deadline:
+                    raise SourceSetupError(
+                        f"slot {self.name!r}: somebody has been reading it for {PATIENCE_SECONDS:.0f} s "
+                        f"({error}); give each pipeline its own slot, and end the tasks of drivers that are gone"
+                    ) from error
+                time.sleep(PAUSE_SECONDS)
+
+
+def log_end(conn: psycopg.Connection) -> tuple[int, bool]:
+    """Return an LSN between two records at the end of the log, and whether all before it can be decoded yet."""
+    row = conn.execute("SELECT l, l <= pg_current_wal_flush_lsn() FROM pg_current_wal_insert_lsn() AS l").fetchone()
+    assert row is not None
+    return as_number(row[0]), row[1]

@@ -1,0 +1,192 @@
+"""Redis streams: entries that `XADD` put there, read by id.
+
+Which ids a batch holds is noted before it runs, so a replay reads the same entries; but Redis may have trimmed some
+away by then: an opaque spout. Nothing is lost in silence: see `on_loss`. Works with Redis 6.2 and later.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+
+import redis
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
+
+from pipelines.errors import PipelineError
+from pipelines.guarantee import Spout
+from pipelines.sources.bad_lines import why_bad
+from pipelines.sources.committed import committed_offset
+from pipelines.sources.errors import SourceSetupError
+from pipelines.sources.python_stream import python_stream
+from pipelines.sources.redis_reader import (
+    ENTRY,
+    ID,
+    PROBLEM,
+    RAW,
+    START,
+    STREAM,
+    OnLoss,
+    RedisStreamReader,
+    StreamSettings,
+    count_entries,
+    last_id,
+)
+from pipelines.sources.source import Parsed, Pending
+from pipelines.sources.text_values import by_cast, check_types, why_unreadable
+from state_backends.aggregators.column import quoted
+from state_backends.journal.dead_letters import DeadLetter
+
+AT, BAD, REASON = "_at", "_bad", "_reason"
+OWN = (STREAM, ID, AT)
+
+# Counting further would hold up the server at every look.
+COUNTED_ENTRIES = 10_000
+
+
+class RedisStreams:
+    """Entries of one or more Redis streams, from the oldest there is.
+
+    schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes one required. Each is the entry's field of that
+    name, read as the column's type; absent fields are null, others are left out. With `json_field` they come from the
+    JSON object in that one field instead. An entry whose values do not fit is bad: it goes to the dead letters.
+    Beside them an event has `_stream`, `_id` and `_at` (timestamp: when the id was given, in ms).
+    url: default `REDIS_URL`. It travels with the tasks, and shows in no plan, checkpoint, log or error.
+    max_entries_per_batch: over all streams, each getting its share; a stream is read by one task, in chunks.
+    on_loss: `error` stops the pipeline where entries were trimmed away or a stream was deleted before they were read,
+    and also where it cannot be shown that none was: once the last entry read is trimmed itself while newer ones have
+    come, Redis 6.2 cannot tell. `continue` takes what there is. A stream that was deleted and made anew with ids of
+    its own choosing that lie around the last one read is not noticed.
+    max_bad_share: a batch with more than this share of bad entries (and more than 10) stops the pipeline.
+    Raises PipelineError where the declaration does not fit together.
+    """
+
+    spout: Spout = "opaque"
+    packages: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        streams: str | Sequence[str],
+        *,
+        schema: str | StructType,
+        json_field: str | None = None,
+        url: str | None = None,
+        max_entries_per_batch: int = 50_000,
+        on_loss: OnLoss = "error",
+        max_bad_share: float = 0.5,
+    ) -> None:
+        self.streams = (streams,) if isinstance(streams, str) else tuple(streams)
+        if not self.streams or len(set(self.streams)) < len(self.streams):
+            raise PipelineError(f"source of Redis streams {self.streams!r}: name one at least, and none twice")
+        if max_entries_per_batch < 1:
+            raise PipelineError(f"{self}: max_entries_per_batch is {max_entries_per_batch}; it must be 1 or more")
+        self.max_entries_per_batch = max_entries_per_batch
+        self.on_loss: OnLoss = on_loss
+        self.max_bad_share = max_bad_share
+        self._fields = schema
+        self._json_field = json_field
+        self._url = url
+
+    def __str__(self) -> str:
+        return f"Redis streams {', '.join(self.streams)}"
+
+    @cached_property
+    def fields(self) -> StructType:
+        """The columns that an entry's own values fill."""
+        fields = self._fields if isinstance(self._fields, StructType) else StructType.fromDDL(self._fields)
+        assert isinstance(fields, StructType)
+        if self._json_field is None:
+            check_types(str(self), fields, (*OWN, BAD, REASON))
+        return fields
+
+    @cached_property
+    def schema(self) -> StructType:
+        own = StructType().add(STREAM, "string").add(ID, "string").add(AT, "timestamp")
+        return StructType([*self.fields, *own])
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return python_stream(spark, "redis_streams", RAW, partial(RedisStreamReader, self._settings()))
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        rows = self._from_fields(batch) if self._json_field is None else self._from_json(batch)
+        at = F.timestamp_millis(F.substring_index(ID, "-", 1).cast("bigint"))
+        bad = F.when(F.col(REASON).isNotNull(), F.col(ENTRY))
+        rows = rows.select(*map(quoted, self.fields.names), STREAM, ID, at.alias(AT), REASON, bad.alias(BAD))
+        return Parsed(rows, tuple(self.schema.names), BAD)
+
+    def _from_fields(self, batch: DataFrame) -> DataFrame:
+        texts = StructType()
+        for name in self.fields.names:
+            texts = texts.add(name, StringType())
+        given = batch.withColumn("_text", F.from_json(ENTRY, texts))
+        text = F.col("_text").getField
+        values = [by_cast(text(field.name), field).alias(field.name) for field in self.fields]
+        return given.select(
+            *values, STREAM, ID, ENTRY, F.coalesce(PROBLEM, why_unreadable(self.fields, text)).alias(REASON)
+        )
+
+    def _from_json(self, batch: DataFrame) -> DataFrame:
+        line = F.from_json(ENTRY, "map<string,string>")[self._json_field]
+        corrupt = "_corrupt"
+        nullable = StructType().add(corrupt, "string")
+        for field in self.fields:
+            nullable = nullable.add(field.name, field.dataType)
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt, "allowSingleQuotes": "false"}
+        rows = batch.withColumn("_line", line).withColumn("_row", F.from_json("_line", nullable, options))
+        bad = F.col("_line").isNull() | F.col("_row").getField(corrupt).isNotNull() | ~_is_one_value(F.col("_line"))
+        for field in self.fields:
+            bad = bad | (F.lit(not field.nullable) & F.col("_row").getField(field.name).isNull())
+        # Why is told by a second look at the few that are bad.
+        reason = F.coalesce(PROBLEM, F.when(bad, F.lit("")))
+        return rows.select("_row.*", STREAM, ID, ENTRY, reason.alias(REASON))
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        bad = parsed.where(F.col(REASON).isNotNull()).select(STREAM, ID, BAD, REASON)
+        for stream, entry_id, entry, reason in bad.toLocalIterator():
+            yield DeadLetter(f"stream {stream}, entry {entry_id}", entry, reason or self._why_bad_json(entry))
+
+    def _why_bad_json(self, entry: str) -> str:
+        line = json.loads(entry).get(self._json_field)
+        return f"field {self._json_field!r}: {'absent' if line is None else why_bad(line, self.fields)}"
+
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+        """Return the entries that no committed batch has read; exact up to 10 000 a stream, at least that many beyond.
+
+        None where Redis cannot be asked.
+        """
+        read = committed_offset(checkpoint, place) or {}
+        waiting, oldest = 0, []
+        try:
+            with self._settings().connect() as client:
+                for stream in self.streams:
+                    after = read.get(stream, {"id": START})["id"]
+                    if last_id(client, stream) == after:
+                        continue
+                    count, _ = count_entries(client, stream, after, at_most=COUNTED_ENTRIES)
+                    waiting += count
+                    oldest += [entry_id for entry_id, _ in client.xrange(stream, min=f"({after}", count=1)]
+        except redis.RedisError:
+            return None
+        return Pending(waiting, "entries", _time_of(oldest))
+
+    def _settings(self) -> StreamSettings:
+        url = self._url or os.environ.get("REDIS_URL")
+        if not url:
+            raise SourceSetupError(f"{self}: no Redis to read from; set REDIS_URL or give the source a url")
+        return StreamSettings(self.streams, self.max_entries_per_batch, self.on_loss, url)
+
+
+def _is_one_value(line: Column) -> Column:
+    # Spark's parser stops at the end of the first value, so `{..}{..}` would lose the second one in silence.
+    wrapped = F.concat(F.lit("["), line, F.lit("]"))
+    return F.coalesce(F.json_array_length(wrapped) == 1, F.lit(False))
+
+
+def _time_of(ids: list[bytes]) -> str | None:
+    if not ids:
+        return None
+    milliseconds = min(int(entry_id.partition(b"-")[0]) for entry_id in ids)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()

@@ -1,0 +1,339 @@
+"""Kafka's topics: every message counts once, whatever crashes and whatever arrives meanwhile."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.driver import Driver, RunOptions
+from pipelines.errors import PipelineError
+from pipelines.pipeline import Pipeline
+from pipelines.sources.kafka import CONNECTOR, KafkaTopics
+from pipelines.stream import Stream
+from state_backends import Count, Max, StateSpec, Sum
+from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "name string NOT NULL, n int"
+NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n")})
+SECRET = "not-for-anybodys-eyes"
+
+
+@pytest.fixture(scope="module")
+def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker, and its connector in the session; skips where Maven is out of reach, but not in CI."""
+    folder = tmp_path_factory.mktemp("kafka")
+    try:
+        connector = connector_jars(folder)
+        jars = broker_jars(folder, connector)
+    except MavenUnreachableError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no Kafka to test on: {error}")
+    for jar in connector:
+        spark.sql(f"ADD JAR '{jar}'")
+    with Broker(folder, jars) as running:
+        yield running
+
+
+@pytest.fixture
+def new_topic(spark: SparkSession, broker: Broker) -> Callable[..., Topic]:
+    return lambda partitions=1: Topic(spark, broker, f"events-{uuid4().hex[:8]}", partitions)
+
+
+@pytest.fixture
+def topic(new_topic) -> Topic:
+    return new_topic()
+
+
+def event(name, n=1):
+    return json.dumps({"name": name, "n": n})
+
+
+def source_of(broker, topic, **options):
+    return KafkaTopics(broker.address, topic.name, **({"schema": SCHEMA} | options))
+
+
+def names(source, kind="opaque"):
+    spec = StateSpec("names", key=NAMES.key, measures=NAMES.measures, kind=kind)
+    return Pipeline("names", [Stream.read(source).group_by("name").persistent_aggregate(spec)])
+
+
+def counts(workspace):
+    return {name: value["count"] for name, value in workspace.values("names").items()}
+
+
+def test_messages_count_once_over_several_batches_and_a_restart(workspace, broker, new_topic):
+    topic = new_topic(partitions=2)
+    topic.send(*[event("a"), event("b")] * 3)
+    topic.send(*[event("a")] * 4, partition=1)
+
+    first = workspace.run(names(source_of(broker, topic, max_offsets_per_batch=4)))
+    topic.send(event("a", 5), event("c"), partition=1)
+    second = workspace.run(names(source_of(broker, topic, max_offsets_per_batch=4)))
+
+    assert len(first) >= 3
+    assert len(second) == 1
+    assert workspace.values("names") == {
+        "a": {"count": 8, "n": 12},
+        "b": {"count": 3, "n": 3},
+        "c": {"count": 1, "n": 1},
+    }
+
+
+def test_a_batch_that_spark_forgot_to_note_counts_once_and_what_came_meanwhile_is_the_next_one(
+    workspace, broker, topic
+):
+    topic.send(event("a"), event("b"))
+    workspace.run(names(source_of(broker, topic)))
+    topic.send(event("a"))
+    workspace.run(names(source_of(broker, topic)))
+    workspace.forget_last_commit()
+    topic.send(event("a"), event("c"))
+
+    batches = workspace.run(names(source_of(broker, topic)))
+
+    assert batches == [(2, 2), (3, 1)]
+    assert counts(workspace) == {"a": 3, "b": 1, "c": 1}
+
+
+def test_a_running_query_takes_up_what_arrives_and_shows_no_lag_in_the_end(workspace, broker, topic, database_url):
+    topic.send(event("a"))
+
+    def send_another_then_stop(batch):
+        if batch.txid == 1:
+            topic.send(event("a"))
+        else:
+            driver.stop()
+
+    options = RunOptions(workspace.checkpoint)
+    driver = Driver(names(source_of(broker, topic)), workspace.spark, database_url, options, send_another_then_stop)
+    driver.run()
+
+    assert counts(workspace) == {"a": 2}
+    [[progress]] = workspace.rows("SELECT progress FROM tidemark.driver")
+    assert progress["pending"] == {"count": 0, "unit": "messages", "oldest": None}
+
+
+def test_the_lag_is_what_committed_batches_have_not_read(workspace, broker, new_topic):
+    topic = new_topic(partitions=2)
+    topic.send(event("a"), event("a"))
+    never_loaded = source_of(broker, topic)
+    workspace.run(names(source_of(broker, topic)))
+    topic.send(event("a"))
+    topic.send(event("b"), event("c"), partition=1)
+
+    source = source_of(broker, topic)
+    source.load(workspace.spark)
+
+    assert source.pending(workspace.checkpoint).count == 3
+    assert source.pending(workspace.input) is None  # no checkpoint
+    assert never_loaded.pending(workspace.checkpoint) is None
+
+
+def test_the_lag_before_the_first_commit_reaches_back_to_where_the_query_starts(workspace, broker, topic):
+    topic.send(event("a"), event("a"))
+    workspace.run(names(source_of(broker, topic)))
+    workspace.forget_last_commit()
+
+    source = source_of(broker, topic)
+    source.load(workspace.spark)
+
+    assert source.pending(workspace.checkpoint).count == 2
+
+
+def test_what_is_new_to_the_query_waits_from_its_first_message_on(workspace, broker, topic, new_topic):
+    topic.send(event("a"))
+    workspace.run(names(source_of(broker, topic)))
+    other = new_topic()
+    other.send(event("a"), event("b"))
+
+    source = KafkaTopics(broker.address, [topic.name, other.name], schema=SCHEMA)
+    source.load(workspace.spark)
+
+    assert source.pending(workspace.checkpoint).count == 2
+
+
+def test_a_lag_that_kafka_does_not_tell_is_unknown_and_stops_nobody(workspace, broker, topic):
+    topic.send(event("a"))
+    workspace.run(names(source_of(broker, topic)))
+
+    elsewhere = KafkaTopics("127.0.0.1:1", topic.name)
+    elsewhere.load(workspace.spark)
+
+    assert elsewhere.pending(workspace.checkpoint) is None
+
+
+def test_a_bad_message_is_kept_with_its_partition_and_offset_and_the_reason(workspace, broker, new_topic):
+    topic = new_topic(partitions=2)
+    topic.send(event("a"), "oops", "", None, '{"n": 1}')
+    topic.send(b'{"name": "\xff"}', event("b"), event("a"), partition=1)
+
+    workspace.run(names(source_of(broker, topic, max_bad_share=0.9)))
+
+    letters = workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter ORDER BY 1, 2")
+    assert letters == [
+        (f"{topic.name}/0", 1, "not JSON: Expecting value at column 1"),
+        (f"{topic.name}/0", 2, "not JSON: Expecting value at column 1"),
+        (f"{topic.name}/0", 4, "name: required, and absent or null"),
+        (f"{topic.name}/1", 0, "not UTF-8"),
+    ]
+    assert counts(workspace) == {"a": 2, "b": 1}
+
+
+def test_a_message_without_a_value_is_no_event(workspace, broker, topic):
+    topic.send(event("a"), None)
+
+    workspace.run(names(source_of(broker, topic)))
+
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(1, 0)]
+
+
+def test_an_event_has_its_place_in_kafka_beside_its_value(workspace, broker, topic):
+    topic.send("x", "y", key="k")
+    topic.send("z", key=b"\xff")
+    topic.send(b"\xff")
+    spec = StateSpec(
+        "places",
+        key={"place": "text", "value": "text"},
+        measures={"offset": Max("kafka_offset", type="bigint"), "at": Max("kafka_timestamp", type="timestamptz")},
+    )
+    place = "concat_ws('/', kafka_topic, kafka_partition, coalesce(kafka_key, 'none'))"
+    stream = Stream.read(KafkaTopics([broker.address], [topic.name])).group_by("value", place=place)
+
+    workspace.run(Pipeline("places", [stream.persistent_aggregate(spec)]))
+
+    assert {key: value["offset"] for key, value in workspace.values("places").items()} == {
+        (f"{topic.name}/0/k", "x"): 0,
+        (f"{topic.name}/0/k", "y"): 1,
+        (f"{topic.name}/0/none", "z"): 2,
+    }
+    assert workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter") == [
+        (f"{topic.name}/0", 3, "not UTF-8")
+    ]
+
+
+def test_messages_of_an_aborted_transaction_are_no_events(workspace, broker, topic):
+    producer = transactional_producer(workspace.spark, broker)
+    for name, end in [("a", producer.commitTransaction), ("b", producer.abortTransaction)]:
+        producer.beginTransaction()
+        record = workspace.spark.sparkContext._jvm.org.apache.kafka.clients.producer.ProducerRecord
+        producer.send(record(topic.name, event(name)))
+        producer.flush()  # what is still in the client when a transaction is aborted never reaches Kafka
+        end()
+    producer.close()
+
+    workspace.run(names(source_of(broker, topic)))
+
+    assert counts(workspace) == {"a": 1}
+
+
+def transactional_producer(spark, broker):
+    jvm = spark.sparkContext._jvm
+    settings = jvm.java.util.HashMap()
+    serializer = "org.apache.kafka.common.serialization.StringSerializer"
+    for name, value in {
+        "bootstrap.servers": broker.address,
+        "transactional.id": uuid4().hex,
+        "key.serializer": serializer,
+        "value.serializer": serializer,
+    }.items():
+        settings.put(name, value)
+    producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
+    producer.initTransactions()
+    return producer
+
+
+def test_offsets_that_kafka_has_lost_stop_the_pipeline(workspace, broker, topic):
+    topic.send(event("a"))
+    workspace.run(names(source_of(broker, topic)))
+    topic.send(event("a"), event("a"))
+    delete_up_to(workspace.spark, broker, topic, offset=2)
+
+    # Which Spark names where the connector is on its class path; it cannot, where a session was given it later.
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        workspace.run(names(source_of(broker, topic)))
+
+    assert counts(workspace) == {"a": 1}
+
+
+def delete_up_to(spark, broker, topic, offset):
+    jvm = spark.sparkContext._jvm
+    settings, records = jvm.java.util.HashMap(), jvm.java.util.HashMap()
+    settings.put("bootstrap.servers", broker.address)
+    records.put(jvm.org.apache.kafka.common.TopicPartition(topic.name, 0), before_offset(spark, offset))
+    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+    admin.deleteRecords(records).all().get()
+    admin.close()
+
+
+def before_offset(spark, offset):
+    """RecordsToDelete.beforeOffset(offset), by reflection: py4j takes it for the method of that name without one."""
+    jvm, gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    records = jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete", True, loader)
+    types, values = gateway.new_array(jvm.java.lang.Class, 1), gateway.new_array(jvm.java.lang.Object, 1)
+    types[0], values[0] = jvm.java.lang.Long.TYPE, offset
+    return records.getMethod("beforeOffset", types).invoke(None, values)
+
+
+@pytest.mark.parametrize(("kind", "promised"), [("opaque", "exactly once"), ("transactional", "approximate")])
+def test_the_guarantee_is_exactly_once_with_an_opaque_state_only(kind, promised):
+    assert names(KafkaTopics("localhost:9092", "events", schema=SCHEMA), kind).guarantees == {"names": promised}
+
+
+def test_a_pipeline_names_the_connector_of_the_spark_that_runs_it():
+    assert names(KafkaTopics("localhost:9092", "events", schema=SCHEMA)).packages == (CONNECTOR,)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"servers": "localhost"}, r"servers \['localhost'\]: give each as 'host:port'"),
+        ({"servers": []}, r"servers \[\]"),
+        ({"topics": ["a,b"]}, r"topics \['a,b'\]: give each by its name"),
+        ({"topics": []}, r"topics \[\]"),
+        ({"starting": "now"}, "starting 'now': give 'earliest' or 'latest'"),
+        ({"max_offsets_per_batch": 0}, "max_offsets_per_batch 0: give 1 or more"),
+        ({"options": {"failOnDataLoss": SECRET}}, r"options \['failOnDataLoss'\]: only settings of Kafka's consumer"),
+        ({"options": {"kafka.bootstrap.servers": SECRET}}, r"options \['kafka.bootstrap.servers'\]"),
+    ],
+)
+def test_what_will_not_do_is_refused_where_it_is_declared(options, fault):
+    with pytest.raises(PipelineError, match=fault) as refused:
+        KafkaTopics(**({"servers": "localhost:9092", "topics": "events"} | options))
+
+    assert SECRET not in str(refused.value)
+
+
+def test_a_value_s_column_cannot_have_the_name_of_a_message_s():
+    with pytest.raises(PipelineError, match="names 'kafka_key', which the source needs for itself"):
+        KafkaTopics("localhost:9092", "events", schema="kafka_key string").schema  # noqa: B018
+
+
+def test_a_password_reaches_neither_error_nor_checkpoint_nor_database(workspace, broker, topic):
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{SECRET}";'
+    options = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": jaas,
+        "kafka.default.api.timeout.ms": "3000",
+        "kafka.request.timeout.ms": "2000",
+    }
+    source = source_of(broker, topic, options=options)
+
+    with pytest.raises(Exception) as failed:  # noqa: PT011  whatever Spark makes of it
+        workspace.run(names(source))
+
+    told = [str(failed.value), repr(source), *map(str, workspace.rows("SELECT status, message FROM tidemark.driver"))]
+    told += [path.read_text(errors="replace") for path in files_below(workspace.checkpoint)]
+    assert [text for text in told if SECRET in text] == []
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
