@@ -14,7 +14,7 @@ import redis
 from psycopg import sql
 
 from pipelines.runtime import embedded
-from pipelines.steps import connect
+from pipelines.connection import connect
 from state_backends import Catalog
 
 

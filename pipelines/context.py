@@ -17,6 +17,7 @@ class BatchContext:
     """One attempt at a batch, and how it sees the world.
 
     dsn: where the database is. own: the states that the pipeline feeds itself. shadow: they are fed anew, out of sight.
+    writers: how many connections its tasks may hold at once.
     late_before: the watermark that earlier batches have brought, at which this batch's tuples are late.
     watermark: the one that counts this batch's tuples too.
     """
@@ -25,6 +26,7 @@ class BatchContext:
     dsn: str
     own: frozenset[str] = frozenset()
     shadow: bool = False
+    writers: int = 1
     late_before: datetime | None = None
     watermark: datetime | None = None
 

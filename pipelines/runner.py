@@ -1,5 +1,6 @@
 """The runner: takes each micro-batch through the ledger. A txid, revert if this is a retry, the states, commit."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from pipelines.context import BatchContext
 from pipelines.feeding import FedStates, Feeding, Written
 from pipelines.frames import Frames
 from pipelines.intake import Intake
+from pipelines.partitions import at_most
 from pipelines.pipeline import Pipeline
 from pipelines.steps import emitted_columns, rows_for, task_for
 from pipelines.stream import FedState
 from pipelines.watermarks import Progress, advance, committed_marks, watermark_of
+from pipelines.writers import rounds, writer_limit
 from state_backends.catalog import Catalog
 from state_backends.journal.dead_letters import put_aside, take_back
 from state_backends.journal.ledger import Batch, BatchLedger, share
@@ -44,6 +47,7 @@ class BatchRunner:
         self._dsn = dsn
         self._checkpoint = checkpoint
         self._shadow = shadow
+        self._writers = writer_limit(conn)
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
@@ -87,17 +91,17 @@ class BatchRunner:
 
     def _context(self, batch: Batch) -> BatchContext:
         own = frozenset(spec.name for spec in self.pipeline.specs)
-        return BatchContext(batch, self._dsn, own, self._shadow)
+        return BatchContext(batch, self._dsn, own, self._shadow, self._writers)
 
     def _feed(self, frames: Frames, context: BatchContext) -> dict[str, Written]:
         written: dict[str, Written] = {}
         jobs: list[FedStates] = []
         try:
-            for level in self.pipeline.levels:
-                job = FedStates([self._feeding(fed, frames, context) for fed in level])
+            for states, partitions in self._rounds(context):
+                job = FedStates([self._feeding(fed, frames, context, partitions) for fed in states])
                 jobs.append(job)
-                written |= zip((fed.name for fed in level), job.written(), strict=True)
-                for place, fed in enumerate(level):
+                written |= zip((fed.name for fed in states), job.written(), strict=True)
+                for place, fed in enumerate(states):
                     if self.pipeline.readers(fed):
                         frames.add(fed, job.new_values(place))
         finally:
@@ -105,9 +109,14 @@ class BatchRunner:
                 job.forget()
         return written
 
-    def _feeding(self, fed: FedState, frames: Frames, context: BatchContext) -> Feeding:
+    def _rounds(self, context: BatchContext) -> Iterator[tuple[Sequence[FedState], int]]:
+        """Yield the states to feed side by side, and into how many partitions each is written."""
+        for level in self.pipeline.levels:
+            yield from rounds(level, context.writers)
+
+    def _feeding(self, fed: FedState, frames: Frames, context: BatchContext, partitions: int) -> Feeding:
         emits = bool(self.pipeline.readers(fed))
-        rows = rows_for(fed, frames.of(fed.stream), context)
+        rows = at_most(partitions, rows_for(fed, frames.of(fed.stream), context))
         return Feeding(rows, task_for(fed, context, emits=emits), emitted_columns(fed) if emits else {})
 
     def _put_aside(self, intake: Intake, batch: Batch) -> int:

@@ -1,6 +1,6 @@
 """state_query on executors: look the tuples of an Arrow batch up, each distinct input once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +12,9 @@ from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.functions import QueryFunction, StateFactory, Values
 from pipelines.keys import check_keys
+from pipelines.partitions import at_most
 from pipelines.stores import opened_state
-from pipelines.tuples import Emit, OpenEmit
+from pipelines.tuples import Emit, OpenEmit, with_emitted
 from state_backends.aggregators.column import quoted
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.errors import KeyShapeError, UnknownStateError
@@ -75,6 +76,19 @@ class CommittedState:
         except KeyShapeError:
             return False
         return True
+
+
+def with_answers(
+    events: DataFrame,
+    on: Sequence[str],
+    state: StateSpec | StateFactory,
+    function: QueryFunction,
+    columns: Mapping[str, str],
+    context: BatchContext,
+) -> DataFrame:
+    """Return the tuples times what the query function emits for each, `columns` (name to Spark type) added."""
+    check_inputs(events, on, state, context)
+    return with_emitted(at_most(context.writers, events), on, lookups(state, function, context), columns)
 
 
 def check_inputs(events: DataFrame, on: Sequence[str], state: StateSpec | StateFactory, context: BatchContext) -> None:

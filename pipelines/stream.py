@@ -292,11 +292,9 @@ def _query(
     state: StateSpec | StateFactory, on: tuple[str, ...], function: QueryFunction, columns: dict[str, str]
 ) -> Step:
     def query(context: BatchContext, events: "DataFrame") -> "DataFrame":
-        from pipelines.state_query import check_inputs, lookups
-        from pipelines.tuples import with_emitted
+        from pipelines.state_query import with_answers
 
-        check_inputs(events, on, state, context)
-        return with_emitted(events, on, lookups(state, function, context), columns)
+        return with_answers(events, on, state, function, columns, context)
 
     return query
 

@@ -1,0 +1,165 @@
+"""Where the time of a query's batches goes: Spark's own phases, its jobs and stages, and calls that we name.
+
+Nothing here knows how a batch is run, so it goes on telling when that changes.
+"""
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from threading import Event
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
+
+LAST_WORDS_SECONDS = 30.0  # for Spark's events to reach us after a query has ended
+WHOLE = "triggerExecution"  # a batch with all of Spark's bookkeeping, by Spark's own name
+INSIDE = "addBatch"  # what foreachBatch runs, or a sink of Spark's own
+
+Milliseconds = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Span:
+    """When something began and ended, in ms since 1970."""
+
+    began: float
+    ended: float
+
+    @property
+    def took(self) -> float:
+        return self.ended - self.began
+
+
+@dataclass
+class BatchTimes(StreamingQueryListener):
+    """The phases of each batch of one query, as Spark reports them: name to ms, in the order of the batches."""
+
+    batches: list[Milliseconds] = field(default_factory=list)
+    run_id: str = ""
+    ended: Event = field(default_factory=Event)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        self.run_id = str(event.runId)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        if INSIDE in event.progress.durationMs:  # else the query has only looked for input
+            self.batches.append({name: float(ms) for name, ms in event.progress.durationMs.items()})
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        self.ended.set()
+
+
+@contextmanager
+def batch_times(spark: SparkSession) -> Iterator[BatchTimes]:
+    """Note the batches of the one query that runs and ends meanwhile.
+
+    Raises TimeoutError where Spark does not report its end.
+    """
+    times = BatchTimes()
+    spark.streams.addListener(times)
+    try:
+        yield times
+        if not times.ended.wait(LAST_WORDS_SECONDS):
+            raise TimeoutError(f"Spark has not reported the query's end after {LAST_WORDS_SECONDS} s")
+    finally:
+        spark.streams.removeListener(times)
+
+
+@contextmanager
+def call_spans(owner: type, *methods: str) -> Iterator[dict[str, list[Span]]]:
+    """Note each call of a class's methods meanwhile, method to calls in their order."""
+    noted: dict[str, list[Span]] = {method: [] for method in methods}
+    originals = {method: getattr(owner, method) for method in methods}
+    for method, original in originals.items():
+        setattr(owner, method, _noting(original, noted[method]))
+    try:
+        yield noted
+    finally:
+        for method, original in originals.items():
+            setattr(owner, method, original)
+
+
+def job_spans(spark: SparkSession, run_id: str) -> list[dict[str, Span]]:
+    """Return the jobs of each batch and their stages, in order: `job_1`, `job_1_stage_1` ..
+
+    A stage that Spark skipped is left out. Spark remembers the last 1,000 jobs.
+    """
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()  # it hears of a job's end a moment later than we
+    store = context.statusStore()
+    jobs = [job for job in _items(store.jobsList(None)) if _or(job.jobGroup(), "") == run_id]
+    per_batch: dict[int, list[Any]] = defaultdict(list)
+    for job in sorted(jobs, key=lambda job: job.jobId()):
+        per_batch[_batch_id(job)].append(job)
+    return [dict(_spans(store, per_batch[batch_id])) for batch_id in sorted(per_batch)]
+
+
+def timeline(spans: Mapping[str, Span], inside: float) -> Milliseconds:
+    """Return how long each span took, the pause before each one, and what `inside` of the batch lies around them all.
+
+    A stage is a part of its job, and has no pause.
+    """
+    parts: Milliseconds = {}
+    outer = {name: span for name, span in spans.items() if "stage" not in name}
+    reached = first = min(span.began for span in outer.values())
+    for name, span in sorted(outer.items(), key=lambda each: each[1].began):
+        if span.began > first:
+            parts[f"before_{name}"] = max(span.began - reached, 0.0)
+        parts[name] = span.took
+        reached = max(reached, span.ended)
+    return parts | {name: span.took for name, span in spans.items()} | {"around": inside - (reached - first)}
+
+
+def medians(batches: Iterable[Milliseconds]) -> Milliseconds:
+    """Return the median of each part over the batches; one that lacks a part counts as 0 there."""
+    every = list(batches)
+    names = dict.fromkeys(name for batch in every for name in batch)
+    return {name: statistics.median(batch.get(name, 0.0) for batch in every) for name in names}
+
+
+def _noting(call: Callable[..., Any], noted: list[Span]) -> Callable[..., Any]:
+    @wraps(call)
+    def timed(*positional: Any, **named: Any) -> Any:
+        began = time.time()
+        try:
+            return call(*positional, **named)
+        finally:
+            noted.append(Span(1000 * began, 1000 * time.time()))
+
+    return timed
+
+
+def _spans(store: Any, jobs: list[Any]) -> Iterator[tuple[str, Span]]:
+    for number, job in enumerate(jobs, start=1):
+        yield f"job_{number}", _span(job)
+        stages = [store.lastStageAttempt(stage) for stage in sorted(_items(job.stageIds()))]
+        ran = [stage for stage in stages if stage.submissionTime().isDefined()]
+        for place, stage in enumerate(ran, start=1):
+            yield f"job_{number}_stage_{place}", _span(stage)
+
+
+def _span(timed: Any) -> Span:
+    return Span(timed.submissionTime().get().getTime(), timed.completionTime().get().getTime())
+
+
+def _batch_id(job: Any) -> int:
+    # Spark describes a query's jobs by `id = .. runId = .. batch = 7`.
+    _, _, number = _or(job.description(), "batch = -1").rpartition("batch = ")
+    return int(number) if number.isdecimal() else -1
+
+
+def _items(sequence: Any) -> list[Any]:
+    """Return the items of a Scala sequence."""
+    return [sequence.apply(place) for place in range(sequence.size())]
+
+
+def _or(option: Any, default: str) -> str:
+    return str(option.get()) if option.isDefined() else default

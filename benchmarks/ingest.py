@@ -1,0 +1,189 @@
+"""ingest: events a second through a whole pipeline, beside Spark without a sink, its own state store, and a loop.
+
+All read the same files in the same session, one file a batch, and do the same group-by; a batch's time has Spark's
+bookkeeping in it. `tidemark` is the driver as users run it; `noop` throws the result away, so nobody can be faster;
+`rocksdb` is Spark's own streaming aggregate, which counts exactly too but in a store of its own; `executemany` is what
+people write by hand, and counts replays twice.
+"""
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
+
+from benchmarks.batch_times import INSIDE, WHOLE, Milliseconds, batch_times, call_spans, job_spans, medians, timeline
+from benchmarks.cases import Case
+from benchmarks.events import SCHEMA, Totals, lay_out_sales
+from benchmarks.rows import SALES
+from benchmarks.servers import database
+from pipelines.driver import Driver, RunOptions
+from pipelines.pipeline import Pipeline
+from pipelines.session import start_session
+from pipelines.sources.files import ParquetFiles
+from pipelines.stream import Stream
+from state_backends import BatchLedger
+
+EVENTS, BATCHES, WARM_UP = 5_000_000, 10, 3
+ROUNDS = 5
+REFERENCES = ("noop", "rocksdb", "executemany")
+STATE_STORE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+BY_HAND = (
+    "INSERT INTO by_hand AS t (shop, n, total) VALUES (%s, %s, %s) "
+    "ON CONFLICT (shop) DO UPDATE SET n = t.n + excluded.n, total = t.total + excluded.total"
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A folder of files, and what they come to."""
+
+    folder: Path
+    totals: Totals
+
+    def source(self) -> ParquetFiles:
+        return ParquetFiles(self.folder, schema=SCHEMA, files_per_batch=1)
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The same files with nothing but their columns, as one reads them by hand."""
+        return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
+
+
+@dataclass
+class Runs:
+    """The warm batches of one case over all rounds: Spark's phases, and what is known of the inside, name to ms."""
+
+    phases: list[Milliseconds] = field(default_factory=list)
+    inside: list[Milliseconds] = field(default_factory=list)
+
+    def rates(self, events: int) -> list[float]:
+        return [1000 * events / batch[WHOLE] for batch in self.phases]
+
+
+def run(events: int = EVENTS) -> Iterable[Case]:
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        home = Path(folder)
+        per_batch = max(events // BATCHES, 1)
+        warm_up = Input(home / "warm_up", lay_out_sales(home / "warm_up", WARM_UP * per_batch, WARM_UP))
+        sales = Input(home / "sales", lay_out_sales(home / "sales", BATCHES * per_batch, BATCHES))
+        spark = start_session("benchmark")
+        for setting, value in STATE_STORE.items():
+            spark.conf.set(setting, value)
+        try:
+            _round(spark, warm_up, 0, {name: Runs() for name in CASES})
+            runs = {name: Runs() for name in CASES}
+            for number in range(ROUNDS):
+                _round(spark, sales, number, runs)
+        finally:
+            spark.stop()
+    yield from _rates(runs, per_batch)
+    yield from _profile("tidemark", runs["tidemark"])
+    yield from _profile("noop", runs["noop"])
+
+
+def _round(spark: SparkSession, sales: Input, number: int, runs: dict[str, Runs]) -> None:
+    """Run each case once, each round beginning with another, as what ran before leaves its traces."""
+    names = list(CASES)
+    first = number % len(names)
+    for name in names[first:] + names[:first]:
+        with (
+            tempfile.TemporaryDirectory(prefix="tidemark-bench-") as checkpoint,
+            batch_times(spark) as times,
+            call_spans(BatchLedger, "begin", "commit") as calls,
+        ):
+            CASES[name](spark, sales, Path(checkpoint))
+        for place, jobs in enumerate(job_spans(spark, times.run_id)[WARM_UP:], start=WARM_UP):
+            ledger = {call: spans[place] for call, spans in calls.items() if spans}
+            runs[name].inside.append(timeline(jobs | ledger, times.batches[place][INSIDE]))
+        runs[name].phases += times.batches[WARM_UP:]
+
+
+def _tidemark(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
+    with database() as conn:
+        totals = Stream.read(sales.source()).group_by("shop").persistent_aggregate(SALES)
+        Driver(Pipeline("bench_ingest", [totals]), spark, _url(conn), RunOptions(checkpoint, once=True)).run()
+        _check(conn, f"tidemark_live.{SALES.name}", sales.totals)
+
+
+def _noop(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
+    def throw_away(batch: DataFrame, batch_id: int) -> None:
+        _totals(batch).write.format("noop").mode("overwrite").save()
+
+    _drain(sales.stream(spark).writeStream.foreachBatch(throw_away), checkpoint)
+
+
+def _rocksdb(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
+    _drain(_totals(sales.stream(spark)).writeStream.format("noop").outputMode("update"), checkpoint)
+
+
+def _executemany(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
+    with database() as conn:
+        conn.execute("CREATE TABLE by_hand (shop text PRIMARY KEY, n bigint, total double precision)")
+        _drain(sales.stream(spark).writeStream.foreachBatch(partial(_upsert_by_hand, conn)), checkpoint)
+        _check(conn, "by_hand", sales.totals)
+
+
+# tidemark stands beside the one that it is closest to.
+CASES: dict[str, Callable[[SparkSession, Input, Path], None]] = {
+    "noop": _noop,
+    "tidemark": _tidemark,
+    "rocksdb": _rocksdb,
+    "executemany": _executemany,
+}
+
+
+def _totals(sales: DataFrame) -> DataFrame:
+    return sales.groupBy("shop").agg(F.count(F.lit(1)).alias("n"), F.sum("x").alias("total"))
+
+
+def _upsert_by_hand(conn: psycopg.Connection, batch: DataFrame, batch_id: int) -> None:
+    rows = _totals(batch).collect()
+    with conn.transaction(), conn.cursor() as cursor:
+        cursor.executemany(BY_HAND, rows)
+
+
+def _drain(writer: DataStreamWriter, checkpoint: Path) -> None:
+    """Run a query through the input there is, as the driver does with `once`."""
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def _check(conn: psycopg.Connection, table: str, expected: Totals) -> None:
+    row = conn.execute(f"SELECT count(*), sum(n)::bigint, sum(total) FROM {table}").fetchone()
+    assert row is not None
+    assert Totals(*row) == expected, f"{table} holds {Totals(*row)} and the files {expected}"
+
+
+def _url(conn: psycopg.Connection) -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
+
+
+def _rates(runs: dict[str, Runs], events: int) -> Iterator[Case]:
+    """Events a second in the median batch. Ratios are taken batch by batch: each number is the same file everywhere."""
+    rates = {name: each.rates(events) for name, each in runs.items()}
+    for name, rate in rates.items():
+        low, middle, high = statistics.quantiles(rate, n=4)
+        ratio = {
+            other: statistics.median(mine / its for mine, its in zip(rate, rates[other], strict=True))
+            for other in REFERENCES
+            if other != name
+        }
+        yield Case(name, middle, "events/s", (high - low) / 2 / middle, ratio)
+
+
+def _profile(name: str, runs: Runs) -> Iterator[Case]:
+    """Where a batch's time goes: Spark's phases, of which `addBatch` is the one that the other parts are inside."""
+    for part, milliseconds in (medians(runs.phases) | medians(runs.inside)).items():
+        yield Case(f"{name}_{part}", milliseconds, "ms")

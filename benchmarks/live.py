@@ -1,0 +1,117 @@
+"""The system as it runs live, for benchmarks that look at it from outside: a web server, a driver, a client."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from unittest.mock import patch
+
+from pipelines.runtime.home import REPOSITORY
+from pipelines.runtime.ports import LOOPBACK, free_port
+from webapp.states.management.children import Child
+
+HEALTHY_WITHIN_SECONDS = 60.0
+FILES_PER_BATCH = 100  # so that files that have come meanwhile do not queue up for a batch each
+MANAGE = [sys.executable, str(REPOSITORY / "manage.py")]
+
+
+@dataclass(frozen=True)
+class Live:
+    """What runs. folder: where the flights pipeline's input lands."""
+
+    folder: Path
+    port: int
+    api_key: str
+    web: Child
+    pipeline: Child
+
+    def check(self) -> None:
+        """Raise RuntimeError with its last words where a process has ended."""
+        for child in (self.web, self.pipeline):
+            if child.exit_code() is not None:
+                raise RuntimeError(f"{child.name} has ended; the end of {child.log}:\n{child.last_words()}")
+
+
+@contextmanager
+def live_flights(dsn: str, home: Path) -> Iterator[Live]:
+    """Run the web server and the flights pipeline on an empty database; both end with the block.
+
+    home: a folder for input, checkpoint and logs.
+    """
+    environ = {"DATABASE_URL": dsn, "TIDEMARK_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+    folder, port = home / "input", free_port()
+    folder.mkdir()
+    # Through the environment, as arguments could be read by everybody on the machine.
+    with patch.dict(os.environ, environ):
+        subprocess.run([*MANAGE, "migrate", "--verbosity", "0"], check=True)
+        made = [*MANAGE, "create_api_key", "benchmark"]
+        key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()
+        web = Child("web", _web(port), home / "web.log")
+        pipeline = Child("pipeline", _pipeline(folder, home / "checkpoint"), home / "pipeline.log", patience=40.0)
+    live = Live(folder, port, key, web, pipeline)
+    try:
+        _wait_until_healthy(live)
+        yield live
+    finally:
+        pipeline.stop()
+        web.stop()
+
+
+class Lookup:
+    """A client that asks for one state's one row again and again, over one connection, and only for what is new."""
+
+    def __init__(self, live: Live, state: str, measure: str) -> None:
+        self._conn = http.client.HTTPConnection(LOOPBACK, live.port, timeout=10)
+        self._path = f"/api/v1/states/{state}/query"
+        self._headers = {"Authorization": f"Bearer {live.api_key}", "Content-Type": "application/json"}
+        self._measure = measure
+        self._value = 0
+
+    def value(self) -> int:
+        """Return the committed value, 0 before there is one. Raises RuntimeError where the answer is an error."""
+        self._conn.request("POST", self._path, body='{"keys": [[]]}', headers=self._headers)
+        response = self._conn.getresponse()
+        body = response.read()
+        if response.status == HTTPStatus.OK:
+            self._headers["If-None-Match"] = response.headers["ETag"]
+            [result] = json.loads(body)["results"]
+            self._value = result["value"][self._measure] if result["status"] == "found" else 0
+        elif response.status not in (HTTPStatus.NOT_MODIFIED, HTTPStatus.NOT_FOUND):  # no state yet: not found
+            raise RuntimeError(f"{self._path} answered {response.status}: {body[:200]!r}")
+        return self._value
+
+    def close(self) -> None:
+        self._conn.close()
+
+
+def _web(port: int) -> list[str]:
+    serve = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
+    return [*serve, "--workers", "1", "webapp.wsgi:application"]
+
+
+def _pipeline(folder: Path, checkpoint: Path) -> list[str]:
+    where = ["--input", str(folder), "--checkpoint", str(checkpoint)]
+    return [*MANAGE, "run_pipeline", "flights", *where, "--files-per-batch", str(FILES_PER_BATCH)]
+
+
+def _wait_until_healthy(live: Live) -> None:
+    deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        live.check()
+        try:
+            conn = http.client.HTTPConnection(LOOPBACK, live.port, timeout=5)
+            conn.request("GET", "/healthz")
+            if conn.getresponse().status == HTTPStatus.OK:
+                return
+        except OSError:
+            time.sleep(0.2)
+        finally:
+            conn.close()
+    raise RuntimeError(f"the web server does not answer; the end of {live.web.log}:\n{live.web.last_words()}")

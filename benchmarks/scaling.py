@@ -1,0 +1,220 @@
+"""scaling: what a state's size costs. The same work on states of 1,000 keys to 10 million, and on a partitioned one.
+
+All states are there at once and every round asks each of them in turn, so that a noisy machine disturbs them alike.
+The ratios are to the state of 100,000 keys, the smallest that a whole batch fits in; that of 1,000 keys gets batches of
+1,000 and shows what a batch costs by itself.
+"""
+
+import os
+import random
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from itertools import count
+from time import perf_counter
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from benchmarks.cases import Case, side_by_side
+from benchmarks.rows import SALES
+from benchmarks.servers import database
+from state_backends import BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
+from state_backends.journal.compaction import compact
+from state_backends.journal.expiry import expire
+from state_backends.journal.ledger import Batch, share
+from state_backends.journal.trim import Step
+from state_backends.table import StateTable
+
+PIPELINE = "bench_scaling"
+# Keys and partitions of each state.
+STATES = [(1_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 8), (10_000_000, 1), (10_000_000, 8)]
+MOST_KEYS = int(os.environ.get("BENCH_MOST_KEYS", 10_000_000))
+REFERENCE = "100000_keys"
+BATCH_KEYS, FILL_KEYS = 100_000, 500_000
+LOOKUPS, KEYS_PER_LOOKUP = 100, 100
+ROUNDS, REVERTS, PAGES = 9, 5, 20
+
+
+class Subject:
+    """One state of a given size, and the work that is timed on it."""
+
+    def __init__(self, conn: psycopg.Connection, keys: int, partitions: int) -> None:
+        self.label = f"{keys}_keys" + (f"_in_{partitions}" if partitions > 1 else "")
+        self.spec = replace(SALES, name=f"bench_{self.label}", partitions=partitions, changelog=True)
+        self.keys = keys
+        self.conn = conn
+
+    def fill(self, ledger: "Ledger") -> int:
+        for first in range(0, self.keys, FILL_KEYS):
+            numbers = range(first, min(first + FILL_KEYS, self.keys))
+            self.write(ledger.begin(), partials(numbers))
+            ledger.commit()
+        return self.keys
+
+    def write(self, batch: Batch, rows: pa.RecordBatch) -> int:
+        with self.conn.transaction():
+            share(self.conn, batch)
+            merged = PostgresBackingMap(self.conn, self.spec).merge([rows], batch.txid, batch.batch_time)
+            Changelog(self.conn, self.spec).append(batch.txid)
+        return merged
+
+    @cached_property
+    def batches(self) -> list[pa.RecordBatch]:
+        """A batch of keys that exist for each round, in key order as Spark brings them."""
+        chance = random.Random(self.keys)
+        size = min(self.keys, BATCH_KEYS)
+        return [partials(sorted(chance.sample(range(self.keys), size))) for _ in range(ROUNDS + 1)]
+
+    def look_up(self, seed: int) -> int:
+        reader, chance = StateReader(self.conn, self.spec), random.Random(seed)
+        for _ in range(LOOKUPS):
+            asked = [(name(chance.randrange(self.keys)),) for _ in range(KEYS_PER_LOOKUP)]
+            reader.multi_get(asked)
+        return LOOKUPS
+
+    def bytes_per_key(self) -> dict[str, float]:
+        """Return what the table and its indexes take, with those of its partitions."""
+        row = self.conn.execute(
+            "SELECT sum(pg_table_size(part)), sum(pg_indexes_size(part)) FROM (SELECT %(table)s::regclass AS part "
+            "UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = %(table)s::regclass) parts",
+            {"table": StateTable(self.spec).name.as_string(self.conn)},
+        ).fetchone()
+        assert row is not None
+        return {"table": float(row[0]) / self.keys, "indexes": float(row[1]) / self.keys}
+
+
+class Ledger:
+    """One pipeline's ledger, whose batches come one after the other."""
+
+    def __init__(self, conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
+        catalog, declared = Catalog(conn), list(specs)
+        catalog.register_pipeline(PIPELINE, spout="transactional")
+        catalog.register_states(PIPELINE, declared, {spec.name: "exactly once" for spec in declared})
+        self._ledger = BatchLedger(conn, PIPELINE)
+        self._ledger.acquire()
+        self._numbers = count()
+        self._open: Batch | None = None
+
+    def begin(self, *, again: bool = False) -> Batch:
+        if not again:
+            self._number = next(self._numbers)
+        self._open = self._ledger.begin(self._number)
+        assert self._open is not None
+        return self._open
+
+    def commit(self) -> None:
+        assert self._open is not None
+        self._ledger.commit(self._open)
+
+
+def run() -> Iterable[Case]:
+    with database() as conn:
+        subjects = [Subject(conn, keys, partitions) for keys, partitions in STATES if keys <= MOST_KEYS]
+        ledger = Ledger(conn, (subject.spec for subject in subjects))
+        yield from _fills(subjects, ledger)
+        for subject in subjects:
+            for part, size in subject.bytes_per_key().items():
+                yield Case(f"{part}_{subject.label}", size, "bytes/key")
+        yield from _compared(
+            "merge", subjects, lambda subject: lambda number: _merge(subject, ledger, number), "keys/s"
+        )
+        yield from _compared("lookup", subjects, lambda subject: subject.look_up, "lookups/s")
+        yield from _reverts(subjects, ledger)
+        yield from _walks("compaction", subjects, lambda subject: compact(conn, subject.spec, keep=timedelta(0)))
+        yield from _walks("expiry_of_nothing", subjects, lambda subject: expire(conn, subject.spec))
+        for subject in subjects:
+            yield Case(f"vacuum_{subject.label}", 1000 * _vacuum(subject), "ms")
+        conn.execute("UPDATE tidemark.state SET ttl = '1 microsecond'")
+        yield from _walks("expiry", subjects, lambda subject: expire(conn, subject.spec))
+
+
+def _fills(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
+    for subject in subjects:
+        started = perf_counter()
+        filled = subject.fill(ledger)
+        yield Case(f"fill_{subject.label}", filled / (perf_counter() - started), "keys/s")
+        # As autovacuum would soon do; the planner knows the sizes from here on.
+        subject.conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(StateTable(subject.spec).changelog))
+        _vacuum(subject)
+
+
+def _merge(subject: Subject, ledger: Ledger, number: int) -> int:
+    merged = subject.write(ledger.begin(), subject.batches[number])
+    ledger.commit()
+    return merged
+
+
+def _compared(
+    what: str, subjects: list[Subject], work: Callable[[Subject], Callable[[int], int]], unit: str
+) -> list[Case]:
+    for subject in subjects:
+        _ = subject.batches  # made before the clock runs
+    named = {f"{what}_{subject.label}": work(subject) for subject in subjects}
+    return side_by_side(named, unit, references=[f"{what}_{REFERENCE}"], rounds=ROUNDS)
+
+
+def _reverts(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
+    """How long it takes to put a failed attempt's batch back, rows and changelog."""
+    seconds: dict[str, list[float]] = {subject.label: [] for subject in subjects}
+    for number in range(REVERTS):
+        for subject in subjects:
+            seconds[subject.label].append(_revert(subject, ledger, number))
+    yield from _medians("revert", seconds)
+
+
+def _revert(subject: Subject, ledger: Ledger, number: int) -> float:
+    failed = ledger.begin()
+    subject.write(failed, subject.batches[number])
+    batch = ledger.begin(again=True)
+    started = perf_counter()
+    with subject.conn.transaction():
+        share(subject.conn, batch)
+        PostgresBackingMap(subject.conn, subject.spec).revert(batch.txid)
+        Changelog(subject.conn, subject.spec).revert(batch.txid)
+    took = perf_counter() - started
+    ledger.commit()
+    return took
+
+
+def _walks(what: str, subjects: list[Subject], walk: Callable[[Subject], Iterator[Step]]) -> Iterator[Case]:
+    """The first pages of a walk of maintenance, each page its own time."""
+    pages = {subject.label: list(_page_seconds(walk(subject))) for subject in subjects}
+    yield from _medians(f"{what}_page", pages)
+
+
+def _page_seconds(steps: Iterator[Step]) -> Iterator[float]:
+    started, first = perf_counter(), None
+    for number, step in enumerate(steps):
+        first = first or step.step
+        if number == PAGES or step.step != first:
+            return
+        yield perf_counter() - started
+        started = perf_counter()
+
+
+def _medians(what: str, seconds: Mapping[str, list[float]]) -> Iterator[Case]:
+    reference = statistics.median(seconds[REFERENCE])
+    for label, times in seconds.items():
+        middle = statistics.median(times)
+        ratio = {} if label == REFERENCE else {f"{what}_{REFERENCE}": middle / reference}
+        spread = statistics.stdev(times) / middle if len(times) > 1 else 0.0
+        yield Case(f"{what}_{label}", 1000 * middle, "ms", spread, ratio)
+
+
+def _vacuum(subject: Subject) -> float:
+    started = perf_counter()
+    subject.conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(StateTable(subject.spec).name))
+    return perf_counter() - started
+
+
+def partials(numbers: Iterable[int]) -> pa.RecordBatch:
+    shops = [name(number) for number in numbers]
+    return pa.RecordBatch.from_pydict({"shop": shops, "n": [2] * len(shops), "total": [3.0] * len(shops)})
+
+
+def name(number: int) -> str:
+    return f"shop-{number:08}"
