@@ -13,8 +13,8 @@ import psycopg
 import redis
 from psycopg import sql
 
-from pipelines.runtime import embedded
 from pipelines.connection import connect
+from pipelines.runtime import embedded
 from state_backends import Catalog
 
 

@@ -79,6 +79,7 @@ class Driver:
         self._on_batch = on_batch or (lambda batch: None)
         self._stopping = stopping or threading.Event()
         self._failures = 0
+        self._reason = ""  # of the last failure, until a batch is committed
 
     def stop(self) -> None:
         """Ask for an end after the batch at hand. Safe to call from a signal handler."""
@@ -145,7 +146,7 @@ class Driver:
                 tenure.record(query.progress.take())
 
     def _committed(self, batch: Batch) -> None:
-        self._failures = 0
+        self._failures, self._reason = 0, ""
         self._on_batch(batch)
 
     def _pause_or_give_up(self, error: Exception, tenure: Tenure | None) -> None:
@@ -154,24 +155,27 @@ class Driver:
         if self._stopping.is_set() and isinstance(error, Py4JNetworkError):
             return  # whoever ends this process has ended Spark's, too; nothing is lost
         self._failures += 1
+        self._reason = failure_reason(error)
         if not _may_pass(error) or self._failures >= self._options.max_failures or self._options.once:
-            self._try_report("failed", failure_reason(error))
+            self._try_report("failed", self._reason)
             raise error
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
-        self._await_next_try(pause, failure_reason(error), tenure)
+        self._await_next_try(pause, tenure)
 
-    def _await_next_try(self, seconds: float, reason: str, tenure: Tenure | None) -> None:
+    def _await_next_try(self, seconds: float, tenure: Tenure | None) -> None:
         next_try_at = datetime.now(UTC) + timedelta(seconds=seconds)
         deadline = time.monotonic() + seconds
-        self._try_report("restarting", reason, next_try_at=next_try_at)
+        self._try_report("restarting", self._reason, next_try_at=next_try_at)
         while (left := deadline - time.monotonic()) > 0 and not self._stopping.wait(min(left, WATCH_SECONDS)):
             if tenure is not None:
                 with suppress(psycopg.Error):
-                    tenure.report("restarting", reason, **self._tries(next_try_at=next_try_at))
+                    tenure.report("restarting", self._reason, **self._tries(next_try_at=next_try_at))
 
     def _report(self, tenure: Tenure, status: str) -> None:
         progress = as_progress(self.pipeline.source.pending(self._options.checkpoint))
-        tenure.report(status, progress=progress, **self._tries())
+        # A try that is under way is no success yet: what the last one failed of stays in sight.
+        reason = self._reason if status == "running" else ""
+        tenure.report(status, reason, progress, **self._tries())
 
     def _try_report(self, status: str, message: str = "", **tries: Any) -> None:
         try:

@@ -9,6 +9,7 @@ import psycopg
 
 from pipelines.connection import connect
 from pipelines.pipeline import Pipeline
+from pipelines.redis_states import RedisStates
 from state_backends.catalog import Catalog
 from state_backends.journal import roster
 from state_backends.journal.ledger import Batch, BatchLedger, overtaken, record_metrics
@@ -89,11 +90,13 @@ class Tenure:
             record_metrics(self._reports, batch, metrics)
 
     def _take_over(self) -> None:
-        """Register the pipeline, acquire its ledger, register its states."""
+        """Register the pipeline, acquire its ledger, register its states; tell Redis what is committed."""
         catalog, pipeline = Catalog(self.conn), self.pipeline
         catalog.register_pipeline(pipeline.name, spout=pipeline.source.spout, description=pipeline.description)
         self.ledger.acquire(patience_ms=PATIENCE_MS)
+        RedisStates(pipeline.specs).check_new(self.conn)
         catalog.register_states(pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied)
+        RedisStates.of(self.conn, pipeline.name).catch_up(self.conn, self.ledger)
 
     def _report_copied(self, state: str, rows: int) -> None:
         self.report("starting", f"migrating state {state!r}: {rows} rows copied")

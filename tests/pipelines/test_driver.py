@@ -8,10 +8,11 @@ import psycopg
 import pytest
 
 from pipelines import driver as driver_module
+from pipelines.context import BatchContext
 from pipelines.driver import Driver, RunOptions, Tenure
 from pipelines.jobs.word_count import word_count
-from pipelines.steps import persist_partition
-from pipelines.stream import Pipeline
+from pipelines.pipeline import Pipeline
+from pipelines.tasks import MergeTask
 from state_backends import BatchLedger, Max
 from state_backends.errors import CheckpointMismatchError, FencedError, PipelineHeldError
 from state_backends.synchronizer.membership import NAME, members
@@ -57,14 +58,14 @@ def test_a_declaration_that_grew_is_migrated_at_the_start_and_says_so(workspace,
     workspace.land("1.txt", "dog cat")
     base = word_count(workspace.input)
     workspace.run(base)
-    (words,) = base.aggregates
+    (words,) = base.feeds
     grown = replace(words.spec, partitions=2, measures=words.spec.measures | {"longest": Max("length", type="bigint")})
     stream = words.stream.each(length="length(line)")
     said = []
     monkeypatch.setattr(Tenure, "report", lambda tenure, *words, **_: said.append(words))
 
     workspace.land("2.txt", "dog")
-    workspace.run(replace(base, aggregates=[replace(words, stream=stream, spec=grown)]))
+    workspace.run(replace(base, feeds=[replace(words, stream=stream, spec=grown)]))
 
     assert ("starting", "migrating state 'words': 2 rows copied") in said
     assert workspace.values("words") == {"dog": {"count": 2, "longest": 3}, "cat": {"count": 1, "longest": None}}
@@ -74,7 +75,7 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
     monkeypatch.setattr(driver_module, "FIRST_PAUSE_SECONDS", 0.05)
     workspace.land("1.txt", "dog")
     base = word_count(workspace.input)
-    words = base.aggregates[0]
+    words = base.feeds[0]
     states, seen = [], []
 
     def fail_twice(lines):
@@ -139,7 +140,7 @@ def test_a_task_of_a_driver_that_was_replaced_writes_nothing(workspace):
         late = pa.RecordBatch.from_pylist([{"word": "dog", "count": 41}])
 
         with pytest.raises(FencedError, match="another driver or attempt has taken over"):
-            list(persist_partition(pipeline.specs[0], batch, workspace.dsn)(iter([late])))
+            MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn)).run([late])
 
     assert workspace.rows("SELECT count, txid FROM tidemark_state.words") == [(1, 1)]
 
@@ -156,7 +157,7 @@ def test_a_task_that_runs_twice_in_one_attempt_counts_once(workspace):
         batch = ledger.begin(0)
 
         for _ in range(2):
-            list(persist_partition(pipeline.specs[0], batch, workspace.dsn)(iter(rows)))
+            MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn)).run(rows)
         ledger.commit(batch)
 
     assert workspace.values("words") == {"dog": {"count": 3}}
@@ -209,7 +210,7 @@ def test_a_file_that_lands_late_with_an_old_time_stamp_is_counted(workspace):
 
 
 def test_a_step_that_raises_is_reported_as_the_reason_of_the_failure(workspace):
-    words = word_count(workspace.input).aggregates[0]
+    words = word_count(workspace.input).feeds[0]
     calls = []
 
     def divide(lines):

@@ -62,16 +62,23 @@ class Flights:
             put_aside(self.conn, batch, letters)
         return batch
 
-    def commit(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = ()) -> Batch:
+    def commit(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = (), **figures: Any) -> Batch:
+        """Write and commit a batch. figures: more of them, as the ledger's commit takes them."""
         letters = list(letters)
         batch = self.open(carriers, letters)
         written = {spec.name: len(rows) for spec, rows in self._rows(carriers)}
-        self._ledger.commit(batch, rows_in=sum(carriers.values()), keys_written=written, dead_letters=len(letters))
+        counts = {"rows_in": sum(carriers.values()), "keys_written": written, "dead_letters": len(letters)}
+        self._ledger.commit(batch, **counts, **figures)
         self._batches += 1
         return batch
 
     def report(self, status: str = "running", message: str = "", **progress: Any) -> None:
         roster.report(self.conn, self.name, status, message, progress)
+
+    def fail(self, reason: str, failures: int, next_try_at: datetime | None = None) -> None:
+        """Say what a driver says that waits for its next try, or is at it where no time is given."""
+        status = "restarting" if next_try_at else "running"
+        roster.report(self.conn, self.name, status, reason, failures=failures, max_failures=8, next_try_at=next_try_at)
 
     def join(self, role: str = "driver") -> Membership:
         """Become a member, as a driver of this pipeline or as a worker."""

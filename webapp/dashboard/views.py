@@ -1,21 +1,26 @@
 """The pages: what goes on, pipeline by pipeline and state by state."""
 
 import json
+from collections.abc import Callable
 from shlex import quote
 
+from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError, UnknownStateError
 from webapp.dashboard.entries import EntriesQuery, entries_page, global_value, leading_keys, number_measures
 from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
 from webapp.dashboard.sparkline import sparkline
-from webapp.states import selectors, specs, stores
+from webapp.states import selectors, services, specs, stores
 
 SPARKLINE_BATCHES = 60
 SHOWN_BATCHES = 20
 SHOWN_DEAD_LETTERS = 20
+
+STEER = "states.change_pipeline"
 
 
 @signed_in
@@ -46,8 +51,31 @@ def pipeline(request, name):
         "batches": batches[:SHOWN_BATCHES],
         "dead_letters": selectors.dead_letters(name, SHOWN_DEAD_LETTERS) if found.dead_letters else [],
         "states": selectors.states(name),
+        "may_steer": request.user.is_staff and request.user.has_perm(STEER),
     }
     return page(request, "dashboard/pipeline.html", version, shown)
+
+
+@require_POST
+@login_required
+@permission_required(STEER, raise_exception=True)
+def pause(request, name):
+    return _wish(request, services.pause_pipeline, name)
+
+
+@require_POST
+@login_required
+@permission_required(STEER, raise_exception=True)
+def resume(request, name):
+    return _wish(request, services.resume_pipeline, name)
+
+
+def _wish(request: HttpRequest, service: Callable[..., None], name: str) -> HttpResponse:
+    try:
+        service(name=name, requested_by=request.user.get_username())
+    except UnknownPipelineError:
+        return _missing(request, "pipeline", name, selectors.pipeline_names())
+    return redirect("dashboard:pipeline", name)
 
 
 @signed_in

@@ -98,7 +98,9 @@ class PendingSerializer(serializers.Serializer):
     oldest = serializers.CharField(allow_null=True, required=False)
 
 
-DRIVER_STATUSES = ["starting", "running", "restarting", "stopped", "finished", "failed", "lost", "never started"]
+DRIVER_STATUSES = [
+    "starting", "running", "paused", "restarting", "stopped", "finished", "failed", "lost", "never started",
+]  # fmt: skip
 
 
 class PipelineSerializer(serializers.Serializer):
@@ -107,7 +109,15 @@ class PipelineSerializer(serializers.Serializer):
     spout = serializers.CharField(help_text="what the source promises on replay")
     guarantee = serializers.CharField(allow_blank=True, help_text="the weakest of its states' guarantees")
     status = serializers.ChoiceField(DRIVER_STATUSES)
-    message = serializers.CharField(allow_blank=True)
+    message = serializers.CharField(allow_blank=True, help_text="why the driver failed, restarts or tries again")
+    failures = serializers.IntegerField(help_text="in a row, without a batch committed between")
+    max_failures = serializers.IntegerField(allow_null=True, help_text="how many failures in a row end the driver")
+    next_try_at = serializers.DateTimeField(allow_null=True, help_text="when a driver that restarts tries again")
+    wanted = serializers.ChoiceField(
+        ["running", "paused"], help_text="as people wish it; the driver follows after the batch at hand"
+    )
+    wanted_by = serializers.CharField(allow_blank=True)
+    wanted_at = serializers.DateTimeField(allow_null=True)
     committed_txid = serializers.IntegerField()
     committed_time = serializers.DateTimeField(allow_null=True)
     committed_at = serializers.DateTimeField(allow_null=True)
@@ -115,8 +125,24 @@ class PipelineSerializer(serializers.Serializer):
     rows_per_second = serializers.FloatField()
     pending = PendingSerializer(allow_null=True, help_text="input not read yet; null where unknown")
     lag_seconds = serializers.FloatField(allow_null=True)
-    dead_letters = serializers.IntegerField()
+    dead_letters = serializers.IntegerField(help_text="of all committed batches, as are late and dropped")
+    late = serializers.IntegerField(help_text="events that came after the watermark")
+    dropped = serializers.IntegerField(help_text="late events that were left out")
     states = serializers.ListField(child=serializers.CharField())
+
+
+class TasksSerializer(serializers.Serializer):
+    tasks = serializers.IntegerField(help_text="how many tasks wrote the state")
+    largest = serializers.IntegerField(help_text="keys of the task that had the most")
+
+
+class MetricsSerializer(serializers.Serializer):
+    duration_ms = serializers.DictField(
+        child=serializers.IntegerField(), required=False, help_text="by Spark's names: triggerExecution, addBatch, .."
+    )
+    input_rows = serializers.IntegerField(required=False)
+    input_rows_per_second = serializers.FloatField(required=False)
+    processed_rows_per_second = serializers.FloatField(required=False)
 
 
 class BatchSerializer(serializers.Serializer):
@@ -130,6 +156,11 @@ class BatchSerializer(serializers.Serializer):
     rows_in = serializers.IntegerField(allow_null=True)
     keys_written = serializers.DictField(child=serializers.IntegerField(), help_text="state to number of keys")
     dead_letters = serializers.IntegerField()
+    late = serializers.IntegerField(help_text="events that came after the watermark")
+    dropped = serializers.IntegerField(help_text="late events that were left out")
+    tasks = serializers.DictField(child=TasksSerializer(), help_text="by state: how its keys were spread over tasks")
+    watermark = serializers.DateTimeField(allow_null=True, help_text="the event time that the batch had reached")
+    metrics = MetricsSerializer(help_text="what Spark measured; empty until it has")
 
 
 class StepSerializer(serializers.Serializer):
@@ -265,6 +296,23 @@ batches = extend_schema(
     summary="A pipeline's batches, the newest first",
     parameters=[LIMIT],
     responses=_responses(200, _listed("batches", BatchSerializer), 400, 404),
+)
+pause = extend_schema(
+    operation_id="pause_pipeline",
+    tags=["pipelines"],
+    summary="Pause a pipeline",
+    description="Its driver ends the batch at hand, then waits; so does one that starts later. Asking twice changes "
+    f"nothing. Scope: {Scope.MAINTAIN.value}.",
+    request=None,
+    responses=_responses(202, PipelineSerializer, 404, description="The pipeline, with the wish noted."),
+)
+resume = extend_schema(
+    operation_id="resume_pipeline",
+    tags=["pipelines"],
+    summary="Resume a paused pipeline",
+    description=f"Its driver goes on within a second. Scope: {Scope.MAINTAIN.value}.",
+    request=None,
+    responses=_responses(202, PipelineSerializer, 404, description="The pipeline, with the wish noted."),
 )
 compaction = extend_schema(
     operation_id="compact_state",

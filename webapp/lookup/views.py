@@ -61,6 +61,24 @@ class BatchesView(APIView):
         return Response({"batches": [batch_document(batch) for batch in batches]})
 
 
+class PauseView(APIView):
+    scopes = {"POST": Scope.MAINTAIN}
+
+    @documentation.pause
+    def post(self, request: Request, name: str) -> Response:
+        services.pause_pipeline(name=name, requested_by=_requester(request))
+        return Response(pipeline_document(selectors.pipeline(name)), status=202)
+
+
+class ResumeView(APIView):
+    scopes = {"POST": Scope.MAINTAIN}
+
+    @documentation.resume
+    def post(self, request: Request, name: str) -> Response:
+        services.resume_pipeline(name=name, requested_by=_requester(request))
+        return Response(pipeline_document(selectors.pipeline(name)), status=202)
+
+
 class StateMaintenanceView(APIView):
     """Asks for a run; `kind` is set by the route."""
 

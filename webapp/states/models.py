@@ -1,6 +1,7 @@
 """Mirrors of the library's own tables (state_backends/schema/schema.sql), so that Django can show them.
 
-Pipelines write these tables without Django. Django writes one of them, the maintenance runs.
+Pipelines write these tables without Django. Django writes two of them, the maintenance runs and what is wished of
+pipelines.
 """
 
 from django.db import models
@@ -27,6 +28,7 @@ class Pipeline(models.Model):
     open_batch_id = models.BigIntegerField(null=True)
     open_time = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
+    reprocesses = models.TextField(null=True)  # noqa: DJ001 (the pipeline whose states this one feeds anew)
 
     class Meta:
         managed = False
@@ -51,6 +53,15 @@ class Batch(models.Model):
     rows_in = models.BigIntegerField(null=True)
     keys_written = models.JSONField(null=True)
     dead_letters = models.BigIntegerField()
+    late = models.BigIntegerField()
+    dropped = models.BigIntegerField()
+    tasks = models.JSONField(null=True)
+    watermark = models.DateTimeField(null=True)
+    marks = models.JSONField()
+    metrics = models.JSONField()
+    total_dead_letters = models.BigIntegerField(null=True)
+    total_late = models.BigIntegerField(null=True)
+    total_dropped = models.BigIntegerField(null=True)
 
     class Meta:
         managed = False
@@ -73,6 +84,9 @@ class Driver(models.Model):
     message = models.TextField()
     progress = models.JSONField()
     updated_at = models.DateTimeField()
+    failures = models.IntegerField()
+    max_failures = models.IntegerField(null=True)
+    next_try_at = models.DateTimeField(null=True)
 
     class Meta:
         managed = False
@@ -80,6 +94,25 @@ class Driver(models.Model):
 
     def __str__(self):
         return f"{self.pipeline_id} on {self.host}, pid {self.pid}"
+
+
+class PipelineWish(models.Model):
+    """Whether a pipeline shall rest, as people wish it. services.py writes it, the driver heeds it."""
+
+    pipeline = models.OneToOneField(
+        Pipeline, models.DO_NOTHING, db_column="pipeline", primary_key=True, related_name="wish"
+    )
+    paused = models.BooleanField()
+    requested_by = models.TextField()
+    requested_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        managed = False
+        db_table = table("pipeline_wish")
+        verbose_name_plural = "pipeline wishes"
+
+    def __str__(self):
+        return f"{self.pipeline_id} {'paused' if self.paused else 'running'}"
 
 
 class State(models.Model):

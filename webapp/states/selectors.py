@@ -6,7 +6,7 @@ Each function answers all it is asked in one or two statements, whatever the num
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
@@ -25,7 +25,7 @@ from state_backends.visible import isolation
 from webapp.states import stores
 
 # What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
-SIGNS_OF_LIFE = {"starting", "running", "restarting"}
+SIGNS_OF_LIFE = {"starting", "running", "paused", "restarting"}
 
 # A table up to this size is counted (about 5 ms), a larger one estimated.
 COUNTED_BYTES = 8 * 1024 * 1024
@@ -35,12 +35,15 @@ COUNTED_BYTES = 8 * 1024 * 1024
 class PipelineStatus:
     """One pipeline and its driver.
 
-    status: starting, running, restarting, stopped, finished, failed; `lost` where the driver died without a word;
-        `never started`. message: what a failed driver said.
+    status: starting, running, paused, restarting, stopped, finished, failed; `lost` where the driver died without a
+        word; `never started`. message: why a driver failed, restarts or tries again.
+    failures: in a row, without a batch committed between; max_failures: how many of them end the driver.
+    next_try_at: while it restarts. wanted: running or paused, as people wish it; a driver takes that up after the
+        batch at hand, a later one at its start. wanted_by, wanted_at: whose wish, and when; empty, None: nobody's.
     committed_time: batch time of the committed batch; committed_at: when it was committed.
     pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None where unknown.
     lag_seconds: age of the oldest pending input; 0 where nothing is pending, None where unknown.
-    dead_letters: of committed batches.
+    dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
     """
 
     name: str
@@ -56,8 +59,20 @@ class PipelineStatus:
     pending: dict[str, Any] | None
     lag_seconds: float | None
     dead_letters: int
+    late: int
+    dropped: int
     states: list[str]
     committed_at: datetime | None
+    failures: int
+    max_failures: int | None
+    next_try_at: datetime | None
+    wanted: str
+    wanted_by: str
+    wanted_at: datetime | None
+
+    @property
+    def is_driven(self) -> bool:
+        return self.status in SIGNS_OF_LIFE
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,13 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """One batch, at its latest attempt. status: open or committed. The figures of an open one are not known yet."""
+    """One batch, at its latest attempt. status: open or committed. The figures of an open one are not known yet.
+
+    late: events that came after the watermark; dropped: those of them left out. watermark: the event time it reached.
+    tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
+    metrics: Spark's own, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
+        `processed_rows_per_second`; empty until it has measured.
+    """
 
     pipeline: str
     txid: int
@@ -99,6 +120,11 @@ class BatchSummary:
     rows_in: int | None
     keys_written: dict[str, int]
     dead_letters: int
+    late: int = 0
+    dropped: int = 0
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
+    watermark: datetime | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
     def rows_per_second(self) -> float:
@@ -204,11 +230,18 @@ def worst(guarantees: Sequence[str]) -> str:
 PIPELINES = """
 SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
        tidemark.has_driver(p.name) AS alive, d.status AS said, coalesce(d.message, '') AS message,
-       d.progress, fed.states, fed.guarantees, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
-       (SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid)
-           AS dead_letters
+       d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
+       CASE WHEN wish.paused THEN 'paused' ELSE 'running' END AS wanted,
+       coalesce(wish.requested_by, '') AS wanted_by, wish.requested_at AS wanted_at,
+       fed.states, fed.guarantees, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
+       -- A ledger from before version 3 keeps no totals until its next batch.
+       coalesce(last.total_dead_letters, (
+           SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid
+       )) AS dead_letters
 FROM tidemark.pipeline p
 LEFT JOIN tidemark.driver d ON d.pipeline = p.name
+LEFT JOIN tidemark.pipeline_wish wish ON wish.pipeline = p.name
 LEFT JOIN tidemark.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
 LEFT JOIN LATERAL (
     SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
@@ -247,7 +280,8 @@ ORDER BY s.name
 BATCHES = """
 SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
        b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
-       b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters
+       b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters, b.late, b.dropped,
+       coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics
 FROM tidemark.pipeline p
 CROSS JOIN LATERAL (
     SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s

@@ -1,4 +1,5 @@
-"""Maintenance: asking for a run, carrying it out, calling it off. Views, tasks, commands and admin actions call this.
+"""What people ask for: maintenance of a state, and a pause of a pipeline. Views, tasks, commands and admin actions call
+this.
 
 A run is a row from the request to the end. While one is carried out, its worker holds an advisory lock of the
 state; a run that says `running` without that lock has lost its worker.
@@ -15,9 +16,11 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from state_backends import Catalog
+from state_backends.errors import UnknownPipelineError
+from state_backends.journal import roster
 from state_backends.synchronizer.compaction import compact_logs
 from webapp.celery import app
-from webapp.states import maintenance, stores
+from webapp.states import maintenance, selectors, stores
 from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
 from webapp.states.models import MaintenanceRun, State
 
@@ -103,6 +106,26 @@ def fail_dead_runs() -> int:
             maintenance.FAIL_DEAD_RUNS, {"error": maintenance.WORKER_DIED, "lock_class": maintenance.LOCK_CLASS}
         )
         return cursor.rowcount
+
+
+def pause_pipeline(*, name: str, requested_by: str) -> None:
+    """Wish that a pipeline rests. Its driver ends the batch at hand and waits; one that starts later waits, too.
+
+    A wish for what is wished already changes nothing. Raises UnknownPipelineError.
+    """
+    _wish(name, requested_by, paused=True)
+
+
+def resume_pipeline(*, name: str, requested_by: str) -> None:
+    """Wish that a paused pipeline goes on. Raises UnknownPipelineError."""
+    _wish(name, requested_by, paused=False)
+
+
+def _wish(name: str, requested_by: str, *, paused: bool) -> None:
+    names = selectors.pipeline_names()
+    if name not in names:
+        raise UnknownPipelineError.among(name, names)
+    roster.wish(stores.connection(), name, paused=paused, by=requested_by)
 
 
 def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:

@@ -2,7 +2,7 @@ import json
 import os
 import socket
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -11,7 +11,8 @@ from psycopg.pq import TransactionStatus
 from state_backends import BatchLedger, Catalog, Count, StateSpec
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
 from state_backends.journal import roster
-from state_backends.journal.ledger import CHANNEL, share
+from state_backends.journal.dead_letters import DeadLetter, put_aside
+from state_backends.journal.ledger import CHANNEL, record_metrics, share
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 SOON = 10  # seconds in which anything that is not stuck has happened
@@ -35,6 +36,24 @@ def ledger(conn, name):
 def row(conn, name):
     columns = "committed_txid, committed_attempt, committed_batch_id, open_txid, open_attempt, open_batch_id"
     return conn.execute(f"SELECT {columns} FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+
+
+def quality(conn, name):
+    return conn.execute(
+        "SELECT late, dropped, tasks, watermark FROM tidemark.batch WHERE pipeline = %s", [name]
+    ).fetchall()
+
+
+def metrics(conn, name):
+    return conn.execute("SELECT metrics FROM tidemark.batch WHERE pipeline = %s", [name]).fetchall()
+
+
+def totals(conn, name):
+    return conn.execute(
+        "SELECT total_dead_letters, total_late, total_dropped FROM tidemark.batch WHERE pipeline = %s "
+        "ORDER BY txid DESC LIMIT 1",
+        [name],
+    ).fetchone()
 
 
 def commit_batches(ledger, count):
@@ -203,6 +222,64 @@ class TestBatches:
             "SELECT attempt, committed_at, rows_in, keys_written, dead_letters FROM tidemark.batch WHERE pipeline = %s",
             [name],
         ).fetchall() == [(2, None, None, None, 0)]
+
+    def test_the_record_tells_what_came_late_how_it_was_spread_and_how_far_time_is(self, ledger, conn, name):
+        mark = datetime(2013, 1, 1, 10, tzinfo=UTC)
+        spread = {"views": {"tasks": 4, "largest": 9}}
+        ledger.commit(ledger.begin(0), late=5, dropped=2, tasks=spread, watermark=mark)
+
+        assert quality(conn, name) == [(5, 2, spread, mark)]
+
+    def test_a_retry_begins_without_the_figures_of_the_attempt_before(self, ledger, conn, name):
+        batch = ledger.begin(0)
+        ledger.commit(batch, late=5, dropped=2, tasks={"views": {"tasks": 1, "largest": 1}}, watermark=batch.batch_time)
+        record_metrics(conn, batch, {"input_rows": 5})
+
+        ledger.begin(0)
+
+        assert quality(conn, name) == [(0, 0, None, None)]
+        assert metrics(conn, name) == [({},)]
+
+    def test_totals_rise_with_each_batch_and_a_batch_set_back_counts_once(self, ledger, conn, name):
+        ledger.commit(ledger.begin(0), dead_letters=1, late=2, dropped=1)
+        ledger.commit(ledger.begin(1), dead_letters=10, late=20, dropped=10)
+        ledger.commit(ledger.begin(1), dead_letters=3, late=5, dropped=4)
+
+        assert totals(conn, name) == (4, 7, 5)
+
+    def test_totals_outlive_the_records_they_come_from(self, ledger, conn, name):
+        for batch_id in range(3):
+            ledger.commit(ledger.begin(batch_id), dead_letters=1, late=1)
+        conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %s AND txid < 3", [name])
+
+        ledger.commit(ledger.begin(3), dead_letters=1, late=1)
+
+        assert totals(conn, name) == (4, 4, 0)
+
+    def test_the_totals_of_a_ledger_that_kept_none_begin_with_the_dead_letters_there_are(self, ledger, conn, name):
+        for batch_id in range(2):
+            batch = ledger.begin(batch_id)
+            put_aside(conn, batch, [DeadLetter("a.txt", "{", "not JSON")])
+            ledger.commit(batch, dead_letters=1)
+        conn.execute("UPDATE tidemark.batch SET total_dead_letters = NULL, total_late = NULL, total_dropped = NULL")
+
+        ledger.commit(ledger.begin(2), dead_letters=5, late=1)
+
+        assert totals(conn, name) == (7, 1, 0)
+
+    def test_metrics_of_an_attempt_that_was_replaced_are_not_kept(self, ledger, conn, name):
+        first = ledger.begin(0)
+        record_metrics(conn, first, {"input_rows": 1})
+        ledger.commit(first)
+        second = ledger.begin(0)
+        ledger.commit(second)
+
+        record_metrics(conn, first, {"input_rows": 2})
+        none = metrics(conn, name)
+        record_metrics(conn, second, {"input_rows": 3})
+
+        assert none == [({},)]
+        assert metrics(conn, name) == [({"input_rows": 3},)]
 
     def test_a_commit_tells_listeners_once_it_is_visible(self, ledger, connect, name):
         listener = connect()
@@ -407,8 +484,9 @@ class TestCheckpoint:
 
         assert str(caught.value) == (
             f"pipeline {name!r}: its states were fed from checkpoint 'checkpoint' up to batch 2, and this is "
-            "checkpoint 'another': input would be counted twice or left out; restore the old checkpoint, or feed new "
-            "states from the start, or pass --rebind if the source goes on exactly where the states stopped"
+            "checkpoint 'another': input would be counted twice or left out; restore the old checkpoint, or run with "
+            "--reprocess to feed the states anew from the start of the input, or with --rebind if the source goes on "
+            "exactly where they stopped"
         )
         assert row(conn, name) == before
 

@@ -5,6 +5,8 @@ from html import unescape
 import pytest
 from django.test import Client
 
+from state_backends.journal import roster
+
 LIVE = ["/", "/pipelines/flights/", "/states/flights_by_carrier/", "/states/totals/"]
 
 
@@ -63,6 +65,15 @@ def test_a_driver_in_trouble_brings_new_content(filled, reader, change):
     change(filled)
 
     assert ask(reader, "/", next_question(page)).status_code == 200
+
+
+def test_a_wish_brings_new_content(filled, reader):
+    page = reader.get("/pipelines/flights/")
+    roster.wish(filled.conn, "flights", paused=True, by="ann")
+
+    answer = ask(reader, "/pipelines/flights/", next_question(page))
+
+    assert b"Pausing" in answer.content
 
 
 def test_a_process_that_comes_or_goes_brings_new_content(filled, reader):

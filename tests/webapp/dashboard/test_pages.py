@@ -1,13 +1,16 @@
 import os
 import re
 import socket
+from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
 from django.test import Client
 
 from state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned
+from state_backends.journal import roster
 from state_backends.journal.dead_letters import DeadLetter
+from state_backends.journal.ledger import record_metrics
 from webapp.dashboard.entries import PAGE_ENTRIES
 
 PAGES = ["/", "/pipelines/flights/", "/states/flights_by_carrier/", "/states/flights_by_hour/", "/states/totals/"]
@@ -17,6 +20,11 @@ def text(response) -> str:
     """What a reader sees of a page, in one line."""
     body = re.sub(r"<(head|svg).*?</\1>|<[^>]+>", " ", response.content.decode(), flags=re.DOTALL)
     return " ".join(unescape(body).split())
+
+
+def told(response) -> str:
+    """The same, on however slow a machine."""
+    return re.sub(r"\b\d+ s ago", "just now", text(response))
 
 
 def keys(response) -> list[str]:
@@ -105,10 +113,92 @@ class TestPipelinePage:
 
         assert "The pipeline failed. cannot read <input>" in text(reader.get("/pipelines/flights/"))
 
+    def test_a_driver_that_restarts_shows_the_reason_the_failures_and_the_next_try(self, filled, reader):
+        filled.fail("no <disk>", 3, datetime.now(UTC) + timedelta(seconds=30.5))
+
+        page = text(reader.get("/pipelines/flights/"))
+
+        assert re.search(
+            r"flights restarting .* The pipeline failed and starts again. Failure 3 of 8 in a row. "
+            r"Next try in (29|30) s \. no <disk>",
+            page,
+        )
+
+    def test_a_try_under_way_keeps_the_reason_of_the_last_failure_in_sight(self, filled, reader):
+        filled.fail("no <disk>", 3)
+
+        page = text(reader.get("/pipelines/flights/"))
+
+        assert "Failure 3 of 8 in a row; nothing is committed since. no <disk>" in page
+
+    def test_late_and_dropped_events_show_by_batch_and_in_all(self, filled, reader):
+        filled.commit({("JFK", "C00"): 5}, late=1200, dropped=7)
+        filled.commit({("JFK", "C00"): 5}, late=1)
+
+        page = text(reader.get("/pipelines/flights/"))
+
+        assert "Late events 1,201 7 dropped Last commit" in page
+        assert re.search(r" 4 committed 1 5 3 [\d.]+ 0 1 ", page)
+        assert re.search(r" 3 committed 1 5 3 [\d.]+ 0 1,200 7 dropped ", page)
+
+    def test_what_spark_measured_is_told_beside_the_seconds(self, filled, reader):
+        batch = filled.commit({("JFK", "C00"): 5})
+        record_metrics(filled.conn, batch, {"duration_ms": {"triggerExecution": 1812, "addBatch": 1700}})
+
+        page = reader.get("/pipelines/flights/").content.decode()
+
+        assert 'title="triggerExecution: 1,812 ms, addBatch: 1,700 ms"' in page
+
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
         # Session and user, then pipeline, batches, states and their keys.
         with django_assert_num_queries(6):
             reader.get("/pipelines/flights/")
+
+
+class TestPause:
+    def test_who_may_pauses_and_resumes_with_a_button(self, filled, admin_client):
+        filled.report("running")
+        before = admin_client.get("/pipelines/flights/")
+        paused = admin_client.post("/pipelines/flights/pause", follow=True)
+        filled.report("paused")
+        rests = admin_client.get("/pipelines/flights/")
+        resumed = admin_client.post("/pipelines/flights/resume", follow=True)
+
+        assert "Pause pipeline" in text(before)
+        assert paused.redirect_chain == [("/pipelines/flights/", 302)]
+        assert "Pausing: after the batch at hand. Asked for by admin just now" in told(paused)
+        assert "Paused. Asked for by admin just now . The driver keeps the pipeline" in told(rests)
+        assert "Resume pipeline" in text(rests)
+        assert "Resumed. Asked for by admin just now ; the driver goes on in a moment." in told(resumed)
+
+    def test_a_pause_without_a_driver_says_that_the_next_one_waits(self, filled, reader):
+        roster.wish(filled.conn, "flights", paused=True, by="ann")
+        filled.report("stopped")
+
+        page = told(reader.get("/pipelines/flights/"))
+
+        assert "Paused. Asked for by ann just now . A driver that starts waits until it is resumed." in page
+
+    @pytest.mark.parametrize("act", ["pause", "resume"])
+    def test_others_are_offered_no_button_and_refused(self, filled, reader, act):
+        assert "Pause pipeline" not in text(reader.get("/pipelines/flights/"))
+        assert reader.post(f"/pipelines/flights/{act}").status_code == 403
+        assert Client().post(f"/pipelines/flights/{act}").status_code == 302
+        assert roster.orders(filled.conn, "flights").since is None
+
+    def test_a_link_from_elsewhere_pauses_nothing(self, filled, admin_user):
+        visitor = Client(enforce_csrf_checks=True)
+        visitor.force_login(admin_user)
+
+        assert visitor.post("/pipelines/flights/pause").status_code == 403
+        assert visitor.get("/pipelines/flights/pause").status_code == 405
+        assert not roster.orders(filled.conn, "flights").paused
+
+    def test_an_unknown_pipeline_names_those_there_are(self, filled, admin_client):
+        response = admin_client.post("/pipelines/fligths/pause")
+
+        assert response.status_code == 404
+        assert "There is: flights" in text(response)
 
 
 class TestStatePage:

@@ -2,6 +2,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+from state_backends.journal import roster
 from state_backends.journal.dead_letters import DeadLetter
 from webapp.celery import app
 from webapp.states.models import Batch, MaintenanceRun
@@ -78,6 +79,21 @@ def test_a_pipeline_leads_to_its_batches_and_a_state_to_its_runs(filled, admin_c
     assert "/admin/states/batch/?pipeline__name__exact=flights" in pipeline
     assert f"{RUNS}?state__name__exact={CARRIERS}" in state
     assert "/admin/states/pipeline/flights/change/" in state
+
+
+@pytest.mark.parametrize(("action", "paused"), [("pause", True), ("resume", False)])
+def test_pipelines_are_paused_and_resumed_by_those_who_may(filled, admin_client, onlooker, action, paused):
+    roster.wish(filled.conn, "flights", paused=not paused, by="ann")
+    steer = {"action": action, "_selected_action": ["flights"]}
+    onlooker.post("/admin/states/pipeline/", steer)
+    refused = roster.orders(filled.conn, "flights")
+
+    page = admin_client.post("/admin/states/pipeline/", steer, follow=True)
+
+    orders = roster.orders(filled.conn, "flights")
+    assert (refused.paused, orders.paused, orders.by) == (not paused, paused, "admin")
+    assert "pipeline &#x27;flights&#x27;: its driver" in page.content.decode()
+    assert action.capitalize() not in onlooker.get("/admin/states/pipeline/").content.decode()
 
 
 def test_an_open_batch_is_told_from_a_committed_one(filled, admin_client):

@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from state_backends.errors import UnknownPipelineError, UnknownStateError
+from state_backends.journal import roster
 from state_backends.journal.dead_letters import DeadLetter
+from state_backends.journal.ledger import record_metrics
 from tests.webapp.flights import BY_CARRIER, SPECS, Flights, flights_pipeline
 from webapp.states import selectors, stores
 
@@ -59,7 +61,7 @@ class TestPipelines:
 
         assert selectors.pipeline("flights").rows_per_second == pytest.approx(600 / 60, rel=0.1)
 
-    @pytest.mark.parametrize("said", ["starting", "running", "restarting"])
+    @pytest.mark.parametrize("said", ["starting", "running", "paused", "restarting"])
     def test_a_driver_that_died_without_a_word_is_lost(self, flights, said):
         flights.report(said)
         flights.die()
@@ -100,6 +102,39 @@ class TestPipelines:
 
         assert selectors.pipeline("flights").dead_letters == 1
         assert [letter.txid for letter in selectors.dead_letters("flights")] == [1]
+
+    def test_dead_letters_late_and_dropped_events_are_those_of_all_committed_batches(self, flights):
+        flights.commit({("JFK", "AA"): 1}, [BAD_LINE, BAD_LINE], late=3, dropped=1)
+        flights.commit({("JFK", "AA"): 1}, [BAD_LINE], late=1)
+
+        status = selectors.pipeline("flights")
+
+        assert (status.dead_letters, status.late, status.dropped) == (3, 4, 1)
+
+    def test_the_dead_letters_of_a_ledger_without_totals_are_counted(self, flights):
+        flights.commit({("JFK", "AA"): 1}, [BAD_LINE, BAD_LINE])
+        flights.conn.execute("UPDATE tidemark.batch SET total_dead_letters = NULL")
+
+        assert selectors.pipeline("flights").dead_letters == 2
+
+    def test_a_driver_that_restarts_says_how_often_it_failed_and_when_it_tries_again(self, flights):
+        at = datetime.now(UTC) + timedelta(seconds=8)
+        flights.fail("no disk", 3, at)
+
+        status = selectors.pipeline("flights")
+
+        assert (status.status, status.message) == ("restarting", "no disk")
+        assert (status.failures, status.max_failures, status.next_try_at) == (3, 8, at)
+
+    def test_what_people_wish_is_told_apart_from_what_the_driver_does(self, flights):
+        flights.report("running")
+        before = selectors.pipeline("flights")
+        roster.wish(flights.conn, "flights", paused=True, by="ann")
+
+        status = selectors.pipeline("flights")
+
+        assert (before.wanted, before.wanted_by, before.wanted_at) == ("running", "", None)
+        assert (status.status, status.wanted, status.wanted_by) == ("running", "paused", "ann")
 
     def test_the_worst_guarantee_of_its_states_is_the_pipelines(self, flights):
         flights.conn.execute("UPDATE tidemark.state SET guarantee = 'at least once' WHERE name = 'totals'")
@@ -167,6 +202,17 @@ class TestBatches:
         assert (opened.txid, opened.status, opened.seconds, opened.keys_in_all) == (2, "open", None, None)
         assert (committed.txid, committed.status, committed.rows_in, committed.dead_letters) == (1, "committed", 3, 1)
         assert committed.keys_written == {"flights_by_carrier": 1, "flights_by_hour": 1, "totals": 1}
+
+    def test_a_batch_tells_its_late_events_its_tasks_and_what_was_measured(self, flights):
+        mark = datetime(2013, 1, 1, 10, tzinfo=UTC)
+        spread = {"totals": {"tasks": 2, "largest": 1}}
+        batch = flights.commit({("JFK", "AA"): 3}, late=2, dropped=1, tasks=spread, watermark=mark)
+        record_metrics(flights.conn, batch, {"input_rows": 3})
+
+        [told] = selectors.batches("flights")
+
+        assert (told.late, told.dropped, told.tasks, told.watermark) == (2, 1, spread, mark)
+        assert told.metrics == {"input_rows": 3}
 
     def test_no_more_than_asked(self, flights):
         for _ in range(4):

@@ -19,6 +19,7 @@ TONES = {
     "finished": "calm",
     "stopped": "calm",
     "never started": "calm",
+    "paused": "watch",
     "starting": "watch",
     "restarting": "watch",
     "failed": "bad",
@@ -71,6 +72,12 @@ def ago(moment: datetime | str | None, suffix: str = " ago") -> str | SafeString
     return _time(moment, "ago", suffix) if moment else "—"
 
 
+@register.filter
+def until(moment: datetime | None) -> str | SafeString:
+    """A time to come as it is told: in 3 s. The page's script counts it down."""
+    return _time(moment, "until", "") if moment else "—"
+
+
 def _time(moment: datetime | str, form: str, suffix: str) -> SafeString:
     at = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone(UTC)
     return format_html(
@@ -79,8 +86,21 @@ def _time(moment: datetime | str, form: str, suffix: str) -> SafeString:
         f"{at:%Y-%m-%d %H:%M:%S} UTC",
         form,
         suffix,
-        _passed(at, suffix) if form == "ago" else at.isoformat(" ", _precision(at)).replace("+00:00", "Z"),
+        _told(at, form, suffix),
     )
+
+
+def _told(at: datetime, form: str, suffix: str) -> str:
+    if form == "ago":
+        return _passed(at, suffix)
+    if form == "until":
+        return _left(at)
+    return at.isoformat(" ", _precision(at)).replace("+00:00", "Z")
+
+
+def _left(at: datetime) -> str:
+    seconds = (at - datetime.now(UTC)).total_seconds() // 1
+    return f"in {duration(seconds)}" if seconds >= 1 else "now"
 
 
 def _passed(at: datetime, suffix: str) -> str:

@@ -1,11 +1,13 @@
 """Pipelines, their batches, and the input that could not be counted."""
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin import EmptyFieldListFilter
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.urls import reverse
 from unfold.decorators import display
 
-from webapp.states import selectors
+from webapp.states import selectors, services
 from webapp.states.admin.read_only import ReadOnlyAdmin, link_to, link_to_list
 from webapp.states.models import Batch, DeadLetter, Pipeline, State
 
@@ -13,6 +15,7 @@ DRIVER_COLOURS = {
     "running": "success",
     "finished": "success",
     "starting": "info",
+    "paused": "info",
     "restarting": "warning",
     "lost": "danger",
     "failed": "danger",
@@ -31,15 +34,31 @@ class PipelineAdmin(ReadOnlyAdmin):
         "batches",
         "dead_letters",
     ]
+    actions = ["pause", "resume"]
     search_fields = ["name", "description"]
     list_filter = ["spout"]
     fieldsets = [
         (None, {"fields": ["name", "description", "status", "message", "spout", "guarantee", "created_at"]}),
         ("Committed", {"fields": ["committed_txid", "committed_attempt", "committed_batch_id", "committed_time"]}),
         ("Open", {"fields": ["open_txid", "open_attempt", "open_batch_id", "open_time"]}),
-        ("Driver", {"fields": ["driver_at", "fence", "checkpoint_id"]}),
-        ("What belongs to it", {"fields": ["states", "batches", "dead_letters"]}),
+        ("Driver", {"fields": ["driver_at", "wanted", "failures", "next_try_at", "fence", "checkpoint_id"]}),
+        ("What belongs to it", {"fields": ["states", "batches", "dead_letters", "late"]}),
     ]
+
+    @admin.action(description="Pause", permissions=["steer"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> None:
+        for pipeline in queryset.order_by("name"):
+            services.pause_pipeline(name=pipeline.name, requested_by=request.user.get_username())
+            messages.success(request, f"pipeline {pipeline.name!r}: its driver pauses after the batch at hand")
+
+    @admin.action(description="Resume", permissions=["steer"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> None:
+        for pipeline in queryset.order_by("name"):
+            services.resume_pipeline(name=pipeline.name, requested_by=request.user.get_username())
+            messages.success(request, f"pipeline {pipeline.name!r}: its driver goes on")
+
+    def has_steer_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("states.change_pipeline")
 
     @display(description="Status", label=DRIVER_COLOURS)
     def status(self, pipeline):
@@ -58,6 +77,25 @@ class PipelineAdmin(ReadOnlyAdmin):
         driver = getattr(pipeline, "driver", None)
         return f"host {driver.host}, pid {driver.pid}, since {driver.since:%Y-%m-%d %H:%M:%S %Z}" if driver else None
 
+    @display(description="Wanted")
+    def wanted(self, pipeline):
+        now = selectors.pipeline(pipeline.name)
+        return f"{now.wanted}, by {now.wanted_by} since {now.wanted_at:%Y-%m-%d %H:%M:%S %Z}" if now.wanted_by else None
+
+    @display(description="Failures in a row")
+    def failures(self, pipeline):
+        now = selectors.pipeline(pipeline.name)
+        return f"{now.failures} of {now.max_failures}" if now.max_failures else now.failures
+
+    @display(description="Next try")
+    def next_try_at(self, pipeline):
+        return selectors.pipeline(pipeline.name).next_try_at
+
+    @display(description="Late events")
+    def late(self, pipeline):
+        now = selectors.pipeline(pipeline.name)
+        return f"{now.late:,}, of which {now.dropped:,} dropped"
+
     @display(description="States")
     def states(self, pipeline):
         return link_to_list(State, f"{pipeline.states.count()} states", pipeline__name__exact=pipeline.name)
@@ -68,9 +106,8 @@ class PipelineAdmin(ReadOnlyAdmin):
 
     @display(description="Dead letters")
     def dead_letters(self, pipeline):
-        return link_to_list(
-            DeadLetter, f"{pipeline.letters.count():,} dead letters", pipeline__name__exact=pipeline.name
-        )
+        count = selectors.pipeline(pipeline.name).dead_letters
+        return link_to_list(DeadLetter, f"{count:,} dead letters", pipeline__name__exact=pipeline.name)
 
     def view_on_site(self, pipeline):
         return reverse("dashboard:pipeline", args=[pipeline.name])
@@ -78,13 +115,24 @@ class PipelineAdmin(ReadOnlyAdmin):
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyAdmin):
-    list_display = ["txid", "of_pipeline", "status", "attempt", "batch_time", "seconds", "rows_in", "letters"]
+    list_display = [
+        "txid",
+        "of_pipeline",
+        "status",
+        "attempt",
+        "batch_time",
+        "seconds",
+        "rows_in",
+        "letters",
+        "late",
+        "dropped",
+    ]
     list_filter = ["pipeline", ("committed_at", EmptyFieldListFilter)]
     search_fields = ["=txid", "=pipeline__name"]
     ordering = ["-batch_time", "-txid"]
     fields = [
         "txid", "of_pipeline", "status", "attempt", "batch_id", "fence", "batch_time", "started_at", "committed_at",
-        "seconds", "rows_in", "keys_written", "letters", "offsets",
+        "seconds", "rows_in", "keys_written", "tasks", "letters", "late", "dropped", "watermark", "metrics", "offsets",
     ]  # fmt: skip
 
     @display(description="Pipeline", ordering="pipeline")

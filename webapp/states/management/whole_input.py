@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 
+from pipelines.connection import connect
 from pipelines.demo.recount import compare
 from pipelines.driver import Driver, RunOptions
 from pipelines.jobs import job
 from pipelines.runtime.home import data_dir
 from pipelines.session import start_session
-from pipelines.steps import connect
 from state_backends.journal.ledger import Batch
 from webapp.states.management.demonstration import PIPELINE, input_folder
 

@@ -10,6 +10,9 @@ import psycopg
 import pytest
 
 from pipelines.runtime.home import REPOSITORY
+from state_backends.journal import roster
+
+SOON = 240.0  # seconds in which anything that is not stuck has happened, Spark's start on a busy machine included
 
 
 def run_pipeline(database_url, *words, **options):
@@ -32,6 +35,14 @@ def test_an_unknown_pipeline_is_a_usage_error_that_lists_those_there_are(databas
     assert said == "CommandError: pipeline 'nope' does not exist; there are flights, word_count\n"
 
 
+def test_a_limit_that_makes_no_sense_is_a_usage_error(database_url):
+    process = run_pipeline(database_url, "word_count", "--max-failures", "0")
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 2
+    assert said == "CommandError: max_failures must be 1 or more, got 0\n"
+
+
 @pytest.mark.spark
 def test_sigterm_ends_the_pipeline_after_a_batch_and_with_code_0(database_url, tmp_path):
     (tmp_path / "input").mkdir()
@@ -51,6 +62,109 @@ def test_sigterm_ends_the_pipeline_after_a_batch_and_with_code_0(database_url, t
         assert conn.execute("SELECT status FROM tidemark.driver").fetchall() == [("stopped",)]
         assert conn.execute("SELECT tidemark.has_driver('word_count')").fetchall() == [(False,)]
         assert conn.execute("SELECT count FROM tidemark_live.words").fetchall() == [(2,)]
+
+
+@pytest.mark.spark
+class TestSigterm:
+    """Whatever the driver is at: it ends with code 0, and the next start goes on."""
+
+    def test_in_mid_batch_that_batch_is_committed_first(self, database_url, places):
+        process = run_pipeline(database_url, "word_count", *places.words)
+        with psycopg.connect(database_url, autocommit=True) as conn, psycopg.connect(database_url) as other:
+            wait_until_committed(conn, process)
+            # The batch at hand waits for this lock, so that the signal surely meets it.
+            other.execute("LOCK TABLE tidemark_state.words IN EXCLUSIVE MODE")
+            places.land("2.txt", "cat\n")
+            places.land("3.txt", "owl\n")
+            wait_until(process, lambda: one(conn, "SELECT open_txid FROM tidemark.pipeline") == 2)
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2)
+            open_still = one(conn, "SELECT open_txid FROM tidemark.pipeline")
+            other.rollback()
+
+            said = ended_well(process)
+
+            assert open_still == 2
+            assert "batch 2 committed (attempt 1)" in said
+            assert "batch 3" not in said
+            assert one(conn, "SELECT open_txid FROM tidemark.pipeline") is None
+            run_through(database_url, places)
+            assert one(conn, "SELECT max(attempt) FROM tidemark.batch") == 1
+            assert conn.execute("SELECT word, count FROM tidemark_live.words ORDER BY word").fetchall() == [
+                ("cat", 1),
+                ("dog", 1),
+                ("owl", 1),
+            ]
+
+    def test_while_it_waits_for_its_next_try_or_for_the_end_of_a_pause(self, database_url, places):
+        with psycopg.connect(database_url, autocommit=True) as conn:
+            run_through(database_url, places)
+            conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
+            places.land("2.txt", "cat\n")
+            self.end_while("restarting", conn, database_url, places)
+            roster.wish(conn, "word_count", paused=True, by="ann")
+            self.end_while("paused", conn, database_url, places)
+
+            roster.wish(conn, "word_count", paused=False, by="ann")
+            conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
+            run_through(database_url, places)
+
+            assert one(conn, "SELECT count FROM tidemark_live.words WHERE word = 'cat'") == 1
+
+    def end_while(self, status, conn, database_url, places):
+        process = run_pipeline(database_url, "word_count", *places.words)
+        wait_until(process, lambda: one(conn, "SELECT status FROM tidemark.driver") == status)
+        process.send_signal(signal.SIGTERM)
+        ended_well(process)
+        assert one(conn, "SELECT status FROM tidemark.driver") == "stopped"
+
+
+class Places:
+    def __init__(self, folder):
+        self.input = folder / "input"
+        self.input.mkdir()
+        self.words = ["--input", str(self.input), "--checkpoint", str(folder / "checkpoint"), "--files-per-batch", "1"]
+
+    def land(self, name, text):
+        beside = self.input.parent / name
+        beside.write_text(text)
+        beside.replace(self.input / name)
+
+
+@pytest.fixture
+def places(tmp_path, database_url):
+    """Folders of a pipeline that starts anew, with one file to count."""
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
+            conn.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    folders = Places(tmp_path)
+    folders.land("1.txt", "dog\n")
+    return folders
+
+
+def run_through(database_url, places):
+    ended_well(run_pipeline(database_url, "word_count", *places.words, "--once"))
+
+
+def ended_well(process):
+    out, said = process.communicate(timeout=SOON)
+    assert (process.returncode, out) == (0, ""), said
+    assert said.endswith("word_count: ended cleanly\n")
+    return said
+
+
+def one(conn, query):
+    row = conn.execute(query).fetchone()
+    return row and row[0]
+
+
+def wait_until(process, condition):
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def wait_until_committed(conn, process, seconds=90):

@@ -21,10 +21,20 @@
     return `${Math.floor(seconds / size).toLocaleString()} ${unit}${suffix}`;
   }
 
+  function left(moment) {
+    const seconds = Math.floor((moment - Date.now() - serverAhead) / 1000);
+    if (seconds < 1) return "now";
+    const [, size, unit] = UNITS.find(([until]) => seconds < until);
+    return `in ${Math.floor(seconds / size).toLocaleString()} ${unit}`;
+  }
+
+  const TOLD = { ago: (moment, suffix) => passed(moment, suffix), until: left };
+
   function tell(time) {
     const moment = new Date(time.dateTime);
-    if (time.dataset.form === "ago") {
-      const text = passed(moment, time.dataset.suffix);
+    const told = TOLD[time.dataset.form];
+    if (told) {
+      const text = told(moment, time.dataset.suffix);
       if (time.textContent !== text) time.textContent = text;
     }
     time.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });

@@ -1,0 +1,62 @@
+"""A real cluster for the tests of this folder, and a folder and a registered pipeline for each of them."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipelines.jobs.word_count import word_count
+from state_backends import Catalog
+from tests.pipelines.cluster.driving import DriverProcess, run_word_count
+from tests.pipelines.cluster.standalone import Cluster
+
+# As for the session of the other Spark tests.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def cluster(standalone: Cluster) -> Cluster:
+    """The cluster with both its workers, whatever earlier tests did to them."""
+    standalone.complete()
+    return standalone
+
+
+@pytest.fixture
+def registered(conn, tmp_path: Path) -> Path:
+    """The folder of a word count whose state exists already, so that a test can stand in its tasks' way."""
+    (tmp_path / "input").mkdir()
+    pipeline = word_count(tmp_path / "input")
+    catalog = Catalog(conn)
+    catalog.register_pipeline(pipeline.name, spout=pipeline.source.spout, description="")
+    catalog.register_states(pipeline.name, pipeline.specs, pipeline.guarantees)
+    return tmp_path
+
+
+@pytest.fixture
+def drivers(database_url: str, tmp_path: Path) -> Iterator[Callable[..., DriverProcess]]:
+    """Start the word count, or other words, in a process of its own; it is ended with the test."""
+    started: list[DriverProcess] = []
+
+    def start(*words: str, **environ: str) -> DriverProcess:
+        driver = DriverProcess(database_url, tmp_path, words or run_word_count(tmp_path), **environ)
+        started.append(driver)
+        return driver
+
+    yield start
+    for driver in started:
+        driver.end()
+
+
+@pytest.fixture
+def drive(cluster: Cluster, drivers: Callable[..., DriverProcess]) -> Callable[..., DriverProcess]:
+    """The same on the cluster."""
+    return partial(drivers, SPARK_MASTER=cluster.url)

@@ -1,0 +1,45 @@
+"""A user's own driver program: a pipeline that the project does not ship, with a step in a module of the user's.
+
+Run by its path with the folders of input and checkpoint; prints what the executors found, as JSON.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import functions as F
+from users_module import shout
+
+from pipelines.driver import Driver, RunOptions
+from pipelines.jobs.word_count import WORDS
+from pipelines.pipeline import Pipeline
+from pipelines.session import start_session
+from pipelines.sources.files import TextFiles
+from pipelines.stream import Stream
+
+
+def look_around(rows):
+    """Say where an executor finds our code and the files beside it, and whether one of its paths is the checkout."""
+    import state_backends
+    from state_backends.backing.redis_scripts import file_text
+    from state_backends.schema.install import SCHEMA
+
+    for _ in rows:
+        yield state_backends.__file__, bool(file_text("merge")) and SCHEMA.exists(), checkout in sys.path
+
+
+checkout = os.environ["PYTHONPATH"]
+spark = start_session("own")
+upper = F.udf(shout, "string")
+words = (
+    Stream.read(TextFiles(Path(sys.argv[1])))
+    .each(word="explode(split(line, ' '))")
+    .transform(lambda events: events.withColumn("word", upper("word")))
+    .group_by("word")
+    .persistent_aggregate(replace(WORDS, partitions=4))
+)
+Driver(Pipeline("own", [words]), spark, os.environ["DATABASE_URL"], RunOptions(Path(sys.argv[2]), once=True)).run()
+found = spark.sparkContext.parallelize(range(8), 8).mapPartitions(look_around).collect()
+print(json.dumps(found))

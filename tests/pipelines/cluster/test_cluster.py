@@ -1,0 +1,106 @@
+"""More than one machine: a pipeline on a standalone cluster is exact, whatever of it is killed in mid-batch."""
+
+import json
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipelines.runtime.home import REPOSITORY
+from state_backends import Catalog, StateReader
+from tests.pipelines.cluster.driving import held, waiting, writers
+from tests.pipelines.cluster.standalone import SLOTS, wait_for
+
+pytestmark = pytest.mark.spark
+
+WORDS = {f"word{number}": 1 + number % 5 for number in range(300)}
+FILES = 4
+EXPECTED = {word: times * FILES for word, times in WORDS.items()}
+# As many tasks as the two workers have slots for.
+TASKS = 2 * SLOTS
+SPREAD = {"SPARK_SHUFFLE_PARTITIONS": str(TASKS), "TIDEMARK_MAX_WRITERS": str(TASKS)}
+USERS_MODULE = """
+def shout(word):
+    return word.upper()
+"""
+
+
+def land(folder: Path) -> None:
+    text = "\n".join(" ".join([word] * times) for word, times in WORDS.items())
+    for number in range(FILES):
+        (folder / "input" / f"{number}.txt").write_text(text)
+
+
+def counts(conn) -> dict[str, int]:
+    page = StateReader(conn, Catalog(conn).get("words")).entries(limit=10_000)
+    return {entry["key"][0]: entry["value"]["count"] for entry in page.parsed()}
+
+
+def all_waiting(conn, driver):
+    """Return the tasks once there is one for each slot, all of them stopped in the midst of writing."""
+    driver.check()
+    found = writers(conn, "words") if waiting(conn, "words") == TASKS else []
+    return found if len(found) == TASKS and all(writer.executor for writer in found) else None
+
+
+def test_a_batch_is_exact_and_both_workers_took_part(conn, cluster, drive, registered, database_url):
+    land(registered)
+    with held(database_url, "words"):
+        driver = drive(**SPREAD)
+        found = wait_for("a task that writes in each slot", lambda: all_waiting(conn, driver))
+        executors = cluster.executors()
+    said = driver.finish()
+
+    assert {executors[writer.executor].log for writer in found} == {worker.log for worker in cluster.workers}
+    assert "batch 1 committed (attempt 1)" in said
+    assert counts(conn) == EXPECTED
+
+
+def test_an_executor_killed_in_mid_batch_changes_nothing(conn, cluster, drive, registered, database_url):
+    land(registered)
+    with held(database_url, "words"):
+        driver = drive(**SPREAD)
+        found = wait_for("a task that writes in each slot", lambda: all_waiting(conn, driver))
+        psutil.Process(found[0].executor).kill()
+        wait_for("the executor's end", lambda: found[0].executor not in cluster.executors())
+    driver.finish()
+
+    assert counts(conn) == EXPECTED
+    assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidemark_state.words").fetchall() == [(300, 300)]
+
+
+def test_a_worker_killed_in_mid_batch_changes_nothing(conn, cluster, drive, registered, database_url):
+    land(registered)
+    with held(database_url, "words"):
+        driver = drive(**SPREAD)
+        found = wait_for("a task that writes in each slot", lambda: all_waiting(conn, driver))
+        worker = cluster.executors()[found[0].executor]
+        worker.kill()
+        wait_for("the end of its executor", lambda: not psutil.pid_exists(found[0].executor))
+    driver.finish()
+
+    assert counts(conn) == EXPECTED
+    assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidemark_state.words").fetchall() == [(300, 300)]
+
+
+def test_executors_run_the_code_that_the_driver_shipped_and_a_users_own(conn, cluster, drive, tmp_path):
+    (tmp_path / "input").mkdir()
+    land(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "users_module.py").write_text(USERS_MODULE)
+    script = shutil.copy(Path(__file__).with_name("own_driver.py"), own)
+
+    driver = drive(
+        str(script), str(tmp_path / "input"), str(tmp_path / "checkpoint"),
+        PYTHONPATH=str(REPOSITORY), SPARK_PYFILES=str(own / "users_module.py"),
+    )  # fmt: skip
+    said = driver.finish()
+
+    places, has_files, knows_checkout = map(set, zip(*json.loads(said.splitlines()[-1]), strict=True))
+    assert counts(conn) == {word.upper(): times for word, times in EXPECTED.items()}
+    assert all(Path(place).is_relative_to(cluster.folder) for place in places)
+    assert (has_files, knows_checkout) == ({True}, {False})
+    # The user's state is hash-partitioned, and every partition has its share.
+    assert conn.execute("SELECT count(DISTINCT tableoid) FROM tidemark_state.words").fetchone() == (4,)

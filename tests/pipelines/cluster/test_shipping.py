@@ -1,0 +1,62 @@
+"""What a driver sends to the executors, and what it refuses before it starts."""
+
+import zipfile
+
+import pytest
+
+from pipelines.runtime.errors import RuntimeSetupError
+from pipelines.runtime.home import REPOSITORY
+from pipelines.session import is_local, start_session
+from pipelines.shipping import pack, users_files
+
+
+def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
+    packed = zipfile.ZipFile(pack(REPOSITORY / "state_backends", tmp_path)).namelist()
+
+    assert {"__init__.py", "backing/lua/merge.lua", "schema/schema.sql"} <= set(packed)
+    assert not [name for name in packed if name.endswith(".pyc")]
+
+
+def test_the_users_files_are_those_named(tmp_path):
+    (tmp_path / "steps.py").touch()
+    (tmp_path / "more.zip").touch()
+
+    files = users_files({"SPARK_PYFILES": f"{tmp_path}/steps.py, {tmp_path}/more.zip,"})
+
+    assert files == [tmp_path / "steps.py", tmp_path / "more.zip"]
+    assert users_files({}) == []
+
+
+@pytest.mark.parametrize("name", ["absent.py", "notes.txt"])
+def test_a_users_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
+    (tmp_path / "notes.txt").touch()
+
+    with pytest.raises(RuntimeSetupError) as refused:
+        users_files({"SPARK_PYFILES": str(tmp_path / name)})
+
+    assert str(refused.value) == (
+        f"SPARK_PYFILES: {str(tmp_path / name)!r} is no .py, .zip, .egg file that is there; "
+        "name modules, or zips of packages, parted by commas"
+    )
+
+
+@pytest.mark.parametrize("given", ["0", "-2", "lots"])
+def test_a_number_of_tasks_that_is_none_is_refused_before_spark_starts(monkeypatch, given):
+    monkeypatch.setenv("SPARK_SHUFFLE_PARTITIONS", given)
+
+    with pytest.raises(RuntimeSetupError, match=f"SPARK_SHUFFLE_PARTITIONS: '{given}' is no number of tasks"):
+        start_session("refused")
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[4]", True),
+        ("local[*]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://h:1", False),
+    ],
+)
+def test_only_a_master_in_this_process_finds_the_code_by_itself(master, local):
+    assert is_local(master) == local

@@ -1,0 +1,43 @@
+"""Look at the pipelines, pause and resume them: the door to webapp.states.services."""
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from state_backends.errors import TidemarkError
+from webapp.states import selectors, services
+from webapp.states.representations import pipeline_document
+from webapp.states.selectors import PipelineStatus
+
+WISHES = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
+
+
+class Command(BaseCommand):
+    help = "List the pipelines, or pause or resume one. A pause is taken after the batch at hand."
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("action", nargs="?", choices=["list", *WISHES], default="list", help="(default: list)")
+        parser.add_argument("name", nargs="?", metavar="NAME", help="which pipeline; to list, all if none is named")
+        parser.add_argument("--json", action="store_true", help="one JSON object per pipeline, on a line of its own")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        action, name = options["action"], options["name"]
+        if action in WISHES and not name:
+            raise CommandError(f"pipelines {action} needs the NAME of a pipeline", returncode=2)
+        try:
+            if action in WISHES:
+                WISHES[action](name=name, requested_by=f"command pipelines {action}")
+            found = [selectors.pipeline(name)] if name else selectors.pipelines()
+        except TidemarkError as error:
+            raise CommandError(str(error)) from error
+        for pipeline in found:
+            document = pipeline_document(pipeline)
+            self.stdout.write(json.dumps(document, default=str) if options["json"] else _sentence(pipeline))
+
+
+def _sentence(pipeline: PipelineStatus) -> str:
+    wish = f", {pipeline.wanted} wanted by {pipeline.wanted_by}" if pipeline.wanted_by else ""
+    reason = f": {pipeline.message}" if pipeline.message else ""
+    return f"{pipeline.name}: {pipeline.status}{wish}, batch {pipeline.committed_txid} committed{reason}"
