@@ -20,8 +20,10 @@ from pipelines.check import check
 from pipelines.checkpoint import settle
 from pipelines.connection import connect
 from pipelines.errors import PipelineError, PipelinePausedError
+from pipelines.failure import failure_reason, is_refusal
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
+from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.sources.source import as_progress
 from pipelines.tenure import Tenure
 from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
@@ -189,16 +191,9 @@ class Driver:
         return {"failures": self._failures, "max_failures": self._options.max_failures, **tries}
 
 
-def failure_reason(error: Exception) -> str:
-    """Return the line of an error that a person wants to read first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("state_backends.", "pipelines.", "psycopg."))]
-    return (telling[-1] if telling else lines[0] if lines else type(error).__name__)[:500]
-
-
 def _may_pass(error: Exception) -> bool:
     """Tell whether trying again can help: not where a declaration or the input is wrong, nor where Spark is gone."""
-    return not isinstance(error, TidemarkError | Py4JNetworkError)
+    return not (isinstance(error, TidemarkError | RuntimeSetupError | Py4JNetworkError) or is_refusal(error))
 
 
 def _paused(pipeline: str, orders: Orders) -> str:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from pipelines.runtime.errors import RuntimeSetupError
@@ -47,12 +48,24 @@ def start_session(name: str, master: str | None = None, packages: Iterable[str] 
         builder = builder.config(setting, value)
     if coordinates := ",".join(sorted(set(packages))):
         builder = builder.config("spark.jars.packages", coordinates)
-    session = builder.getOrCreate()
+    session = _started(builder, coordinates)
     if not local:
         ship(session.sparkContext, files)
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
+
+
+def _started(builder: SparkSession.Builder, packages: str) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if not packages:
+            raise
+        raise RuntimeSetupError(
+            f"Spark did not start with the packages {packages}; if its output above says that they were not found, "
+            "give the source others by `packages=`, or put their jars on Spark's class path and pass `packages=()`"
+        ) from error
 
 
 def is_local(master: str) -> bool:

@@ -174,6 +174,8 @@ SPECTACULAR_SETTINGS = {
     "ENFORCE_NON_BLANK_FIELDS": True,
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    # Of a pipeline and of its reprocess; other things have a status of their own.
+    "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.lookup.documentation.DRIVER_STATUSES"},
 }
 
 # --- The admin ------------------------------------------------------------------------------------------------------

@@ -96,11 +96,22 @@ class PendingSerializer(serializers.Serializer):
     count = serializers.IntegerField()
     unit = serializers.CharField()
     oldest = serializers.CharField(allow_null=True, required=False)
+    alarm = serializers.CharField(required=False, help_text="what the source needs from people, in words")
 
 
 DRIVER_STATUSES = [
     "starting", "running", "paused", "restarting", "stopped", "finished", "failed", "lost", "never started",
 ]  # fmt: skip
+
+
+class ReprocessSerializer(serializers.Serializer):
+    status = serializers.ChoiceField(DRIVER_STATUSES)
+    message = serializers.CharField(allow_blank=True)
+    since = serializers.DateTimeField()
+    batches = serializers.IntegerField(help_text="committed so far")
+    rows = serializers.IntegerField(help_text="read by them")
+    rows_per_second = serializers.FloatField()
+    pending = PendingSerializer(allow_null=True)
 
 
 class PipelineSerializer(serializers.Serializer):
@@ -129,6 +140,9 @@ class PipelineSerializer(serializers.Serializer):
     late = serializers.IntegerField(help_text="events that came after the watermark")
     dropped = serializers.IntegerField(help_text="late events that were left out")
     states = serializers.ListField(child=serializers.CharField())
+    reprocess = ReprocessSerializer(
+        allow_null=True, help_text="its states are being fed anew while the old ones are served; null: they are not"
+    )
 
 
 class TasksSerializer(serializers.Serializer):

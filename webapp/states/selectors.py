@@ -32,6 +32,22 @@ COUNTED_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
+class ReprocessStatus:
+    """How far a pipeline's states have been fed anew. status: as of a pipeline's driver. since: when it was begun.
+
+    batches, rows: fed so far; rows_per_second: over all of them. pending: input still to go, as of a pipeline.
+    """
+
+    status: str
+    message: str
+    since: datetime
+    batches: int
+    rows: int
+    rows_per_second: float
+    pending: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class PipelineStatus:
     """One pipeline and its driver.
 
@@ -44,6 +60,7 @@ class PipelineStatus:
     pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None where unknown.
     lag_seconds: age of the oldest pending input; 0 where nothing is pending, None where unknown.
     dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
+    reprocess: its states are being fed anew; None where they are not.
     """
 
     name: str
@@ -69,6 +86,7 @@ class PipelineStatus:
     wanted: str
     wanted_by: str
     wanted_at: datetime | None
+    reprocess: ReprocessStatus | None = None
 
     @property
     def is_driven(self) -> bool:
@@ -151,26 +169,28 @@ class DeadLetterSummary:
 
 
 def pipelines() -> list[PipelineStatus]:
-    return [_status(row) for row in _rows(PIPELINES, {"name": None, "state": None})]
+    return _statuses({"name": None, "state": None})
 
 
 def pipeline(name: str) -> PipelineStatus:
-    rows = _rows(PIPELINES, {"name": name, "state": None})
-    if not rows:
+    found = _statuses({"name": name, "state": None})
+    if not found:
         raise UnknownPipelineError.among(name, pipeline_names())
-    return _status(rows[0])
+    return found[0]
 
 
 def pipeline_of(state: str) -> PipelineStatus:
     """Return the pipeline that feeds a state."""
-    rows = _rows(PIPELINES, {"name": None, "state": state})
-    if not rows:
+    found = _statuses({"name": None, "state": state})
+    if not found:
         raise UnknownStateError.among(state, state_names())
-    return _status(rows[0])
+    return found[0]
 
 
 def pipeline_names() -> list[str]:
-    return [row["name"] for row in _rows("SELECT name FROM tidemark.pipeline ORDER BY name", {})]
+    return [
+        row["name"] for row in _rows("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
+    ]
 
 
 def states(pipeline: str | None = None) -> list[StateSummary]:
@@ -256,7 +276,22 @@ LEFT JOIN LATERAL (
 ) recent ON true
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
   AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidemark.state s WHERE s.name = %(state)s))
+  AND p.reprocesses IS NULL
 ORDER BY p.name
+"""
+
+REPROCESSES = """
+SELECT p.reprocesses AS pipeline, tidemark.has_driver(p.name) AS alive, d.status AS said,
+       coalesce(d.message, '') AS message, d.progress, p.created_at AS since, fed.*
+FROM tidemark.pipeline p
+LEFT JOIN tidemark.driver d ON d.pipeline = p.name
+CROSS JOIN LATERAL (
+    SELECT count(*) AS batches, coalesce(sum(b.rows_in), 0)::bigint AS rows,
+           coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
+               AS rows_per_second
+    FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid <= p.committed_txid
+) fed
+WHERE p.reprocesses IS NOT NULL AND (%(name)s::text IS NULL OR p.reprocesses = %(name)s)
 """
 
 STATES = """
@@ -286,7 +321,7 @@ FROM tidemark.pipeline p
 CROSS JOIN LATERAL (
     SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
 ) b
-WHERE %(name)s::text IS NULL OR p.name = %(name)s
+WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
 ORDER BY b.pipeline, b.txid DESC
 """
 
@@ -313,6 +348,16 @@ def _rows(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
 
 # Django leaves jsonb as text, for its own fields to read.
 JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
+
+
+def _statuses(parameters: dict[str, Any]) -> list[PipelineStatus]:
+    reprocesses = {row.pop("pipeline"): _reprocess(row) for row in _rows(REPROCESSES, {"name": parameters["name"]})}
+    return [_status(row | {"reprocess": reprocesses.get(row["name"])}) for row in _rows(PIPELINES, parameters)]
+
+
+def _reprocess(row: dict[str, Any]) -> ReprocessStatus:
+    status = _driver_status(row.pop("alive"), row.pop("said"))
+    return ReprocessStatus(status=status, pending=(row.pop("progress") or {}).get("pending"), **row)
 
 
 def _status(row: dict[str, Any]) -> PipelineStatus:

@@ -3,10 +3,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from state_backends import BatchLedger
 from state_backends.errors import UnknownPipelineError, UnknownStateError
 from state_backends.journal import roster
 from state_backends.journal.dead_letters import DeadLetter
 from state_backends.journal.ledger import record_metrics
+from state_backends.succession import Succession
 from tests.webapp.flights import BY_CARRIER, SPECS, Flights, flights_pipeline
 from webapp.states import selectors, stores
 
@@ -242,3 +244,50 @@ def test_a_dead_letter_names_its_place_and_its_reason(flights):
 )
 def test_the_worst_guarantee_decides(guarantees, worst):
     assert selectors.worst(guarantees) == worst
+
+
+class TestReprocess:
+    @pytest.fixture
+    def anew(self, flights) -> Flights:
+        """A pipeline whose states are being fed anew, with one batch of that committed."""
+        flights.commit({("JFK", "AA"): 3})
+        conn = flights.conn
+        Succession(conn, "flights").begin(SPECS, spout="transactional")
+        ledger = BatchLedger(conn, "flights@reprocess")
+        ledger.acquire()
+        ledger.bind("another")
+        batch = ledger.begin(0)
+        ledger.commit(batch, rows_in=40)
+        conn.execute("UPDATE tidemark.batch SET started_at = committed_at - interval '2 s' WHERE rows_in = 40")
+        roster.report(conn, "flights@reprocess", "running", progress={"pending": {"count": 2, "unit": "files"}})
+        return flights
+
+    def test_it_is_part_of_its_pipeline_and_none_of_its_own(self, anew):
+        assert selectors.pipeline_names() == ["flights"]
+        assert [status.name for status in selectors.pipelines()] == ["flights"]
+        assert list(selectors.recent_batches()) == ["flights"]
+
+    def test_how_far_it_is_stands_beside_the_pipeline(self, anew):
+        reprocess = selectors.pipeline("flights").reprocess
+
+        assert (reprocess.status, reprocess.batches, reprocess.rows, reprocess.rows_per_second) == (
+            "running",
+            1,
+            40,
+            20,
+        )
+        assert reprocess.pending["count"] == 2
+
+    def test_the_states_stay_the_old_ones(self, anew):
+        assert {state.txid for state in selectors.states()} == {1}
+
+    def test_a_pipeline_without_one_says_so(self, flights):
+        assert selectors.pipeline("flights").reprocess is None
+
+    def test_the_pipeline_s_page_says_how_far_it_is(self, anew, client, django_user_model):
+        client.force_login(django_user_model.objects.create_user("reader"))
+
+        page = client.get("/pipelines/flights/").content.decode()
+
+        assert "Its states are being fed anew." in page
+        assert "2 files to go" in page

@@ -57,6 +57,10 @@ class PipelineAdmin(ReadOnlyAdmin):
             services.resume_pipeline(name=pipeline.name, requested_by=request.user.get_username())
             messages.success(request, f"pipeline {pipeline.name!r}: its driver goes on")
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Pipeline]:
+        # What feeds a pipeline's states anew is none of its own; its page on the dashboard shows how far it is.
+        return super().get_queryset(request).filter(reprocesses=None)
+
     def has_steer_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("states.change_pipeline")
 

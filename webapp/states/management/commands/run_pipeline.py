@@ -87,7 +87,7 @@ class Command(BaseCommand):
             Driver(pipeline, spark, dsn, options, note, stopping).run()
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
-        from pipelines.driver import failure_reason
+        from pipelines.failure import failure_reason
 
         try:
             work()
