@@ -26,18 +26,20 @@ LEDGER_THEN = sql.SQL(
 # A reader's clock then: the time of that batch.
 TTL, THEN = sql.SQL("s.ttl"), sql.SQL("p.committed_time")
 
+RESULTS = sql.SQL("f.results::text")
 
-def answer_then(table: StateTable, results: sql.Composed) -> sql.Composed:
-    """Return the statement for `results`, which has that column and `reach`; its first parameter is the batch.
 
-    Columns: txid, attempt and time of that batch, the results, the newest committed txid, and the oldest one that the
-    same question can be answered for.
+def answer_then(table: StateTable, results: sql.Composed, shown: sql.Composable = RESULTS) -> sql.Composed:
+    """Return the statement for `results`, which has `reach` and what is `shown`; its first parameter is the batch.
+
+    Columns: txid, attempt and time of that batch, what is shown, the newest committed txid, and the oldest one that
+    the same question can be answered for.
     """
     return sql.SQL(
-        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, f.results::text, p.newest_txid, "
+        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown}, p.newest_txid, "
         "greatest({reach}, f.reach) FROM tidemark.state s JOIN {ledger} p ON p.name = s.pipeline "
         "CROSS JOIN LATERAL ({results}) f WHERE s.name = %s"
-    ).format(reach=_reach_of_state(table), ledger=LEDGER_THEN, results=results)
+    ).format(reach=_reach_of_state(table), ledger=LEDGER_THEN, results=results, shown=shown)
 
 
 def page_then(table: StateTable, page: sql.Composed) -> sql.Composed:

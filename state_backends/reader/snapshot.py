@@ -16,16 +16,15 @@ import psycopg
 from psycopg import sql
 
 from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, UnknownStateError
-from state_backends.live import live_sql
-from state_backends.reader.past import THEN, answer_then, live_then, page_then, version_of_key
+from state_backends.reader.asked import asked_now, asked_then
+from state_backends.reader.combined import combine_sql, combine_then_sql, folded
+from state_backends.reader.past import answer_then, live_then, page_then
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 from state_backends.versioned import Key
-from state_backends.visible import chosen, exists_at_commit, isolation, visible_columns
+from state_backends.visible import isolation, visible_columns
 
 KEPT_LOOKUPS = 64
-
-TTL, NOW = sql.SQL("s.ttl"), sql.SQL("now()")
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,14 @@ class Snapshot:
     txid: the committed batch, 0 before the first, or the earlier one that was asked for. attempt: which attempt at it
     was committed. as_of: its batch time.
     results: a JSON array, as bytes ready to send.
+    complete: False where a bounded scan has looked at some of the state alone.
     """
 
     txid: int
     attempt: int
     as_of: datetime | None
     results: bytes
+    complete: bool = True
 
     def parsed(self) -> list[dict[str, Any]]:
         return json.loads(self.results)  # type: ignore[no-any-return]
@@ -78,6 +79,32 @@ class StateReader:
         arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
         lookup = self._lookup(tuple(self._checked(measures)), past=as_of is not None)
         return self._snapshot(lookup, arrays) if as_of is None else self._snapshot_then(lookup, arrays, as_of)
+
+    def combine(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        """Answer with the values of all these keys folded into one: counts add, distinct counts are unions.
+
+        The one result is `{"keys": found, "missing": n, "expired": n, "value": {measure: ..}}`; the value is over the
+        keys found, and what an empty state would give where none is. A key asked twice folds once. Trident's aggregate
+        behind a state query.
+        keys, measures, as_of: as multi_get's, whose errors it raises, too; SpecError for a state of JSON values, which
+        nothing says how to fold.
+        """
+        if not self.spec.measures:
+            raise SpecError(
+                f"state {self.spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it "
+                "measures"
+            )
+        # A dict, as a key may be written in several ways.
+        typed = list(dict.fromkeys(self.spec.check_key(key, index) for index, key in enumerate(keys)))
+        arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
+        asked = list(dict.fromkeys(self._checked(measures)))
+        if as_of is None:
+            txid, attempt, at, *row = self._answer(combine_sql(self._table, asked), arrays)
+        else:
+            txid, attempt, at, *row = self._answer_as_of(combine_then_sql(self._table, asked), arrays, as_of)
+        return Snapshot(txid, attempt, at, folded(self.spec, asked, row))
 
     def entries(
         self,
@@ -134,12 +161,16 @@ class StateReader:
         return Snapshot(txid, attempt, at, results.encode())
 
     def _snapshot_then(self, statement: sql.Composed | bytes, parameters: Sequence[Any], as_of: int) -> Snapshot:
-        txid, attempt, at, results, newest, oldest = self._answer(statement, [as_of, *parameters])
-        if txid > newest:
-            raise NotCommittedError(self.spec.name, txid, newest)
-        if txid < oldest:
-            raise OutOfReachError(self.spec.name, txid, oldest)
+        txid, attempt, at, results = self._answer_as_of(statement, parameters, as_of)
         return Snapshot(txid, attempt, at, results.encode())
+
+    def _answer_as_of(self, statement: sql.Composed | bytes, parameters: Sequence[Any], as_of: int) -> tuple[Any, ...]:
+        *answer, newest, oldest = self._answer(statement, [as_of, *parameters])
+        if as_of > newest:
+            raise NotCommittedError(self.spec.name, as_of, newest)
+        if as_of < oldest:
+            raise OutOfReachError(self.spec.name, as_of, oldest)
+        return tuple(answer)
 
     def _answer(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> tuple[Any, ...]:
         try:
@@ -151,43 +182,11 @@ class StateReader:
         return row
 
     def _lookup_sql(self, measures: Sequence[str]) -> sql.Composed:
-        versioned = [*self._table.values, "removed", "updated_at"]
-        picked = commas(
-            sql.SQL("{} AS {}").format(chosen(name, self._table.keeps_previous), sql.Identifier(name))
-            for name in versioned
-        )
-        status = sql.SQL(
-            "CASE WHEN t.{first} IS NULL OR NOT {exists} OR v.removed THEN 'missing' "
-            "WHEN {live} THEN 'found' ELSE 'expired' END"
-        ).format(
-            first=sql.Identifier(next(iter(self._table.key))),
-            exists=exists_at_commit(self._table),
-            live=live_sql("v", TTL, NOW),
-        )
-        return sql.SQL(
-            "SELECT {answers} FROM {keys} LEFT JOIN {table} t ON {same} "
-            "CROSS JOIN LATERAL (SELECT {picked}) v CROSS JOIN LATERAL (SELECT {status} AS status) r"
-        ).format(
-            answers=self._answers_sql(measures),
-            keys=self._table.unnest(with_ordinality=True),
-            table=self._table.name,
-            same=self._table.same_key("k", "t"),
-            picked=picked,
-            status=status,
-        )
+        return sql.SQL("SELECT {} FROM {}").format(self._answers_sql(measures), asked_now(self._table))
 
     def _lookup_then_sql(self, measures: Sequence[str]) -> sql.Composed:
-        status = sql.SQL(
-            "CASE WHEN coalesce(v.removed, true) THEN 'missing' WHEN {} THEN 'found' ELSE 'expired' END"
-        ).format(live_sql("v", TTL, THEN))
-        results = sql.SQL(
-            "SELECT {answers} AS results, max(v.reach) AS reach FROM {keys} LEFT JOIN LATERAL {version} v ON true "
-            "CROSS JOIN LATERAL (SELECT {status} AS status) r"
-        ).format(
-            answers=self._answers_sql(measures),
-            keys=self._table.unnest(with_ordinality=True),
-            version=version_of_key(self._table),
-            status=status,
+        results = sql.SQL("SELECT {} AS results, max(v.reach) AS reach FROM {}").format(
+            self._answers_sql(measures), asked_then(self._table)
         )
         return answer_then(self._table, results)
 

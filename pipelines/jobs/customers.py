@@ -1,0 +1,33 @@
+"""Customers: a table-table join. Two streams of changes become one row per user, whichever side comes first."""
+
+from pathlib import Path
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from state_backends import Latest, StateSpec
+
+PROFILE = "user string NOT NULL, name string, city string, changed_at timestamp NOT NULL"
+SETTING = "user string NOT NULL, language string, newsletter boolean, set_at timestamp NOT NULL"
+
+# Each side goes by a time of its own, so it moves its own fields only.
+CUSTOMERS = StateSpec(
+    "customers",
+    key={"user": "text"},
+    measures={
+        "profile": Latest("name", "city", by="changed_at"),
+        "settings": Latest("language", newsletter="boolean", by="set_at"),
+    },
+    changelog=True,
+)
+
+
+def customers(folder: Path, files_per_batch: int = 100) -> Pipeline:
+    """One row per user out of changed profiles and changed settings, from JSON lines in `profiles` and `settings`.
+
+    Every field holds its newest value by the time its own side gives; a null changes nothing, so a change may bring
+    single fields, and changes may come late or in any order. A user of one side alone has nulls for the other.
+    """
+    profiles = Stream.read(JsonFiles(folder / "profiles", schema=PROFILE, files_per_batch=files_per_batch))
+    settings = Stream.read(JsonFiles(folder / "settings", schema=SETTING, files_per_batch=files_per_batch))
+    return Pipeline("customers", [profiles.merge(settings).group_by("user").persistent_aggregate(CUSTOMERS)])

@@ -1,0 +1,33 @@
+"""Latency: what sketches are for. Quantiles, distinct users and frequent codes of any traffic, in a few kilobytes."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from state_backends import Count, DistinctCount, Quantiles, StateSpec, TopK
+
+REQUEST = "endpoint string NOT NULL, user string, status int NOT NULL, millis double NOT NULL"
+
+LATENCY = StateSpec(
+    "latency",
+    key={"endpoint": "text"},
+    measures={
+        "requests": Count(),
+        "users": DistinctCount("user"),
+        "millis": Quantiles("millis", (0.5, 0.95, 0.99)),
+        "statuses": TopK("status", k=5),
+    },
+    ttl=timedelta(days=90),
+)
+
+
+def latency(folder: Path, files_per_batch: int = 100) -> Pipeline:
+    """Requests, distinct users, latency quantiles and status codes per endpoint, from JSON lines in a folder.
+
+    Counts are exact; users are off by 1.6 % (standard error), a quantile's rank by at most 1.33 % with 99 %
+    confidence. `StateReader.combine` gives the same for several endpoints together, which averages of quantiles do not.
+    """
+    requests = Stream.read(JsonFiles(folder, schema=REQUEST, files_per_batch=files_per_batch))
+    return Pipeline("latency", [requests.group_by("endpoint").persistent_aggregate(LATENCY)])

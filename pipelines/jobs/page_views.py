@@ -1,0 +1,30 @@
+"""Page views: windows of event time that late events go on updating."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream, tumbling
+from state_backends import Count, Max, StateSpec
+
+VIEW = "user string NOT NULL, page string, at timestamp NOT NULL"
+
+VIEWS_BY_HOUR = StateSpec(
+    "views_by_hour",
+    key={"user": "text", "hour": "timestamptz"},
+    measures={"views": Count(), "last_view": Max("at", type="timestamptz")},
+    ttl=timedelta(days=90),
+)
+
+
+def page_views(folder: Path, files_per_batch: int = 100, *, drop_late: bool = False) -> Pipeline:
+    """Page views per user and hour, from JSON-lines files that land in a folder.
+
+    A view that comes more than an hour after later ones is counted as late in the batch's figures, and updates its hour
+    like any other; with `drop_late` it is left out.
+    """
+    views = Stream.read(JsonFiles(folder, schema=VIEW, files_per_batch=files_per_batch))
+    in_time = views.with_watermark("at", "1 hour", drop_late=drop_late)
+    by_hour = in_time.group_by("user", hour=tumbling("at", "1 hour"))
+    return Pipeline("page_views", [by_hour.persistent_aggregate(VIEWS_BY_HOUR)])

@@ -1,0 +1,24 @@
+"""Unique events: exact counts of what producers may send twice."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from pipelines.updaters.distinct import distinct
+from state_backends import Count, StateSpec, Sum
+
+PURCHASE = "id string NOT NULL, product string NOT NULL, amount decimal(18,2), at timestamp"
+
+SEEN = StateSpec("seen_events", key={"id": "text"}, value="jsonb", ttl=timedelta(days=7))
+PURCHASES = StateSpec(
+    "purchases", key={"product": "text"}, measures={"sold": Count(), "amount": Sum("amount", type="numeric")}
+)
+
+
+def unique_events(folder: Path, files_per_batch: int = 100) -> Pipeline:
+    """Purchases per product, each counted once however often it is sent within a week, from JSON-lines files."""
+    sent = Stream.read(JsonFiles(folder, schema=PURCHASE, files_per_batch=files_per_batch))
+    bought = distinct(sent, SEEN, first_by=["at"])
+    return Pipeline("unique_events", [bought.group_by("product").persistent_aggregate(PURCHASES)])

@@ -1,0 +1,110 @@
+"""Combined: the values of many keys as one, folded by the aggregators themselves. Trident's DRPC aggregate.
+
+The database picks the versions, as for a lookup, and sends them column by column; Python folds, since SQL can neither
+fold a sketch nor a measure of a user's own. So counts add, distinct counts are unions, and quantiles merge.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+from psycopg import sql
+
+from state_backends.protocols import Aggregator
+from state_backends.reader.asked import asked_now, asked_then
+from state_backends.reader.past import answer_then
+from state_backends.spec import StateSpec, stored_column
+from state_backends.table import StateTable, commas
+
+# How many keys are in each; the stored columns follow, under names that no measure can meet.
+STATUSES = ("found", "missing", "expired")
+
+
+def combine_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
+    """Return the statement: txid, attempt and time of the committed batch, then what `folded` takes."""
+    return sql.SQL(
+        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown} FROM tidemark.state s "
+        "JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL (SELECT {gathered} FROM {asked}) f "
+        "WHERE s.name = %s"
+    ).format(shown=_shown(table.spec, measures), gathered=_gathered(table.spec, measures), asked=asked_now(table))
+
+
+def combine_then_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
+    """Return the same as of an earlier batch, see `answer_then`."""
+    results = sql.SQL("SELECT {}, max(v.reach) AS reach FROM {}").format(
+        _gathered(table.spec, measures), asked_then(table)
+    )
+    return answer_then(table, results, _shown(table.spec, measures))
+
+
+def folded(spec: StateSpec, measures: Sequence[str], row: Sequence[Any]) -> bytes:
+    """Return the one result as a JSON array; no key found gives what an empty state gives."""
+    found, missing, expired, *arrays = row
+    stored = dict(zip(_stored(spec, measures), arrays, strict=True))
+    value = {measure: _combined(measure, spec.measures[measure], stored, found) for measure in measures}
+    parts = ", ".join(f"{json.dumps(measure)}: {_json(part)}" for measure, part in value.items())
+    return f'[{{"keys": {found}, "missing": {missing}, "expired": {expired}, "value": {{{parts}}}}}]'.encode()
+
+
+def _gathered(spec: StateSpec, measures: Sequence[str]) -> sql.Composed:
+    counts = [
+        sql.SQL("count(*) FILTER (WHERE r.status = {}) AS {}").format(sql.Literal(status), sql.Identifier(status))
+        for status in STATUSES
+    ]
+    arrays = [
+        # JSON travels as text: connections differ in how they load it.
+        sql.SQL("array_agg(v.{}{} ORDER BY k.ordinality) FILTER (WHERE r.status = 'found') AS {}").format(
+            sql.Identifier(name), sql.SQL("::text" if sql_type == "jsonb" else ""), sql.Identifier(f"c{place}")
+        )
+        for place, (name, sql_type) in enumerate(_stored(spec, measures).items())
+    ]
+    return commas([*counts, *arrays])
+
+
+def _shown(spec: StateSpec, measures: Sequence[str]) -> sql.Composed:
+    places = range(len(_stored(spec, measures)))
+    return commas(sql.Identifier("f", name) for name in [*STATUSES, *(f"c{place}" for place in places)])
+
+
+def _stored(spec: StateSpec, measures: Sequence[str]) -> dict[str, str]:
+    return {
+        stored_column(measure, suffix): sql_type
+        for measure in measures
+        for suffix, sql_type in spec.measures[measure].columns.items()
+    }
+
+
+def _combined(measure: str, aggregator: Aggregator, stored: Mapping[str, list[Any] | None], found: int) -> Any:
+    suffixes = list(aggregator.columns)
+    if not found:
+        return aggregator.finish(dict.fromkeys(suffixes))
+    arrays = [
+        _loaded(stored[stored_column(measure, suffix)] or [], sql_type)
+        for suffix, sql_type in aggregator.columns.items()
+    ]
+    values = (dict(zip(suffixes, parts, strict=True)) for parts in zip(*arrays, strict=True))
+    return aggregator.finish(reduce(aggregator.fold, values))
+
+
+def _loaded(array: list[Any], sql_type: str) -> list[Any]:
+    if sql_type != "jsonb":
+        return array
+    return [None if text is None else json.loads(text) for text in array]
+
+
+def _json(value: Any) -> str:
+    """Write a finished value as PostgreSQL does in a lookup's answer."""
+    if isinstance(value, Decimal) and value.is_finite():
+        return format(value, "f")
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        return json.dumps("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+    return json.dumps(_timestamp(value) if isinstance(value, datetime) else value)
+
+
+def _timestamp(value: datetime) -> str:
+    offset = value.isoformat()[-len("+00:00") :]
+    return value.replace(tzinfo=None).isoformat(timespec="microseconds").rstrip("0").rstrip(".") + offset
