@@ -92,6 +92,6 @@ class StateUpdater(Protocol):
     def update_state(self, state: Any, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         """Update the state and emit what others shall know.
 
-        state: a BatchState, or what a StateFactory made. tuples: column to value; those of one key come together, in
-        the order asked for, and may be spread over several calls of a batch.
+        state: a BatchState, or what a StateFactory made. tuples: column to value; those of one key come in one
+        call, all that the batch has of it, in the order asked for.
         """

@@ -86,7 +86,8 @@ class Stream:
 
         A tuple is late if its time is before the watermark that earlier batches have brought. Late tuples are counted
         in the batch's figures, and left out with `drop_late`. Timers run by the watermark (see `partition_persist`).
-        A pipeline that has several goes by the one furthest behind.
+        A pipeline that has several goes by the one furthest behind; a time more than a day ahead of the batch's own
+        moves none of them.
         """
         return Stream((self,), _drop_late(column, drop_late), Watermark(column, delay, drop_late))
 

@@ -1,8 +1,8 @@
 """How far event time has come in a pipeline, carried from batch to batch in the ledger."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 from pyspark.sql import DataFrame
@@ -13,6 +13,9 @@ from pipelines.frames import Frames
 from pipelines.pipeline import Pipeline
 from pipelines.stream import Watermark
 from state_backends.aggregators.column import quoted
+
+# One event in the year 2999 must not make all others late: a time so far ahead of the batch's moves nothing.
+MOST_AHEAD = timedelta(days=1)
 
 # The watermark of each stream that has one, by its place among them: `0`, `1`, ..
 Marks = Mapping[str, datetime]
@@ -45,12 +48,12 @@ def watermark_of(pipeline: Pipeline, marks: Marks) -> datetime | None:
     return min(marks.values())
 
 
-def advance(pipeline: Pipeline, frames: Frames, marks: Marks, late_before: datetime | None) -> Progress:
+def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchContext) -> Progress:
     """Look through a batch for its latest times and its late tuples, one Spark job per watermark."""
     latest, late, dropped = dict(marks), 0, 0
     for place, stream in enumerate(pipeline.watermarked):
         assert stream.watermark is not None
-        mark, behind = _look(frames.of(stream.inputs[0]), stream.watermark, late_before)
+        mark, behind = _look(frames.of(stream.inputs[0]), stream.watermark, context)
         late += behind
         dropped += behind if stream.watermark.drop_late else 0
         before = latest.get(str(place))
@@ -59,16 +62,11 @@ def advance(pipeline: Pipeline, frames: Frames, marks: Marks, late_before: datet
     return Progress(latest, watermark_of(pipeline, latest), late, dropped)
 
 
-def with_watermark(context: BatchContext, progress: Progress) -> BatchContext:
-    return replace(context, watermark=progress.watermark)
-
-
-def _look(events: DataFrame, watermark: Watermark, late_before: datetime | None) -> tuple[datetime | None, int]:
-    time = F.col(watermark.column)
+def _look(events: DataFrame, watermark: Watermark, context: BatchContext) -> tuple[datetime | None, int]:
+    time, late_before = F.col(watermark.column), context.late_before
     late = F.lit(0) if late_before is None else F.count(F.when(time < F.lit(late_before), 1))
-    [row] = events.agg(
-        F.expr(f"unix_micros(max({quoted(watermark.column)}) - interval '{watermark.delay}')").alias("mark"),
-        late.alias("late"),
-    ).collect()
+    mark = F.expr(f"{quoted(watermark.column)} - interval '{watermark.delay}'")
+    possible = (time <= F.lit(context.batch.batch_time + MOST_AHEAD)) & (F.year(mark) >= 1)
+    [row] = events.agg(F.unix_micros(F.max(F.when(possible, mark))).alias("mark"), late.alias("late")).collect()
     # As a number: a datetime out of Spark is in the machine's own time zone.
     return (None if row.mark is None else datetime.fromtimestamp(row.mark / 1_000_000, UTC)), row.late

@@ -214,11 +214,14 @@ class ParquetFiles(Folder):
         return declared(self._schema, repr(str(self.folder)), (*RESERVED, FILE, ROW_INDEX))
 
     def load(self, spark: SparkSession) -> DataFrame:
-        return self._stream(spark, "parquet", nullable(self.schema)).select(
-            "*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX)
-        )
+        rows = self._stream(spark, "parquet", nullable(self.schema))
+        if not required(self.schema):
+            return rows  # none can be bad, so nobody asks where one stood
+        return rows.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX))
 
     def parse(self, batch: DataFrame) -> Parsed:
+        if not required(self.schema):
+            return Parsed(batch, tuple(self.schema.names))
         bad = F.lit(False)
         for name in required(self.schema):
             bad = bad | batch[name].isNull()

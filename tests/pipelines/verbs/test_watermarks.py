@@ -63,6 +63,15 @@ def test_the_stream_furthest_behind_sets_the_watermark(workspace):
     assert [row[2] for row in figures(workspace)] == [None, "00:10", "00:30"]
 
 
+def test_a_time_far_in_the_future_makes_nothing_late(workspace):
+    workspace.land("1.json", at(30), {"name": "a", "at": "2999-01-01T00:00:00Z"}, {"name": "b", "at": "+12345-01-01"})
+    workspace.land("2.json", at(25))
+
+    workspace.run(counted(workspace.input))
+
+    assert figures(workspace) == [(0, 0, "00:20"), (0, 0, "00:20")]
+
+
 def test_a_watermark_on_what_is_no_time_or_by_what_is_no_interval_is_refused(workspace):
     events = Stream.read(JsonFiles(workspace.input, schema=EVENT))
 
