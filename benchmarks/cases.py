@@ -25,13 +25,13 @@ class Case:
     def as_json(self) -> str:
         ratio = {reference: round(ratio, 3) for reference, ratio in self.ratio.items()}
         return json.dumps(
-            {"name": self.name, "value": round(self.value, 1), "unit": self.unit, "spread": round(self.spread, 3)}
+            {"name": self.name, "value": round(self.value, 3), "unit": self.unit, "spread": round(self.spread, 3)}
             | {"ratio": ratio}
         )
 
     def as_text(self) -> str:
         ratios = "".join(f", {ratio:.2f} of {reference}" for reference, ratio in self.ratio.items())
-        return f"{self.name}: {self.value:,.0f} {self.unit} (±{self.spread:.0%}){ratios}"
+        return f"{self.name}: {self.value:,.{0 if self.value >= 100 else 3}f} {self.unit} (±{self.spread:.0%}){ratios}"
 
 
 def side_by_side(
@@ -47,7 +47,11 @@ def side_by_side(
             started = time.perf_counter()
             done = do(number)
             rates[name].append(done / (time.perf_counter() - started))
-    warm = {name: each[1:] for name, each in rates.items()}
+    return compared({name: each[1:] for name, each in rates.items()}, unit, references)
+
+
+def compared(warm: Mapping[str, list[float]], unit: str, references: Sequence[str]) -> list[Case]:
+    """Return a case per name, from its rates round by round; ratios are taken within a round."""
     return [
         Case(
             name,

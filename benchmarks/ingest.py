@@ -7,7 +7,6 @@ people write by hand, and counts replays twice.
 """
 
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.batch_times import INSIDE, WHOLE, Milliseconds, batch_times, call_spans, job_spans, medians, timeline
-from benchmarks.cases import Case
+from benchmarks.cases import Case, compared
 from benchmarks.events import SCHEMA, Totals, lay_out_sales
 from benchmarks.rows import SALES
 from benchmarks.servers import database
@@ -88,7 +87,8 @@ def run(events: int = EVENTS) -> Iterable[Case]:
                 _round(spark, sales, number, runs)
         finally:
             spark.stop()
-    yield from _rates(runs, per_batch)
+    # Batch by batch: each number is the same file everywhere.
+    yield from compared({name: each.rates(per_batch) for name, each in runs.items()}, "events/s", REFERENCES)
     yield from _profile("tidemark", runs["tidemark"])
     yield from _profile("noop", runs["noop"])
 
@@ -168,19 +168,6 @@ def _check(conn: psycopg.Connection, table: str, expected: Totals) -> None:
 
 def _url(conn: psycopg.Connection) -> str:
     return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
-
-
-def _rates(runs: dict[str, Runs], events: int) -> Iterator[Case]:
-    """Events a second in the median batch. Ratios are taken batch by batch: each number is the same file everywhere."""
-    rates = {name: each.rates(events) for name, each in runs.items()}
-    for name, rate in rates.items():
-        low, middle, high = statistics.quantiles(rate, n=4)
-        ratio = {
-            other: statistics.median(mine / its for mine, its in zip(rate, rates[other], strict=True))
-            for other in REFERENCES
-            if other != name
-        }
-        yield Case(name, middle, "events/s", (high - low) / 2 / middle, ratio)
 
 
 def _profile(name: str, runs: Runs) -> Iterator[Case]:

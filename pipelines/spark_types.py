@@ -1,6 +1,7 @@
 """How the types of keys and measures are called in PostgreSQL, in Spark and in Arrow."""
 
 from collections.abc import Mapping
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -31,10 +32,16 @@ def struct_type(columns: Mapping[str, str]) -> StructType:
     schema = StructType()
     for name, kind in columns.items():
         try:
-            schema = schema.add(name, DataType.fromDDL(kind))
+            schema = schema.add(name, _data_type(kind))
         except Exception as error:
             raise PipelineError(f"column {name!r}: {kind!r} is no Spark type, as `bigint` or `string`") from error
     return schema
+
+
+@cache
+def _data_type(kind: str) -> DataType:
+    # Spark's own parser, a call into Java each time.
+    return DataType.fromDDL(kind)
 
 
 def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:

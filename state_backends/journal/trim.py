@@ -16,6 +16,11 @@ from state_backends.table import columns
 PAGE_ROWS = 5_000
 
 
+# Row by row through the index: a hash join would read the whole table for every page, and the walk would take the
+# square of its time (0.3 s a page against 0.1 s at 400,000 keys, and worse with partitions).
+BY_INDEX = "SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
+
+
 @dataclass(frozen=True)
 class Step:
     """Progress of a run after one page. step: what is being done; seen, removed: rows of that step so far."""
@@ -54,6 +59,7 @@ class Walk:
             yield Step(self.step, seen, removed)
 
     def _trim_page(self, conn: psycopg.Connection, last: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        conn.execute(BY_INDEX)
         parameters = self.open_page(conn)
         bounds = {f"after_{i}": part for i, part in enumerate(last or ())}
         row = conn.execute(self._page_sql(last is not None), parameters | bounds).fetchone()

@@ -32,7 +32,7 @@ def feed(conn):
 
 def task(batch, dsn, *rows):
     """Run what an executor runs over one partition."""
-    partition = [pa.RecordBatch.from_pylist([{"fed": 0, "f0": row} for row in rows])] if rows else []
+    partition = [pa.RecordBatch.from_pylist(list(rows))] if rows else []
     return list(run_partition([MergeTask(VIEWS, BatchContext(batch, dsn))], [{}])(iter(partition)))
 
 
