@@ -11,6 +11,7 @@ from pipelines.errors import PipelineError
 from pipelines.frames import Frames
 from pipelines.keys import check_keys
 from pipelines.pipeline import Pipeline
+from pipelines.redis_states import check_redis
 from pipelines.spark_types import struct_type
 from pipelines.steps import emitted_columns, rows_for
 from pipelines.stream import FedState, PersistentAggregate, Stream
@@ -20,6 +21,7 @@ from state_backends.journal.ledger import Batch
 
 def check(pipeline: Pipeline, spark: SparkSession) -> None:
     """Analyse every step on no rows. Raises PipelineError naming the state and what does not fit."""
+    check_redis(pipeline.specs)
     own = frozenset(spec.name for spec in pipeline.specs)
     context = BatchContext(Batch(pipeline.name, 0, 0, 0, datetime.now(UTC)), "", own)
     frames = Frames(pipeline, context, {each: spark.createDataFrame([], each.schema) for each in pipeline.sources})

@@ -3,10 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-import psycopg
-
-from state_backends.backing.postgres import PostgresBackingMap
-from state_backends.journal.changelog import Changelog
 from state_backends.journal.ledger import Batch
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
@@ -34,9 +30,3 @@ class BatchContext:
         """Return where a state of the pipeline's own is kept."""
         table = StateTable(spec)
         return table.shadow() if self.shadow else table
-
-    def backing(self, conn: psycopg.Connection, spec: StateSpec) -> PostgresBackingMap:
-        return PostgresBackingMap(conn, spec, self.table(spec))
-
-    def changelog(self, conn: psycopg.Connection, spec: StateSpec) -> Changelog:
-        return Changelog(conn, spec, self.table(spec))

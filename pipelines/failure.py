@@ -3,7 +3,7 @@
 import re
 
 # Raised in a Python worker these arrive as lines of its traceback.
-OURS = ("state_backends.", "pipelines.", "psycopg.")
+OURS = ("state_backends.", "pipelines.", "psycopg.", "redis.")
 REFUSALS = re.compile(r"^(state_backends|pipelines)\.[a-z_.]*errors\.(?!FencedError)\w+: ", re.MULTILINE)
 
 # How Spark begins the sentence that says what is wrong, wherever it stands in what Java adds to it.

@@ -1,10 +1,9 @@
 """What a micro-batch brings: each source's events, how many there are, and which of them cannot be read."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInputError
@@ -19,21 +18,31 @@ from state_backends.journal.ledger import Batch
 TOLERATED_BAD_LINES = 10
 
 
-@dataclass(frozen=True)
 class _Part:
     """What one source brought; counted on the way, by the job that reads it first."""
 
-    source: Source
-    parsed: Parsed
-    counted: Observation
+    def __init__(self, source: Source, raw: DataFrame) -> None:
+        self.source = source
+        self._unseen = source.parse(raw)
+        self._observation = Observation()
+        rows = self._unseen.rows.observe(self._observation, *_figures(self._unseen))
+        self.parsed = Parsed(rows, self._unseen.columns, self._unseen.bad)
 
     @property
     def rows(self) -> int:
-        return int(self.counted.get["rows"])
+        return self._counts["rows"]
 
     @property
     def bad(self) -> int:
-        return int(self.counted.get["bad"])
+        return self._counts["bad"]
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        if _was_seen(self._observation, self._unseen.rows.sparkSession):
+            return self._observation.get
+        # Nobody needed the rows, behind a condition that is never true, say; waiting for the figures would be for ever.
+        [row] = self._unseen.rows.agg(*_figures(self._unseen)).collect()
+        return row.asDict()
 
 
 class Intake:
@@ -43,7 +52,7 @@ class Intake:
         self._pipeline = pipeline
         self._batch = batch
         raw = pipeline.source.split(frame)
-        self._parts = [_part(source, part) for source, part in zip(pipeline.sources, raw, strict=True)]
+        self._parts = [_Part(source, part) for source, part in zip(pipeline.sources, raw, strict=True)]
         self.events: dict[Node, DataFrame] = {part.source: part.parsed.good() for part in self._parts}
 
     @property
@@ -91,9 +100,13 @@ class Intake:
         )
 
 
-def _part(source: Source, raw: DataFrame) -> _Part:
-    parsed = source.parse(raw)
-    counted = Observation()
-    bad: Any = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
-    rows = parsed.rows.observe(counted, F.count(F.lit(1)).alias("rows"), bad.alias("bad"))
-    return _Part(source, Parsed(rows, parsed.columns, parsed.bad), counted)
+def _figures(parsed: Parsed) -> list[Column]:
+    bad = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
+    return [F.count(F.lit(1)).alias("rows"), bad.alias("bad")]
+
+
+def _was_seen(observation: Observation, spark: SparkSession) -> bool:
+    """Tell whether a job has counted the rows. Spark reports behind the job's end, and has no call to ask by."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    seen = observation._jo
+    return bool(seen and seen.future().isCompleted() and seen.getRow().length())

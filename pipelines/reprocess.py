@@ -7,7 +7,7 @@ where it was. The driver of the pipeline may go on meanwhile; the swap overtakes
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ class Reprocess:
     """Feeds the successor of a pipeline's states and puts it in their place.
 
     checkpoint: Spark's folder for the pipeline; the successor's is beside it. on_batch: told each batch it commits.
-    Raises PipelineError for a pipeline that writes stores of the user's own, which have no shadow.
+    Raises PipelineError for a pipeline that writes stores of the user's own, or states in Redis: they have no shadow.
     """
 
     pipeline: Pipeline
@@ -64,6 +64,13 @@ class Reprocess:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
+        for spec in self.pipeline.specs:
+            if spec.backend == "redis":
+                raise PipelineError(
+                    f"pipeline {self.pipeline.name!r}: state {spec.name!r} lives in redis, which cannot be fed anew "
+                    "beside the one that is served; declare it in postgres, or feed it under another name, from a "
+                    "pipeline of its own"
+                )
         if self.pipeline.stores:
             raise PipelineError(
                 f"pipeline {self.pipeline.name!r}: writes a store of its own, which would be written twice; feed that "
@@ -100,7 +107,7 @@ class Reprocess:
         name = self.pipeline.name
         with connect(self.dsn, f"{name} swap") as conn:
             # Nobody may feed the successor while it moves.
-            with BatchLedger(conn, successor_name(name)).idle():
+            with BatchLedger(conn, successor_name(name)).idle(patience_ms=PATIENCE_MS):
                 Succession(conn, name).swap(self.pipeline.specs, self.pipeline.guarantees)
             with BatchLedger(conn, name).idle(patience_ms=HANDOVER_PATIENCE_MS):
                 settle(self.checkpoint, BatchLedger(conn, name).checkpoint_id())

@@ -12,9 +12,11 @@ from pipelines.checkpoint import batch_offsets
 from pipelines.context import BatchContext
 from pipelines.feeding import FedStates, Feeding, Written
 from pipelines.frames import Frames
+from pipelines.homes import home
 from pipelines.intake import Intake
 from pipelines.partitions import at_most
 from pipelines.pipeline import Pipeline
+from pipelines.redis_states import RedisStates
 from pipelines.steps import emitted_columns, rows_for, task_for
 from pipelines.stream import FedState
 from pipelines.watermarks import Progress, advance, committed_marks, watermark_of
@@ -48,6 +50,8 @@ class BatchRunner:
         self._checkpoint = checkpoint
         self._shadow = shadow
         self._writers = writer_limit(conn)
+        # A successor has its states in tables; what is served from Redis meanwhile is not its own.
+        self._in_redis = RedisStates(()) if shadow else RedisStates.of(conn, pipeline.name)
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
@@ -55,9 +59,12 @@ class BatchRunner:
         batch = self._ledger.begin(batch_id, spout=self.pipeline.source.spout, offsets=offsets)
         if batch is None:
             return None
+        # Before anything is undone or written there: what an older attempt has in flight is refused from here on.
+        self._in_redis.admit(batch)
         if batch.is_retry:
             self._revert(batch)
         self._ledger.commit(batch, **self._apply(frame, batch))
+        self._in_redis.publish(batch)
         return batch
 
     def _revert(self, batch: Batch) -> None:
@@ -66,9 +73,7 @@ class BatchRunner:
         for spec in catalog.successors(batch.pipeline) if self._shadow else catalog.specs(batch.pipeline):
             with self._conn.transaction():
                 share(self._conn, batch)
-                context.backing(self._conn, spec).revert(batch.txid)
-                if spec.changelog:
-                    context.changelog(self._conn, spec).revert(batch.txid)
+                home(context, self._conn, spec).revert()
         with self._conn.transaction():
             share(self._conn, batch)
             take_back(self._conn, batch)
@@ -81,7 +86,7 @@ class BatchRunner:
         frames = Frames(self.pipeline, context, intake.events)
         try:
             intake.check_first(frames)
-            progress = advance(self.pipeline, frames, marks, context.late_before)
+            progress = advance(self.pipeline, frames, marks, context)
             written = self._feed(frames, replace(context, watermark=progress.watermark))
             intake.check()
             letters = self._put_aside(intake, batch)

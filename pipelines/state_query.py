@@ -11,15 +11,14 @@ from pipelines.connection import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.functions import QueryFunction, StateFactory, Values
+from pipelines.homes import home
 from pipelines.keys import check_keys
 from pipelines.partitions import at_most
 from pipelines.stores import opened_state
 from pipelines.tuples import Emit, OpenEmit, with_emitted
 from state_backends.aggregators.column import quoted
-from state_backends.backing.postgres import PostgresBackingMap
-from state_backends.errors import KeyShapeError, UnknownStateError
+from state_backends.errors import KeyShapeError
 from state_backends.factory import MAPS
-from state_backends.maps.batch_map import BatchMap
 from state_backends.spec import StateSpec
 from state_backends.versioned import Key
 
@@ -46,29 +45,18 @@ class CommittedState:
         places = {place: key for place, key in enumerate(keys) if self._can_be(key)}
         found: list[dict[str, Any] | None] = [None] * len(keys)
         with self._conn.transaction():
-            # What a batch after the committed one would build upon is what is committed.
-            counts = self._map()
-            counts.begin_commit(self._next_txid(), at=self._context.batch.batch_time)
-            for place, value in zip(places, counts.multi_get(list(places.values())), strict=True):
+            for place, value in zip(places, self._values(list(places.values())), strict=True):
                 found[place] = None if value is None else self.spec.finish(value)
         return found
 
-    def _map(self) -> BatchMap:
-        is_own = self.spec.name in self._context.own
-        backing = self._context.backing(self._conn, self.spec) if is_own else PostgresBackingMap(self._conn, self.spec)
-        return MAPS[self.spec.kind](backing)
-
-    def _next_txid(self) -> int:
-        if self.spec.name in self._context.own:
-            return self._context.batch.txid
-        row = self._conn.execute(
-            "SELECT p.committed_txid + 1 FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
-            "WHERE s.name = %s",
-            [self.spec.name],
-        ).fetchone()
-        if row is None:
-            raise UnknownStateError(f"state {self.spec.name!r} is not registered; start the pipeline that feeds it")
-        return int(row[0])
+    def _values(self, keys: Sequence[Key]) -> list[Any]:
+        stored = home(self._context, self._conn, self.spec)
+        if self.spec.name not in self._context.own:
+            return stored.committed(keys)
+        # What the batch at hand builds upon is what is committed.
+        counts = MAPS[self.spec.kind](stored.rows)
+        counts.begin_commit(self._context.batch.txid, at=self._context.batch.batch_time)
+        return counts.multi_get(keys)
 
     def _can_be(self, key: Key) -> bool:
         try:

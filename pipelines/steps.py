@@ -3,19 +3,18 @@
 from typing import Any
 
 import pyarrow as pa
-from psycopg import sql
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.connection import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
+from pipelines.homes import home
 from pipelines.spark_types import arrow_schema, spark_type
 from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
 from pipelines.tasks import MergeTask, StoreTask, Task, UpdateTask
 from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec, stored_column
-from state_backends.table import columns
 
 # Keys whose timers go off in one batch: they pass through the driver's memory.
 MAX_WOKEN = 100_000
@@ -72,11 +71,10 @@ def tuples_by_key(events: DataFrame, fed: PartitionPersist, context: BatchContex
     """
     spec = fed.spec
     assert spec is not None
+    known = [*events.columns, *([WOKEN] if fed.due is not None else [])]
     for name in (*spec.key, *fed.order_by):
-        if name not in events.columns:
-            raise PipelineError(
-                f"state {spec.name!r}: the stream has no column {name!r}; there are {', '.join(events.columns)}"
-            )
+        if name not in known:
+            raise PipelineError(f"state {spec.name!r}: the stream has no column {name!r}; there are {', '.join(known)}")
     rest = [quoted(name) for name in events.columns if name not in spec.key]
     tuples = events.select(*_typed_key(spec), *rest)
     if fed.due is not None:
@@ -103,21 +101,11 @@ def _with_woken(tuples: DataFrame, spec: StateSpec, due: str, context: BatchCont
 
 
 def _due_keys(spec: StateSpec, due: str, context: BatchContext) -> list[tuple[Any, ...]]:
-    """Return the keys whose time has come. No task has written yet, so what stands in the table is committed."""
-    time = (
-        sql.Identifier("t", due) if spec.measures else sql.SQL("(t.value->>{})::timestamptz").format(sql.Literal(due))
-    )
-    statement = sql.SQL(
-        "SELECT {key} FROM {table} t WHERE NOT t.removed AND {time} <= %s ORDER BY {time}, {key} LIMIT {most}"
-    ).format(
-        key=columns(spec.key, "t") if spec.key else sql.SQL("true"),
-        table=context.table(spec).name,
-        time=time,
-        most=sql.Literal(MAX_WOKEN),
-    )
+    """Return the keys whose time has come. No task has written yet, so the rows that stand there are committed."""
+    assert context.watermark is not None
     with connect(context.dsn, f"{context.batch.pipeline} {spec.name} timers") as conn:
-        rows = conn.execute(statement, [context.watermark])
-        return [(*(map(_plain, row) if spec.key else ()), True) for row in rows]
+        keys = home(context, conn, spec).due_keys(due, context.watermark, MAX_WOKEN)
+        return [(*map(_plain, key), True) for key in keys]
 
 
 def _plain(part: Any) -> Any:

@@ -1,35 +1,30 @@
-"""What a task does to a state with the tuples of one partition, in one transaction under the ledger's row."""
+"""What a task does to a state with the tuples of one partition, under the ledger's row or the state's own guard."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 from pyspark import TaskContext
 
 from pipelines.connection import connect
 from pipelines.context import BatchContext
 from pipelines.functions import StateFactory, StateUpdater, Values
+from pipelines.homes import home
 from pipelines.refused_groups import RefusedGroups
 from pipelines.stores import opened_state
 from pipelines.tuples import as_columns
-from state_backends.backing.logged import LoggedMap
+from pipelines.whole_keys import whole_keys
 from state_backends.errors import KeyShapeError
 from state_backends.factory import MAPS
 from state_backends.journal.dead_letters import put_aside
 from state_backends.journal.ledger import share
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Replace
-from state_backends.protocols import IBackingMap, Updater
+from state_backends.protocols import Updater
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, commas
 from state_backends.versioned import Key
-from state_backends.visible import finished
-
-# Rows per Arrow batch of new values.
-EMITTED_ROWS = 10_000
 
 
 @dataclass
@@ -52,20 +47,12 @@ class MergeTask:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
         refused = RefusedGroups(spec)
-        with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn, conn.transaction():
-            share(conn, batch)
-            keys = self.context.backing(conn, spec).merge(refused.sift(batches), batch.txid, batch.batch_time)
-            if spec.changelog:
-                self.context.changelog(conn, spec).append(batch.txid)
-            emitted = [] if self.emits is None else list(self._new_values(conn, self.emits))
-            return Done(keys, _put_aside(conn, self.context, refused, spec), emitted)
-
-    def _new_values(self, conn: psycopg.Connection, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        statement = new_values_sql(self.context.table(self.spec))
-        batch = self.context.batch
-        cursor = conn.execute(statement, {"batch_time": batch.batch_time, "ttl": self.spec.ttl})
-        while rows := cursor.fetchmany(EMITTED_ROWS):
-            yield pa.RecordBatch.from_arrays(as_columns(rows, schema), schema=schema)
+        with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
+            state = home(self.context, conn, spec)
+            with state.writing():
+                keys = state.merge(refused.sift(batches))
+                emitted = [] if self.emits is None else list(state.new_values(self.emits))
+                return Done(keys, _put_aside(conn, self.context, refused, spec), emitted)
 
 
 @dataclass(frozen=True)
@@ -80,22 +67,19 @@ class UpdateTask:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
         refused, collector = RefusedGroups(spec), _Collector()
-        with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn, conn.transaction():
-            share(conn, batch)
-            counts = MAPS[spec.kind](self._backing(conn))
-            counts.begin_commit(batch.txid, at=batch.batch_time)
-            state = ConfinedState(counts, spec, self.context)
-            for rows in refused.sift(batches):
-                tuples = rows.to_pylist()
-                state.hold(tuples)
-                self.updater.update_state(state, tuples, collector)
-            counts.commit(batch.txid)
-            emitted = collector.batches(self.emits)
-            return Done(len(state.written), _put_aside(conn, self.context, refused, spec), emitted)
-
-    def _backing(self, conn: psycopg.Connection) -> IBackingMap:
-        rows = self.context.backing(conn, self.spec)
-        return LoggedMap(rows, self.context.changelog(conn, self.spec)) if self.spec.changelog else rows
+        with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
+            stored = home(self.context, conn, spec)
+            with stored.writing(), stored.updating() as rows:
+                counts = MAPS[spec.kind](rows)
+                counts.begin_commit(batch.txid, at=batch.batch_time)
+                state = ConfinedState(counts, spec, self.context)
+                for part in whole_keys(refused.sift(batches), list(spec.key)):
+                    tuples = part.to_pylist()
+                    state.hold(tuples)
+                    self.updater.update_state(state, tuples, collector)
+                counts.commit(batch.txid)
+                emitted = collector.batches(self.emits)
+                return Done(len(state.written), _put_aside(conn, self.context, refused, spec), emitted)
 
 
 @dataclass(frozen=True)
@@ -184,49 +168,12 @@ class _Collector:
         return [pa.RecordBatch.from_arrays(as_columns(self._tuples, schema), schema=schema)]
 
 
-def new_values_sql(table: StateTable) -> sql.Composed:
-    """Return the statement for what a merge made of the keys in the temporary table `incoming`.
-
-    Key, finished measures, and for an opaque state those of the version before, null where readers saw none.
-    """
-    spec = table.spec
-    parts: list[sql.Composable] = [_emitted(sql.Identifier("t", name), kind) for name, kind in spec.key.items()]
-    for measure, aggregator in spec.measures.items():
-        parts.append(_emitted(finished(measure, aggregator, "t"), aggregator.result_type))
-    if table.keeps_previous:
-        for measure, aggregator in spec.measures.items():
-            before = _emitted(finished(measure, aggregator, "before"), aggregator.result_type)
-            parts.append(sql.SQL("CASE WHEN before.was THEN {} END").format(before))
-    return sql.SQL("SELECT {parts} FROM {table} t JOIN incoming i ON {same} {before}").format(
-        parts=commas(parts),
-        table=table.name,
-        same=table.same_key("i", "t"),
-        before=_before_sql(table) if table.keeps_previous else sql.SQL(""),
-    )
-
-
-def _before_sql(table: StateTable) -> sql.Composed:
-    return sql.SQL(
-        "CROSS JOIN LATERAL (SELECT {previous}, t.prev_txid IS NOT NULL AND tidemark.is_live("
-        "t.prev_removed, t.prev_updated_at, %(ttl)s::interval, %(batch_time)s) AS was) before"
-    ).format(
-        previous=commas(
-            sql.SQL("{} AS {}").format(sql.Identifier("t", f"prev_{name}"), sql.Identifier(name))
-            for name in table.values
-        )
-    )
-
-
-def _emitted(expression: sql.Composable, sql_type: str) -> sql.Composable:
-    """Cast what Arrow would not take as PostgreSQL gives it."""
-    casts = {"jsonb": "::text", "json": "::text", "uuid": "::text", "numeric": "::numeric(38, 9)"}
-    return sql.SQL("({}){}").format(expression, sql.SQL(casts[sql_type])) if sql_type in casts else expression
-
-
 def _put_aside(conn: psycopg.Connection, context: BatchContext, refused: RefusedGroups, spec: StateSpec) -> int:
     if not refused.letters:
         return 0
     task = TaskContext.get()
     # A task that runs again has the same ones again.
     part = task.partitionId() if task else 0
-    return put_aside(conn, context.batch, refused.letters, state=spec.name, part=part)
+    with conn.transaction():
+        share(conn, context.batch)
+        return put_aside(conn, context.batch, refused.letters, state=spec.name, part=part)

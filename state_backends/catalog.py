@@ -15,7 +15,7 @@ from state_backends.aggregators import AGGREGATORS
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.protocols import Aggregator
 from state_backends.schema import rewrite, tables
-from state_backends.schema.evolution import Evolution, compare
+from state_backends.schema.evolution import UNSAID, Evolution, compare
 from state_backends.schema.install import install
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
@@ -188,8 +188,7 @@ class Catalog:
         if evolution.refused:
             raise SpecMismatchError(
                 f"state {spec.name!r}: its declaration differs from the stored one: "
-                f"{'; '.join(evolution.differences)}; restore the declaration, or feed a new state from the start of "
-                "the input"
+                f"{'; '.join(evolution.differences)}; {evolution.way_out}"
             )
         if evolution.differences and open_txid is not None and spec.kind == "transactional":
             raise SpecMismatchError(
@@ -211,6 +210,7 @@ def definition(spec: StateSpec) -> dict[str, Any]:
         "kind": spec.kind,
         "changelog": spec.changelog,
         "partitions": spec.partitions,
+        "backend": spec.backend,
     }
 
 
@@ -225,6 +225,7 @@ def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None)
         ttl=ttl,
         changelog=stored["changelog"],
         partitions=stored["partitions"],
+        backend=stored.get("backend", UNSAID["backend"]),
     )
 
 

@@ -28,6 +28,10 @@ class ValueShapeError(TidemarkError):
     """A value is none that the state can store: correct the value."""
 
 
+class MovedOnError(TidemarkError):
+    """Batches were published faster than a long read went on, or one was taken back: read again."""
+
+
 class DuplicateKeyError(TidemarkError):
     """One write carries a key twice: combine the rows of a key before writing."""
 
@@ -51,6 +55,10 @@ class FencedError(TidemarkError):
 
 class PipelineHeldError(TidemarkError):
     """A live driver holds the pipeline: stop that one first."""
+
+
+class LostBatchesError(TidemarkError):
+    """A store no longer has what was committed to it: restore it, or rebuild the state."""
 
 
 class BatchOrderError(TidemarkError):

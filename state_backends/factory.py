@@ -1,18 +1,26 @@
-"""The factory: which class keeps the rows of a state, and which map gives them their kind."""
+"""The factory: which class keeps the rows of a state, which map gives them their kind, and which reader answers."""
+
+from collections.abc import Callable
 
 import psycopg
 
 from state_backends.backing.memory import MemoryBackingMap
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.backing.redis import RedisBackingMap
+from state_backends.backing.redis_calls import Client
+from state_backends.journal.changelog import Changelog
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
 from state_backends.maps.transactional import TransactionalMap
 from state_backends.protocols import IBackingMap
+from state_backends.reader.scanning import ScanningReader
+from state_backends.reader.snapshot import StateReader
 from state_backends.spec import StateSpec
 
 BACKENDS = {"memory": MemoryBackingMap, "postgres": PostgresBackingMap, "redis": RedisBackingMap}
+
+Reader = StateReader | ScanningReader
 
 MAPS: dict[str, type[BatchMap]] = {
     "opaque": OpaqueMap,
@@ -25,3 +33,14 @@ def state_map(spec: StateSpec, conn: psycopg.Connection | None = None) -> BatchM
     """Return the map of the spec's kind, over PostgreSQL where a connection is given, else in memory."""
     backing: IBackingMap = MemoryBackingMap(spec) if conn is None else PostgresBackingMap(conn, spec)
     return MAPS[spec.kind](backing)
+
+
+def state_reader(conn: psycopg.Connection, spec: StateSpec, client: Callable[[], Client]) -> Reader:
+    """Return what reads a state where it lives.
+
+    conn: a connection to the ledger's database. client: gives a client of the Redis that states live in, and is asked
+    only for those.
+    """
+    if spec.backend == "redis":
+        return ScanningReader(conn, spec, RedisBackingMap(client(), spec), Changelog if spec.changelog else None)
+    return StateReader(conn, spec)

@@ -15,6 +15,9 @@ from state_backends.versioned import Key
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
 
+# Where the rows of a state live; ledger and changelogs are in PostgreSQL whatever it says.
+Backend = Literal["postgres", "redis"]
+
 # What a pair of source and state promises, from the strongest to the weakest.
 Guarantee = Literal["exactly once", "at least once", "approximate"]
 
@@ -57,6 +60,7 @@ class StateSpec:
     ttl: how long after its last update a row is served; None for ever.
     changelog: keep every version, for history and reads in the past.
     partitions: spread the table over this many hash partitions.
+    backend: where the rows live, `postgres` or `redis`.
     Raises SpecError, naming the part that is wrong.
     """
 
@@ -68,6 +72,7 @@ class StateSpec:
     ttl: timedelta | None = None
     changelog: bool = False
     partitions: int = 1
+    backend: Backend = "postgres"
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -79,6 +84,16 @@ class StateSpec:
         if self.partitions < 1 or (self.partitions > 1 and not self.key):
             raise SpecError(
                 f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, and 1 without a key"
+            )
+        self._check_backend()
+
+    def _check_backend(self) -> None:
+        if self.backend not in get_args(Backend):
+            raise SpecError(f"state {self.name!r}: backend {self.backend!r} is none of {', '.join(get_args(Backend))}")
+        if self.backend == "redis" and self.partitions > 1:
+            raise SpecError(
+                f"state {self.name!r}: partitions {self.partitions!r} spread a table, and a state in redis has none; "
+                "leave them at 1"
             )
 
     def _check_names(self) -> None:

@@ -15,6 +15,7 @@ from state_backends.errors import SpecMismatchError, SuccessionError
 from state_backends.journal.changelog import Changelog
 from state_backends.journal.ledger import CHANNEL
 from state_backends.schema import tables
+from state_backends.schema.evolution import UNSAID
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 
@@ -48,10 +49,12 @@ class Succession:
     def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "") -> None:
         """Create ledger and shadow tables, or go on with those that are there.
 
-        Raises SpecMismatchError where they were begun for other declarations, or a state is another pipeline's.
+        Raises SpecMismatchError where they were begun for other declarations, or a state is another pipeline's; where a
+        state is to live in Redis, or stays behind there.
         """
         with self._conn.transaction():
             self._check_owners(specs)
+            self._check_in_tables(specs)
             if self.exists:
                 self._check_same(specs)
                 return
@@ -112,6 +115,16 @@ class Succession:
                 "another name"
             )
 
+    def _check_in_tables(self, specs: Sequence[StateSpec]) -> None:
+        replaced = {spec.name for spec in specs}
+        behind = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
+        for spec in [*specs, *behind]:
+            if spec.backend == "redis":
+                raise SpecMismatchError(
+                    f"state {spec.name!r}: lives in redis, which a swap of tables does not reach; reprocess pipeline "
+                    f"{self.pipeline!r} with that state declared in postgres"
+                )
+
     def _check_same(self, specs: Sequence[StateSpec]) -> None:
         begun: dict[str, str] = dict(
             self._conn.execute(
@@ -119,7 +132,7 @@ class Succession:
             ).fetchall()
         )
         declared = {spec.name: definition(spec) for spec in specs}
-        if {name: json.loads(text) for name, text in begun.items()} != declared:
+        if {name: UNSAID | json.loads(text) for name, text in begun.items()} != declared:
             raise SpecMismatchError(
                 f"pipeline {self.pipeline!r}: its reprocess was begun for other declarations of "
                 f"{', '.join(sorted(begun.keys() | declared.keys()))}; abort it and begin again, or restore them"
@@ -132,6 +145,7 @@ class Succession:
         with self._conn.transaction():
             self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
             base, open_txid = self._overtake()
+            self._check_in_tables(specs)
             self._leave_open_batch(specs, open_txid)
             for spec in sorted(specs, key=lambda spec: spec.name):
                 self._replace(spec, guarantees[spec.name])

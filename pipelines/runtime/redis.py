@@ -71,7 +71,8 @@ class EmbeddedRedis:
             "requirepass": password(self.home / "redis.password"),
             "dir": _quoted(self._data),
             "pidfile": _quoted(self._pid_file),
-            "appendonly": "no",
+            # States may live here, and a killed server must not lose what was committed.
+            "appendonly": "yes" if self._durable else "no",
             # Where any rule is set, stopping the server saves too.
             "save": "300 1" if self._durable else '""',
         }

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -11,14 +10,16 @@ from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import PipelineError
 from pipelines.sources.bad_lines import A_HEADER, line_numbers, why_bad, why_bad_csv
-from pipelines.sources.columns import declared, nullable, required
+from pipelines.sources.columns import nullable, required
 from pipelines.sources.folder import FILE, Folder, path_of
 from pipelines.sources.source import Parsed
-from pipelines.sources.texts import BAD_LINE, CORRUPT, RESERVED, csv_events, csv_row, json_events
+from pipelines.sources.texts import BAD_LINE, CORRUPT, csv_events, csv_row, json_events
 from state_backends.journal.dead_letters import DeadLetter
 
 # What CSV and Parquet files need beside that: where a line or row stands, and a header that is not the schema's.
 BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
+
+LINE = StructType().add("line", "string")
 
 
 class _LineFiles(Folder):
@@ -51,21 +52,6 @@ class JsonFiles(_LineFiles):
 
     pattern = "*.json*"
 
-    def __init__(
-        self,
-        folder: Path | str,
-        *,
-        schema: str | StructType,
-        files_per_batch: int = 100,
-        max_bad_share: float = 0.5,
-    ) -> None:
-        super().__init__(folder, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
-        self._schema = schema
-
-    @cached_property
-    def schema(self) -> StructType:
-        return declared(self._schema, repr(str(self.folder)), (*RESERVED, FILE))
-
     def parse(self, batch: DataFrame) -> Parsed:
         rows = json_events(batch.where("trim(value) <> ''"), self.schema, [FILE])
         return Parsed(rows, tuple(self.schema.names), BAD_LINE)
@@ -89,6 +75,7 @@ class CsvFiles(_LineFiles):
     """
 
     pattern = "*.[ct]sv"
+    reserved = (*Folder.reserved, BLOCK_START, ORDER, FOUND_HEADER)
 
     def __init__(
         self,
@@ -100,7 +87,7 @@ class CsvFiles(_LineFiles):
         files_per_batch: int = 100,
         max_bad_share: float = 0.5,
     ) -> None:
-        super().__init__(folder, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
+        super().__init__(folder, schema=schema, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise PipelineError(
                 f"source {str(folder)!r}: delimiter {delimiter!r} is no delimiter; give one character, "
@@ -108,12 +95,6 @@ class CsvFiles(_LineFiles):
             )
         self.header = header
         self.delimiter = delimiter
-        self._schema = schema
-
-    @cached_property
-    def schema(self) -> StructType:
-        ours = (*RESERVED, FILE, BLOCK_START, ORDER, FOUND_HEADER)
-        return declared(self._schema, repr(str(self.folder)), ours)
 
     def load(self, spark: SparkSession) -> DataFrame:
         if not self.header:
@@ -172,11 +153,7 @@ class TextFiles(_LineFiles):
     pattern = "*.txt"
 
     def __init__(self, folder: Path | str, *, files_per_batch: int = 100) -> None:
-        super().__init__(folder, files_per_batch=files_per_batch, max_bad_share=1.0)
-
-    @cached_property
-    def schema(self) -> StructType:
-        return StructType().add("line", "string")
+        super().__init__(folder, schema=LINE, files_per_batch=files_per_batch, max_bad_share=1.0)
 
     def parse(self, batch: DataFrame) -> Parsed:
         lines = batch.where("trim(value) <> ''").select(F.make_valid_utf8("value").alias("line"), FILE)
@@ -197,21 +174,7 @@ class ParquetFiles(Folder):
     """
 
     pattern = "*.parquet"
-
-    def __init__(
-        self,
-        folder: Path | str,
-        *,
-        schema: str | StructType,
-        files_per_batch: int = 100,
-        max_bad_share: float = 0.5,
-    ) -> None:
-        super().__init__(folder, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
-        self._schema = schema
-
-    @cached_property
-    def schema(self) -> StructType:
-        return declared(self._schema, repr(str(self.folder)), (*RESERVED, FILE, ROW_INDEX))
+    reserved = (*Folder.reserved, ROW_INDEX)
 
     def load(self, spark: SparkSession) -> DataFrame:
         rows = self._stream(spark, "parquet", nullable(self.schema))

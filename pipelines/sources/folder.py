@@ -5,6 +5,7 @@ as nobody changes a file once it has landed (write it elsewhere, then move it in
 """
 
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import unquote, urlparse
@@ -13,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pipelines.guarantee import Spout
+from pipelines.sources.columns import declared
 from pipelines.sources.file_log import ProcessedFiles
 from pipelines.sources.source import Pending
+from pipelines.sources.texts import RESERVED
 
 # Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
 # `mv` and `rsync` keep it. A note of every file costs about 200 bytes of the driver's memory; a lost one costs more.
@@ -27,18 +30,32 @@ class Folder:
     """What all sources of files share.
 
     folder: made if absent; files that match `pattern` are read, but for those whose name begins with `_` or a dot.
-    files_per_batch: how many files one batch takes at most.
+    schema: the columns of an event. files_per_batch: how many files one batch takes at most.
     """
 
     spout: Spout = "transactional"
     packages: tuple[str, ...] = ()
     pattern: ClassVar[str]
+    # Columns of ours beside an event's own, which it cannot have.
+    reserved: ClassVar[tuple[str, ...]] = (*RESERVED, FILE)
 
-    def __init__(self, folder: Path | str, *, files_per_batch: int, max_bad_share: float) -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        schema: str | StructType,
+        files_per_batch: int = 100,
+        max_bad_share: float = 0.5,
+    ) -> None:
+        self._schema = schema
         self.folder = Path(folder)
         self.files_per_batch = files_per_batch
         self.max_bad_share = max_bad_share
         self._processed: dict[Path, ProcessedFiles] = {}
+
+    @cached_property
+    def schema(self) -> StructType:
+        return declared(self._schema, repr(str(self.folder)), self.reserved)
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
         """Return the files that have landed and that no committed batch has read."""

@@ -23,7 +23,7 @@ from state_backends.backing.redis_committed import CommittedReads, CommittedRow
 from state_backends.backing.redis_keys import HashTag, HashTags, Share
 from state_backends.backing.redis_packing import by_row, pack, unpack
 from state_backends.backing.redis_row import RowFields, text_of
-from state_backends.errors import FencedError, SpecError
+from state_backends.errors import FencedError, MovedOnError, SpecError
 from state_backends.spec import StateSpec
 from state_backends.versioned import Key, Versioned
 
@@ -196,11 +196,15 @@ class RedisBackingMap:
     def publish(self, txid: int) -> None:
         """Mirror the committed txid, after the ledger's commit; readers see that batch from now on.
 
-        Never goes back: only `revert` does. Drops the record of keys that older batches have written.
+        Never goes back: only `revert` does. Drops the record of keys that older batches have written. Raises
+        FencedError under an attempt that is not the admitted one: the batch may be tried again already.
         """
-        calls = ((tag, [tag.guard, tag.batches], [text_of(txid)]) for tag in self._tags)
-        for tag, older in self._scripts.run("publish", calls):
-            self._forget(tag, older)
+        arguments = [self._guard(txid), text_of(txid)]
+        for tag, reply in self._scripts.run(
+            "publish", ((tag, [tag.guard, tag.batches], arguments) for tag in self._tags)
+        ):
+            self._refuse_fenced(reply)
+            self._forget(tag, reply)
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         """Return the published txid (0 before the first) and what its readers see of each key, in the order asked.
@@ -209,6 +213,22 @@ class RedisBackingMap:
         Kinds that keep one version may show an open batch's rows. Raises KeyShapeError.
         """
         return self._committed.multi_get(keys, self._max_get_keys)
+
+    def scan_committed(self) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]:
+        """Return the published txid and an iterator over every key in key order, with what readers of that batch see.
+
+        The iterator raises MovedOnError where batches are published faster than it goes on, or this one is taken back.
+        """
+        txid, _ = self.multi_get_committed([])
+        return txid, self._scan_committed(txid)
+
+    def _scan_committed(self, txid: int) -> Iterator[tuple[Key, CommittedRow]]:
+        keys = heapq.merge(*(self._members(tag, b"-", b"+") for tag in self._tags))
+        while page := list(islice(keys, CHUNK_KEYS)):
+            rows = self._committed.get_at(page, txid)
+            yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
+        if self.multi_get_committed([])[0] < txid:
+            raise MovedOnError(f"state {self.spec.name!r}: batch {txid} was taken back while it was read")
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
         hashes = array("q", map(hash, self._tags.encoded(keys)))
@@ -273,7 +293,7 @@ class RedisBackingMap:
         return share.positions[int(reply[1])]
 
     def _refuse_fenced(self, reply: Any) -> None:
-        if not isinstance(reply, list) or reply[0] != b"fenced":
+        if not isinstance(reply, list) or reply[:1] != [b"fenced"]:
             return
         admitted = Attempt(*map(int, reply[1].split())) if reply[1] else "none"
         raise FencedError(

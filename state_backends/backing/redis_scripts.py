@@ -16,10 +16,11 @@ NEEDS = {
     "committed": ["common", "packing"],
     "get": ["packing"],
     "merge": ["common", "packing", "arithmetic"],
-    "publish": [],
+    "publish": ["common"],
     "put": ["common", "packing"],
     "remove": ["common"],
     "revert": ["common"],
+    "trim": ["common"],
 }
 
 

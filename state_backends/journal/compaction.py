@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from state_backends.errors import UnknownStateError
+from state_backends.journal.stored import StoredRows, trim_pages
 from state_backends.journal.trim import Step, Walk
 from state_backends.live import live_sql
 from state_backends.spec import StateSpec
@@ -33,11 +35,14 @@ class Horizon:
     ttl: timedelta | None
 
 
-def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> Iterator[Step]:
+def compact(
+    conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None = None, *, keep: timedelta
+) -> Iterator[Step]:
     """Trim a registered state, a page per step; stop iterating to stop.
 
-    conn: in autocommit mode. keep: how far back reads in the past and histories reach. The state at any batch younger
-    than that can be told afterwards as it could be before; `tidemark.state.oldest_txid` says from which batch on.
+    conn: in autocommit mode. stored: where the rows are, if not in the state's table. keep: how far back reads in the
+    past and histories reach. The state at any batch younger than that can be told afterwards as it could be before;
+    `tidemark.state.oldest_txid` says from which batch on.
     In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
     would, tombstones, previous versions of wide values, ledger rows, dead space.
     """
@@ -51,8 +56,11 @@ def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> It
     if spec.changelog:
         yield from _drop_replaced(table, horizon).run(conn)
         yield from _drop_dead(table, horizon).run(conn)
-    yield from _drop_tombstones(table, horizon).run(conn)
-    if table.keeps_previous and WIDE.intersection(table.values.values()):
+    if stored is not None:
+        yield from _drop_stored_tombstones(conn, table, stored)
+    else:
+        yield from _drop_tombstones(table, horizon).run(conn)
+    if table.keeps_rows and table.keeps_previous and WIDE.intersection(table.values.values()):
         yield from _release_previous(table, horizon).run(conn)
     yield _trim_ledger(conn, spec.name, keep)
     yield _vacuum(conn, table)
@@ -96,6 +104,15 @@ def _drop_tombstones(table: StateTable, horizon: Horizon) -> Walk:
     return Walk("tombstones", table.name, list(table.key), sql.SQL("t.removed AND {}").format(settled))
 
 
+def _drop_stored_tombstones(conn: psycopg.Connection, table: StateTable, stored: StoredRows) -> Iterator[Step]:
+    # The committed batch may come again, and then what it removed comes back; earlier ones are settled. No read in the
+    # past looks at these rows.
+    def free(page: Any, now: dict[str, Any]) -> int:
+        return stored.drop_tombstones(page, now["committed"] - 1 if table.keeps_txid else None)
+
+    return trim_pages(conn, table.spec.name, "tombstones", stored, free)
+
+
 def _release_previous(table: StateTable, horizon: Horizon) -> Walk:
     unreachable = sql.SQL("t.prev_txid IS NOT NULL AND t.txid <= {}").format(sql.Literal(horizon.txid))
     names = [*previous(table.version), "prev_txid"]
@@ -116,16 +133,25 @@ def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
 
 
 def _vacuum(conn: psycopg.Connection, table: StateTable) -> Step:
-    for name in [table.name, *([table.changelog] if table.spec.changelog else [])]:
+    for name in _tables(table).values():
         conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
     return Step("dead space", 0, 0)
 
 
-def sizes(conn: psycopg.Connection, spec: StateSpec) -> dict[str, int]:
-    """Return rows and bytes of the state and its changelog, for a run's figures before and after. Counts exactly."""
-    table = StateTable(spec)
+def _tables(table: StateTable) -> dict[str, sql.Identifier]:
+    names = {"state": table.name} if table.keeps_rows else {}
+    return names | ({"changelog": table.changelog} if table.spec.changelog else {})
+
+
+def sizes(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None = None) -> dict[str, int]:
+    """Return rows and bytes of the state and its changelog, for a run's figures before and after.
+
+    stored: where the rows are, if not in the state's table; their bytes are an estimate, all else is counted exactly.
+    """
     figures: dict[str, int] = {}
-    for label, name in [("state", table.name), *([("changelog", table.changelog)] if spec.changelog else [])]:
+    if stored is not None:
+        figures["state_rows"], figures["state_bytes"] = stored.sizes()
+    for label, name in _tables(StateTable(spec)).items():
         row = conn.execute(
             sql.SQL(
                 # A partitioned table has no pages of its own; its partitions have them.

@@ -6,43 +6,42 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import UnknownStateError
+from state_backends.journal.stored import StoredRows, clock, trim_pages
 from state_backends.journal.trim import Step, Walk
 from state_backends.live import live_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 
 
-def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
+def expire(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None = None) -> Iterator[Step]:
     """Delete expired rows of a registered state, a page per step; stop iterating to stop.
 
-    conn: in autocommit mode. A row goes only if it is expired at the clock of the batch that is open, or now if none
-    is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch wrote stays,
-    as that may be reverted. The row lock re-checks both.
+    conn: in autocommit mode. stored: where the rows are, if not in the state's table. A row goes only if it is expired
+    at the clock of the batch that is open, or now if none is: every later merge would take it as nothing too, so
+    freeing it changes no result. What an open batch wrote stays, as that may be reverted. The row lock re-checks both.
     A changelog keeps what it has, and there it is past its ttl, too. Without one nothing tells any more what the row
     was: reads in the past reach back to the next batch, at whose time it is dead.
     """
     table = StateTable(spec)
+    if stored is not None:
+        yield from _expire_stored(conn, table, stored)
+        return
     settled = sql.SQL("t.txid <= %(committed)s") if table.keeps_txid else sql.SQL("true")
     expired = sql.SQL("NOT t.removed AND NOT {live} AND {settled}").format(
         live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")), settled=settled
     )
-    walk = Walk("expired rows", table.name, list(table.key), expired, open_page=lambda conn: _clock(conn, spec.name))
+    walk = Walk("expired rows", table.name, list(table.key), expired, open_page=lambda conn: clock(conn, spec.name))
     if not spec.changelog:
         walk.close_page = _shorten_reach
     yield from walk.run(conn)
 
 
-def _clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
-    # Held until the page is done, so that no batch begins with an earlier time meanwhile.
-    row = conn.execute(
-        "SELECT s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp()), s.ttl FROM tidemark.state s "
-        "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s FOR SHARE OF p",
-        [state],
-    ).fetchone()
-    if row is None:
-        raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
-    return dict(zip(("state", "committed", "clock", "ttl"), row, strict=True))
+def _expire_stored(conn: psycopg.Connection, table: StateTable, stored: StoredRows) -> Iterator[Step]:
+    def free(page: Any, now: dict[str, Any]) -> int:
+        return stored.expire(page, now["committed"] if table.keeps_txid else None, now["clock"])
+
+    if table.spec.ttl is not None:
+        yield from trim_pages(conn, table.spec.name, "expired rows", stored, free)
 
 
 def _shorten_reach(conn: psycopg.Connection, page: dict[str, Any]) -> None:

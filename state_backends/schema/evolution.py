@@ -1,7 +1,8 @@
 """Evolution: how a declaration differs from the stored one, and which differences a migration can bridge.
 
 A new measure only adds columns. More partitions, wider numbers and a changelog where there was none are bridged by
-copying the rows (see rewrite.py). Whatever would change the meaning of what has been counted is refused.
+copying the rows (see rewrite.py). Whatever would change the meaning of what has been counted is refused. Rows in Redis
+are not copied: there only a new measure is bridged.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ Definition = Mapping[str, Any]
 # What a number may become without losing a digit, for key columns and for measures.
 WIDER_KEYS = {("integer", "bigint")}
 WIDER_MEASURES = {("bigint", "numeric")}
+
+# What definitions mean that were stored before they could say so.
+UNSAID: dict[str, Any] = {"backend": "postgres"}
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,24 @@ class Evolution:
     def differences(self) -> list[str]:
         return [*self.refused, *self.rewritten, *(f"measure {measure!r} is new" for measure in self.new)]
 
+    @property
+    def way_out(self) -> str:
+        """Say what to do about what is refused."""
+        anew = "feed a new state from the start of the input"
+        if any(difference.startswith("backend ") for difference in self.refused):
+            anew = (
+                "run with --reprocess to feed it anew where it is to live; what --reprocess cannot feed, a state in "
+                "redis, begins under a new name"
+            )
+        return f"restore the declaration, or {anew}"
+
 
 def compare(held: Definition, declared: Definition) -> Evolution:
     """Compare two definitions as the catalog stores them."""
+    held, declared = {**UNSAID, **held}, {**UNSAID, **declared}
     parts = [_compare_part(part, held[part], declared[part]) for part in held if held[part] != declared[part]]
-    found = [difference for part in parts for difference in part]
+    copies = declared["backend"] == "postgres"
+    found = [(words, bridged and copies) for part in parts for words, bridged in part]
     return Evolution(
         new=[measure for measure in declared["measures"] if measure not in held["measures"]],
         rewritten=[words for words, bridged in found if bridged],

@@ -25,10 +25,16 @@ ROW_CONSTRAINTS: dict[str, LiteralString] = {
 
 
 def create(conn: psycopg.Connection, table: StateTable) -> None:
-    """Create the state's table, view and changelog. A relation of that name that is there already is an error."""
+    """Create the state's table, view and changelog. A relation of that name that is there already is an error.
+
+    A state whose rows live elsewhere has its changelog alone here, if it keeps one.
+    """
     with conn.transaction():
-        create_rows(conn, table)
-        replace_view(conn, table)
+        if table.keeps_rows:
+            create_rows(conn, table)
+            replace_view(conn, table)
+        elif table.spec.changelog:
+            create_changelog(conn, table)
 
 
 def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
@@ -40,8 +46,12 @@ def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
         if table.keeps_txid:
             conn.execute(_brin(table.name))
         if table.spec.changelog:
-            conn.execute(_create_changelog(table))
-            conn.execute(_brin(table.changelog))
+            create_changelog(conn, table)
+
+
+def create_changelog(conn: psycopg.Connection, table: StateTable) -> None:
+    conn.execute(_create_changelog(table))
+    conn.execute(_brin(table.changelog))
 
 
 def drop_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
@@ -62,12 +72,14 @@ def add_columns(conn: psycopg.Connection, table: StateTable, names: Iterable[str
     """Add value columns that a new measure needs; rows written before hold nulls, which every fold takes as nothing."""
     with conn.transaction():
         for name in names:
-            conn.execute(_add_column(table.name, name, table.values[name]))
-            if table.keeps_previous:
-                conn.execute(_add_column(table.name, f"prev_{name}", table.values[name]))
+            if table.keeps_rows:
+                conn.execute(_add_column(table.name, name, table.values[name]))
+                if table.keeps_previous:
+                    conn.execute(_add_column(table.name, f"prev_{name}", table.values[name]))
             if table.spec.changelog:
                 conn.execute(_add_column(table.changelog, name, table.values[name]))
-        replace_view(conn, table)
+        if table.keeps_rows:
+            replace_view(conn, table)
 
 
 def drop(conn: psycopg.Connection, table: StateTable) -> None:

@@ -55,6 +55,11 @@ COUNTS = {"n": Count()}
             "state 'views': partitions 0 must be 1 or more, and 1 without a key",
         ),
         ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be 1 or more, and 1 without a key"),
+        ({"measures": COUNTS, "backend": "memory"}, "state 'views': backend 'memory' is none of postgres, redis"),
+        (
+            {"key": {"page": "text"}, "measures": COUNTS, "backend": "redis", "partitions": 2},
+            "state 'views': partitions 2 spread a table, and a state in redis has none; leave them at 1",
+        ),
         (
             {"measures": COUNTS, "kind": "non_transactional", "changelog": True},
             "state 'views': a changelog needs txids; choose kind opaque or transactional",

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from state_backends import StateReader, StateSpec
+from state_backends import StateSpec
+from state_backends.factory import Reader
 
 PAGE_ENTRIES = 25
 LEADING_KEYS = 10
@@ -94,6 +95,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class EntriesPage:
+    """complete: False where only the first keys of the state were looked at."""
+
     query: EntriesQuery
     columns: list[Column]
     entries: list[dict[str, Any]]
@@ -101,13 +104,14 @@ class EntriesPage:
     last: int
     previous: str
     following: str
+    complete: bool
 
 
 def number_measures(spec: StateSpec) -> list[str]:
     return [name for name, aggregator in spec.measures.items() if aggregator.result_type in NUMBERS]
 
 
-def entries_page(reader: StateReader, query: EntriesQuery) -> EntriesPage:
+def entries_page(reader: Reader, query: EntriesQuery) -> EntriesPage:
     offset = (query.page - 1) * PAGE_ENTRIES
     snapshot = reader.entries(
         search=query.q,
@@ -127,17 +131,18 @@ def entries_page(reader: StateReader, query: EntriesQuery) -> EntriesPage:
         last=offset + len(shown),
         previous=query.address(page=query.page - 1) if query.page > 1 else "",
         following=query.address(page=query.page + 1) if len(found) > PAGE_ENTRIES else "",
+        complete=snapshot.complete,
     )
 
 
-def leading_keys(reader: StateReader, measure: str) -> list[Bar]:
+def leading_keys(reader: Reader, measure: str) -> list[Bar]:
     snapshot = reader.entries(order_by=measure, descending=True, limit=LEADING_KEYS)
     numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
     longest = max((abs(number) for _, number in numbers if number is not None), default=0) or 1
     return [Bar(key, number, round(100 * abs(number or 0) / longest, 2)) for key, number in numbers]
 
 
-def global_value(reader: StateReader) -> dict[str, Any] | None:
+def global_value(reader: Reader) -> dict[str, Any] | None:
     """Return the value of a global aggregate, measure by measure; None before its first batch."""
     value = reader.multi_get([()]).parsed()[0]["value"]
     return value if value is None or reader.spec.measures else {"value": value}

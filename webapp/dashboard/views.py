@@ -9,8 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
+from redis import RedisError
 
-from state_backends.errors import UnknownPipelineError, UnknownStateError
+from state_backends.errors import MovedOnError, UnknownPipelineError, UnknownStateError
 from webapp.dashboard.entries import EntriesQuery, entries_page, global_value, leading_keys, number_measures
 from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
 from webapp.dashboard.sparkline import sparkline
@@ -89,7 +90,11 @@ def state(request, name):
         return unchanged()
     reader = specs.reader(stores.connection(), name)
     asked = {part: request.GET[part] for part in ("q", "order", "by", "page") if request.GET.get(part)}
-    values = _entries(reader, EntriesQuery.parse(asked, reader.spec)) if reader.spec.key else _only_value(reader)
+    try:
+        values = _entries(reader, EntriesQuery.parse(asked, reader.spec)) if reader.spec.key else _only_value(reader)
+    except (RedisError, MovedOnError):
+        # Asked again with the next look, whatever the tide does.
+        version, values = "", {"is_silent": True, "example": []}
     shown = {
         "pipeline": feeding,
         "state": selectors.state(name),

@@ -83,8 +83,13 @@ class StateSerializer(serializers.Serializer):
     measures = serializers.DictField(child=MeasureSerializer())
     ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept for ever")
     changelog = serializers.BooleanField()
-    keys_estimate = serializers.IntegerField()
-    bytes = serializers.IntegerField(help_text="table, indexes and changelog")
+    backend = serializers.ChoiceField(["postgres", "redis"], help_text="where its rows live")
+    keys_estimate = serializers.IntegerField(
+        help_text="of a state in Redis: all that are stored, with those expired or removed and not cleaned up yet"
+    )
+    bytes = serializers.IntegerField(
+        help_text="table, indexes and changelog; of a state in Redis an estimate from a sample of its rows"
+    )
     since_txid = serializers.IntegerField(help_text="the state was added after this batch; 0: it holds all there was")
     txid = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)

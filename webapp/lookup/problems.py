@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import psycopg
+import redis
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,7 +15,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from state_backends.errors import KeyShapeError, SpecError, UnknownPipelineError, UnknownStateError
+from state_backends.errors import KeyShapeError, MovedOnError, SpecError, UnknownPipelineError, UnknownStateError
 from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
 
 MEDIA_TYPE = "application/problem+json"
@@ -72,6 +73,8 @@ def _foreseen(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
         return problem(403, str(error) or "this is not allowed"), {}
     if isinstance(error, exceptions.APIException):
         return _refused(error), _headers(error)
+    if isinstance(error, redis.RedisError | MovedOnError):
+        return problem(503, "the store of this state does not answer; try again shortly"), {"Retry-After": "1"}
     if isinstance(error, DATABASE_GONE):
         return problem(503, "the database does not answer; try again shortly"), {"Retry-After": "1"}
     return None, {}

@@ -12,8 +12,10 @@ from django.db.models.functions import Now
 from state_backends import Catalog, StateSpec
 from state_backends.journal.compaction import compact, sizes
 from state_backends.journal.expiry import expire
+from state_backends.journal.stored import StoredRows
 from state_backends.journal.trim import Step
 from webapp.states.models import MaintenanceRun
+from webapp.states.redis_states import stored_rows
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,11 @@ def carry_out(conn: psycopg.Connection, run_id: int) -> None:
         # A writer goes first; a page that cannot have its rows by then fails the run, which harms nothing.
         conn.execute("SET lock_timeout = '60s'")
         spec = Catalog(conn).get(run.state_id)
-        _save(run, before=sizes(conn, spec))
-        finished = _work(run, WORK[run.kind](conn, spec))
+        stored = stored_rows(spec)
+        _save(run, before=sizes(conn, spec, stored))
+        finished = _work(run, WORK[run.kind](conn, spec, stored))
         status = MaintenanceRun.Status.DONE if finished else MaintenanceRun.Status.CANCELLED
-        _save(run, after=sizes(conn, spec), status=status, finished_at=Now())
+        _save(run, after=sizes(conn, spec, stored), status=status, finished_at=Now())
     except Exception as error:
         logger.exception("%s failed", run)
         _save(run, error=f"{type(error).__name__}: {error}", status=MaintenanceRun.Status.FAILED, finished_at=Now())
@@ -72,11 +75,11 @@ def _save(run: MaintenanceRun, **columns) -> bool:
     return bool(MaintenanceRun.objects.filter(pk=run.pk).update(**columns))
 
 
-def _compact(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
-    return compact(conn, spec, keep=timedelta(hours=settings.TIDEMARK_CHANGELOG_KEEP_HOURS))
+def _compact(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None) -> Iterator[Step]:
+    return compact(conn, spec, stored, keep=timedelta(hours=settings.TIDEMARK_CHANGELOG_KEEP_HOURS))
 
 
-WORK: dict[str, Callable[[psycopg.Connection, StateSpec], Iterator[Step]]] = {
+WORK: dict[str, Callable[[psycopg.Connection, StateSpec, StoredRows | None], Iterator[Step]]] = {
     MaintenanceRun.Kind.COMPACTION: _compact,
     MaintenanceRun.Kind.EXPIRY: expire,
 }

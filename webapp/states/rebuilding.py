@@ -18,6 +18,7 @@ from state_backends import (
     StateSpec,
     rebuild,
 )
+from state_backends.errors import SpecError
 from state_backends.journal.rebuild import Progress
 from webapp.states import stores
 from webapp.states.models import State
@@ -29,11 +30,14 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
     """Put the rows of a state into a store, chunk by chunk, as they were after the committed batch.
 
     to: one of STORES. resume_from: the last key that a run which was cut short has done.
-    Raises UnknownStateError, SpecError for a state without a changelog, PipelineHeldError while a driver lives.
+    Raises UnknownStateError, PipelineHeldError while a driver lives; SpecError for a state without a changelog, or
+    without a table to put its rows into.
     """
     with stores.own_connection() as conn:
         spec = Catalog(conn).get(state)
         log = Changelog(conn, spec)
+        if to == "postgres" and spec.backend != "postgres":
+            raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
         after = None if resume_from is None else spec.check_key(resume_from)
         pipeline = State.objects.get(name=state).pipeline_id
         with BatchLedger(conn, pipeline).idle():

@@ -22,7 +22,7 @@ from state_backends.synchronizer import membership
 from state_backends.synchronizer.errors import SynchronizerError
 from state_backends.synchronizer.membership import Member
 from state_backends.visible import isolation
-from webapp.states import stores
+from webapp.states import redis_states, stores
 
 # What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
 SIGNS_OF_LIFE = {"starting", "running", "paused", "restarting"}
@@ -98,7 +98,8 @@ class StateSummary:
     """One state at its pipeline's committed batch.
 
     key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
-    keys_estimate: live keys, counted where the table is small. bytes: table, indexes and changelog.
+    backend: where its rows live. keys_estimate: live keys, counted where the table is small; of a state in Redis all
+        that are stored. bytes: table, indexes and changelog; of one in Redis an estimate, and the changelog.
     txid, as_of: the committed batch and its time. since_txid: the batch after which the state was added, or 0.
     """
 
@@ -109,6 +110,7 @@ class StateSummary:
     measures: dict[str, dict[str, Any]]
     ttl: timedelta | None
     changelog: bool
+    backend: str
     keys_estimate: int
     bytes: int
     since_txid: int
@@ -169,22 +171,22 @@ class DeadLetterSummary:
 
 
 def pipelines() -> list[PipelineStatus]:
-    return _statuses({"name": None, "state": None})
+    return [_status(row) for row in _rows(PIPELINES, {"name": None, "state": None})]
 
 
 def pipeline(name: str) -> PipelineStatus:
-    found = _statuses({"name": name, "state": None})
-    if not found:
+    rows = _rows(PIPELINES, {"name": name, "state": None})
+    if not rows:
         raise UnknownPipelineError.among(name, pipeline_names())
-    return found[0]
+    return _status(rows[0])
 
 
 def pipeline_of(state: str) -> PipelineStatus:
     """Return the pipeline that feeds a state."""
-    found = _statuses({"name": None, "state": state})
-    if not found:
+    rows = _rows(PIPELINES, {"name": None, "state": state})
+    if not rows:
         raise UnknownStateError.among(state, state_names())
-    return found[0]
+    return _status(rows[0])
 
 
 def pipeline_names() -> list[str]:
@@ -253,7 +255,7 @@ SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.ope
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wish.paused THEN 'paused' ELSE 'running' END AS wanted,
        coalesce(wish.requested_by, '') AS wanted_by, wish.requested_at AS wanted_at,
-       fed.states, fed.guarantees, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       anew.status AS reprocess, fed.states, fed.guarantees, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
        coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
        -- A ledger from before version 3 keeps no totals until its next batch.
        coalesce(last.total_dead_letters, (
@@ -268,6 +270,20 @@ LEFT JOIN LATERAL (
     FROM tidemark.state s WHERE s.pipeline = p.name
 ) fed ON true
 LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('alive', tidemark.has_driver(n.name), 'said', nd.status,
+        'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at, 'batches', fed.batches, 'rows', fed.rows,
+        'rows_per_second', fed.rows_per_second) AS status
+    FROM tidemark.pipeline n
+    LEFT JOIN tidemark.driver nd ON nd.pipeline = n.name
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS batches, coalesce(sum(b.rows_in), 0) AS rows,
+               coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
+                   AS rows_per_second
+        FROM tidemark.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
+    ) fed
+    WHERE n.reprocesses = p.name
+) anew ON true
+LEFT JOIN LATERAL (
     -- Over the batches of the last ten seconds, or over the last one while batches take longer than that.
     SELECT sum(b.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(b.started_at)), 0) AS rows_per_second
     FROM tidemark.batch b
@@ -278,20 +294,6 @@ WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
   AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidemark.state s WHERE s.name = %(state)s))
   AND p.reprocesses IS NULL
 ORDER BY p.name
-"""
-
-REPROCESSES = """
-SELECT p.reprocesses AS pipeline, tidemark.has_driver(p.name) AS alive, d.status AS said,
-       coalesce(d.message, '') AS message, d.progress, p.created_at AS since, fed.*
-FROM tidemark.pipeline p
-LEFT JOIN tidemark.driver d ON d.pipeline = p.name
-CROSS JOIN LATERAL (
-    SELECT count(*) AS batches, coalesce(sum(b.rows_in), 0)::bigint AS rows,
-           coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
-               AS rows_per_second
-    FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid <= p.committed_txid
-) fed
-WHERE p.reprocesses IS NOT NULL AND (%(name)s::text IS NULL OR p.reprocesses = %(name)s)
 """
 
 STATES = """
@@ -350,14 +352,12 @@ def _rows(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
 JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
 
 
-def _statuses(parameters: dict[str, Any]) -> list[PipelineStatus]:
-    reprocesses = {row.pop("pipeline"): _reprocess(row) for row in _rows(REPROCESSES, {"name": parameters["name"]})}
-    return [_status(row | {"reprocess": reprocesses.get(row["name"])}) for row in _rows(PIPELINES, parameters)]
-
-
-def _reprocess(row: dict[str, Any]) -> ReprocessStatus:
-    status = _driver_status(row.pop("alive"), row.pop("said"))
-    return ReprocessStatus(status=status, pending=(row.pop("progress") or {}).get("pending"), **row)
+def _reprocess(told: dict[str, Any] | None) -> ReprocessStatus | None:
+    if told is None:
+        return None
+    status = _driver_status(told.pop("alive"), told.pop("said"))
+    since = datetime.fromisoformat(told.pop("since"))
+    return ReprocessStatus(status=status, since=since, pending=(told.pop("progress") or {}).get("pending"), **told)
 
 
 def _status(row: dict[str, Any]) -> PipelineStatus:
@@ -369,6 +369,7 @@ def _status(row: dict[str, Any]) -> PipelineStatus:
         states=row.pop("states") or [],
         pending=pending,
         lag_seconds=_lag_seconds(pending),
+        reprocess=_reprocess(row.pop("reprocess")),
         **row,
     )
 
@@ -394,11 +395,16 @@ def _lag_seconds(pending: dict[str, Any] | None) -> float | None:
 
 def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
     counted = _counted([row["name"] for row in rows if 0 < row["state_bytes"] <= COUNTED_BYTES])
-    return [_summary(row, counted.get(row["name"], row["keys"])) for row in rows]
+    specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
+    in_redis = redis_states.sizes(specs)
+    sizes = {
+        row["name"]: in_redis.get(row["name"], (counted.get(row["name"], row["keys"]), row["state_bytes"]))
+        for row in rows
+    }
+    return [_summary(row, spec, *sizes[spec.name]) for row, spec in zip(rows, specs, strict=True)]
 
 
-def _summary(row: dict[str, Any], keys: int) -> StateSummary:
-    spec = from_definition(row["name"], row["definition"], row["ttl"])
+def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) -> StateSummary:
     return StateSummary(
         name=spec.name,
         pipeline=row["pipeline"],
@@ -407,8 +413,9 @@ def _summary(row: dict[str, Any], keys: int) -> StateSummary:
         measures=_measures(spec, row["measures_since"]),
         ttl=spec.ttl,
         changelog=spec.changelog,
+        backend=spec.backend,
         keys_estimate=keys,
-        bytes=row["state_bytes"] + row["changelog_bytes"],
+        bytes=state_bytes + row["changelog_bytes"],
         since_txid=row["since_txid"],
         txid=row["txid"],
         as_of=row["as_of"],

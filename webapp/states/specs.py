@@ -9,7 +9,9 @@ from typing import Any
 
 import psycopg
 
-from state_backends import Catalog, StateReader
+from state_backends import Catalog
+from state_backends.factory import Reader, state_reader
+from webapp.states import redis_states
 
 CHECK_SECONDS = 1.0
 
@@ -18,7 +20,7 @@ CHECK_SECONDS = 1.0
 class _Held:
     """mark: what changes in the catalog when the spec does. checked_at: on the monotonic clock."""
 
-    reader: StateReader
+    reader: Reader
     mark: tuple[Any, ...] | None
     checked_at: float
 
@@ -26,7 +28,7 @@ class _Held:
 _held: dict[str, _Held] = {}
 
 
-def reader(conn: psycopg.Connection, name: str) -> StateReader:
+def reader(conn: psycopg.Connection, name: str) -> Reader:
     """Return a reader of a state over `conn`, its statements composed once per process. Raises UnknownStateError."""
     now = time.monotonic()
     held = _held.get(name)
@@ -45,4 +47,4 @@ def _checked(conn: psycopg.Connection, name: str, held: _Held | None, now: float
     if held is not None and mark == held.mark and mark is not None:
         return replace(held, checked_at=now)
     _held.pop(name, None)
-    return _Held(StateReader(conn, Catalog(conn).get(name)), mark, now)
+    return _Held(state_reader(conn, Catalog(conn).get(name), redis_states.client), mark, now)

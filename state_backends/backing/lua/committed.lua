@@ -2,8 +2,8 @@
 --
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
 -- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for ever).
--- Returns the batch, and per row its status, its txid and its value's columns, as two strings; batch -1 where the batch
--- to read at was asked for and a row has moved on by two, so that it no longer shows it.
+-- Returns the batch, and per row its status, its txid, its time and its value's columns, as two strings; batch -1 where
+-- the batch to read at was asked for and a row has moved on by two, so that it no longer shows it.
 
 local at = tonumber(ARGV[1]) or tonumber(redis.call("HGET", KEYS[1], "committed") or 0)
 local ttl, clock = tonumber(ARGV[2]), now()
@@ -30,10 +30,10 @@ for i = 2, #KEYS do
     return {-1, "", ""}
   end
   local seen = status(row)
-  values[count + 1], values[count + 2] = seen, row[TXID]
+  values[count + 1], values[count + 2], values[count + 3] = seen, row[TXID], row[UPDATED_AT]
   for c = 1, WIDTH do
-    values[count + 2 + c] = seen == "found" and row[c]
+    values[count + 3 + c] = seen == "found" and row[c]
   end
-  count = count + 2 + WIDTH
+  count = count + 3 + WIDTH
 end
 return {at, pack(values, count)}

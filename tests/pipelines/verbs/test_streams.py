@@ -51,6 +51,15 @@ def test_a_type_that_spark_does_not_know_is_refused_at_the_start(workspace):
         workspace.run(Pipeline("p", [lines.group_by("word").persistent_aggregate(WORDS)]))
 
 
+def test_a_stream_that_nothing_comes_through_is_counted_all_the_same(workspace, tmp_path):
+    events = Stream.read(JsonFiles(workspace.input, schema="word string", max_bad_share=1.0)).where("1 = 0")
+    workspace.land("1.json", {"word": "dog"}, "{bad")
+
+    workspace.run(Pipeline("p", [events.group_by("word").persistent_aggregate(WORDS)]))
+
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(2, 1)]
+
+
 def test_streams_of_two_sources_commit_together(workspace, tmp_path):
     other = tmp_path / "other"
     other.mkdir()

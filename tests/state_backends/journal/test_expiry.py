@@ -8,7 +8,8 @@ from psycopg import sql
 
 from state_backends import Count, StateSpec
 from state_backends.journal import trim
-from state_backends.journal.expiry import _clock, expire
+from state_backends.journal.expiry import expire
+from state_backends.journal.stored import clock
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
@@ -169,7 +170,7 @@ class TestBesideWriters:
         feed.conn.execute("SET lock_timeout = '100ms'")
 
         with walker.transaction():
-            _clock(walker, feed.specs[0].name)
+            clock(walker, feed.specs[0].name)
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 feed.ledger.begin(1)
 

@@ -73,7 +73,7 @@ class TestOverview:
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
         # Session and user, then pipelines, batches, states and their keys.
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(6):
             reader.get("/")
 
 
@@ -151,7 +151,7 @@ class TestPipelinePage:
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
         # Session and user, then pipeline, batches, states and their keys.
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(6):
             reader.get("/pipelines/flights/")
 
 

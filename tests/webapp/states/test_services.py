@@ -273,8 +273,8 @@ def watch_pages(monkeypatch, look):
     """Call `look` each time a page is done but not recorded yet."""
     work = maintenance.WORK["expiry"]
 
-    def watched(conn, spec):
-        for step in work(conn, spec):
+    def watched(*given):
+        for step in work(*given):
             look()
             yield step
 

@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
+from webapp.states import selectors
 from webapp.states.rebuilding import STORES, rebuild_state
 
 
@@ -15,13 +16,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("state", metavar="STATE", help="which state; it must keep a changelog")
-        parser.add_argument("--to", choices=STORES, default="postgres", help="where to (default: %(default)s)")
+        parser.add_argument("--to", choices=STORES, help="where to (default: where the state lives)")
         parser.add_argument("--resume-from", metavar="KEY", type=json.loads, help="go on behind this key, a JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
         state, last, keys = options["state"], options["resume_from"], 0
         try:
-            for done in rebuild_state(state=state, to=options["to"], resume_from=last):
+            to = options["to"] or selectors.state(state).backend
+            for done in rebuild_state(state=state, to=to, resume_from=last):
                 last, keys = done.last_key, done.keys
                 self.stderr.write(f"{state}: {keys} of about {done.of} keys, up to {_json(last)}")
         except TidemarkError as error:
@@ -29,7 +31,7 @@ class Command(BaseCommand):
         except KeyboardInterrupt as interrupt:
             again = f"; go on with --resume-from '{_json(last)}'" if last else ""
             raise CommandError(f"{state}: stopped after {keys} keys{again}") from interrupt
-        self.stdout.write(f"{state}: {keys} keys rebuilt in {options['to']}")
+        self.stdout.write(f"{state}: {keys} keys rebuilt in {to}")
 
 
 def _json(key: Any) -> str:
