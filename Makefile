@@ -19,8 +19,20 @@ setup: $(DEV) ## make .venv with everything that tests and checks need
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
 	@$(BIN)/python manage.py demo $(ARGS)
 
+# The tests of streams wait for Spark half of their time, so the others run beside them; with ARGS all is one run.
+STREAMS := tests/pipelines --ignore=tests/pipelines/sources --ignore=tests/pipelines/cluster
+OTHERS := tests/pipelines/sources tests/pipelines/cluster $(wildcard tests/test_*.py) \
+	$(filter-out tests/pipelines tests/vectors tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+
 test: $(DEV) chromium ## run the tests; options go in ARGS="..."
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest $(STREAMS) --color=no > $(VENV)/streams.log 2>&1 & streams=$$!; \
+	trap 'kill $$streams' INT TERM; \
+	$(BIN)/python -m pytest $(OTHERS); others=$$?; \
+	wait $$streams; streams=$$?; cat $(VENV)/streams.log; exit $$((others + streams))
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
 
 lint: $(DEV) ## check style, types, imports, the Dockerfile and migrations
 	$(BIN)/ruff check .

@@ -255,7 +255,8 @@ SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.ope
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wish.paused THEN 'paused' ELSE 'running' END AS wanted,
        coalesce(wish.requested_by, '') AS wanted_by, wish.requested_at AS wanted_at,
-       anew.status AS reprocess, fed.states, fed.guarantees, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       anew.status AS reprocess, fed.states, fed.guarantees,
+       coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
        coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
        -- A ledger from before version 3 keeps no totals until its next batch.
        coalesce(last.total_dead_letters, (
@@ -271,8 +272,8 @@ LEFT JOIN LATERAL (
 ) fed ON true
 LEFT JOIN LATERAL (
     SELECT jsonb_build_object('alive', tidemark.has_driver(n.name), 'said', nd.status,
-        'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at, 'batches', fed.batches, 'rows', fed.rows,
-        'rows_per_second', fed.rows_per_second) AS status
+        'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at,
+        'batches', fed.batches, 'rows', fed.rows, 'rows_per_second', fed.rows_per_second) AS status
     FROM tidemark.pipeline n
     LEFT JOIN tidemark.driver nd ON nd.pipeline = n.name
     CROSS JOIN LATERAL (
