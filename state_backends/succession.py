@@ -159,12 +159,18 @@ class Succession:
             [self.pipeline],
         ).fetchone()
         new = self._conn.execute(
-            "SELECT committed_txid, open_txid FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.name]
+            "SELECT committed_txid, open_txid, committed_batch_id FROM tidemark.pipeline WHERE name = %s FOR UPDATE",
+            [self.name],
         ).fetchone()
         if old is None or new is None:
             raise SuccessionError(f"pipeline {self.pipeline!r}: no reprocess is under way; begin one with --reprocess")
         if new[1] is not None:
             raise SuccessionError(f"pipeline {self.pipeline!r}: batch {new[1]} of its reprocess is open; finish it")
+        if old[0] and new[2] < 0:
+            raise SuccessionError(
+                f"pipeline {self.pipeline!r}: its reprocess has read nothing, so the states would be empty; see that it "
+                "reads the whole input, or abort it"
+            )
         if old[0] >= new[0]:
             raise SuccessionError(
                 f"pipeline {self.pipeline!r}: it has committed batch {old[0]} and its reprocess only {new[0]}; abort "

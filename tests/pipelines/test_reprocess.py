@@ -221,6 +221,14 @@ def test_a_state_that_is_being_reprocessed_is_not_migrated_in_its_shadow(counted
         counted.run(words(counted.input, replace(WORDS, partitions=2)))
 
 
+def test_one_that_read_nothing_does_not_empty_the_states(counted, tmp_path):
+    """The wrong folder, say."""
+    with pytest.raises(SuccessionError, match="its reprocess has read nothing"):
+        reprocess(counted, words(tmp_path / "elsewhere", LETTERS)).run()
+
+    assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}}
+
+
 def test_a_swap_without_a_successor_is_refused(counted):
     with pytest.raises(SuccessionError, match="no reprocess is under way"):
         Succession(counted.conn, "word_count").swap([WORDS], {"words": "exactly once"})
