@@ -1,15 +1,17 @@
 """Feed the states of a batch, those side by side in one Spark job.
 
 A small batch is mostly waiting for Spark to plan and to schedule, so one job for all states is worth a wrapping: where
-there are several, each row travels as a struct in the column of its state, and each partition is of one state.
+there are several, each row travels as a struct in the column of its state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -83,22 +85,23 @@ class FedStates:
 def run_partition(
     tasks: Sequence[Task], emits: Sequence[dict[str, str]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that an executor runs over the Arrow batches of one partition, all of one state."""
+    """Return the function that an executor runs over the Arrow batches of one partition."""
     schema = as_arrow(_results(emits))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return
-        rows: Iterator[pa.RecordBatch] = chain([first], filled)
-        fed = 0
-        if len(tasks) > 1:
-            fed = first["fed"][0].as_py()
-            rows = (pa.RecordBatch.from_struct_array(batch[f"f{fed}"]) for batch in rows)
-        yield from _as_results(tasks[fed].run(rows), fed, schema)
+        pieces = ((0, batch) for batch in filled) if len(tasks) == 1 else chain.from_iterable(map(_by_state, filled))
+        for fed, rows in groupby(pieces, key=itemgetter(0)):
+            yield from _as_results(tasks[fed].run(batch for _, batch in rows), fed, schema)
 
     return run
+
+
+def _by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Take a batch apart. Spark puts small states into one partition, one behind the other."""
+    for fed in batch["fed"].unique().to_pylist():
+        rows = batch.filter(pc.equal(batch["fed"], fed))
+        yield fed, pa.RecordBatch.from_struct_array(rows[f"f{fed}"])
 
 
 def _together(states: Sequence[DataFrame]) -> DataFrame:

@@ -76,6 +76,31 @@ def test_streams_of_two_sources_commit_together(workspace, tmp_path):
     assert batches[0] == (1, 1)
 
 
+def test_states_side_by_side_are_exact_over_many_small_batches(workspace):
+    """Small ones share a partition from the second batch on."""
+    totals = StateSpec("totals", measures={"count": Count()})
+    by_length = StateSpec("by_length", key={"length": "integer"}, measures={"count": Count()})
+    lines = Stream.read(TextFiles(workspace.input, files_per_batch=1)).each(word="line", length="length(line)")
+    for number in range(4):
+        workspace.land(f"{number}.txt", "dog", "horse", f"cow{number}")
+
+    workspace.run(
+        Pipeline(
+            "p",
+            [
+                lines.group_by("word").persistent_aggregate(WORDS),
+                lines.persistent_aggregate(totals),
+                lines.group_by("length").persistent_aggregate(by_length),
+            ],
+        )
+    )
+
+    assert words(workspace) == {"dog": 4, "horse": 4, "cow0": 1, "cow1": 1, "cow2": 1, "cow3": 1}
+    assert workspace.values("totals") == {(): {"count": 12}}
+    assert words(workspace, "by_length") == {3: 4, 4: 4, 5: 4}
+    assert workspace.rows("SELECT sum(dead_letters) FROM tidemark.batch") == [(0,)]
+
+
 def test_a_batch_is_aggregated_by_itself_before_it_goes_on(workspace):
     largest = StateSpec("largest", measures={"sum": Sum("most", type="bigint")})
     lines = Stream.read(TextFiles(workspace.input, files_per_batch=1))
