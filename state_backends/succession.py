@@ -168,8 +168,8 @@ class Succession:
             raise SuccessionError(f"pipeline {self.pipeline!r}: batch {new[1]} of its reprocess is open; finish it")
         if old[0] and new[2] < 0:
             raise SuccessionError(
-                f"pipeline {self.pipeline!r}: its reprocess has read nothing, so the states would be empty; see that it "
-                "reads the whole input, or abort it"
+                f"pipeline {self.pipeline!r}: its reprocess has read nothing, so the states would be empty; see that "
+                "it reads the whole input, or abort it"
             )
         if old[0] >= new[0]:
             raise SuccessionError(
