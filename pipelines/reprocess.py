@@ -115,6 +115,8 @@ class Reprocess:
 
 def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
     """Give a reprocess up: its tables, its ledger and its checkpoint go. Raises PipelineHeldError while it runs."""
-    with connect(dsn, f"{pipeline} abort") as conn, BatchLedger(conn, successor_name(pipeline)).idle():
-        Succession(conn, pipeline).abort()
-        shutil.rmtree(shadow_checkpoint(checkpoint), ignore_errors=True)
+    with connect(dsn, f"{pipeline} abort") as conn:
+        # Patient with the session of a reprocess that has ended a moment ago.
+        with BatchLedger(conn, successor_name(pipeline)).idle(patience_ms=PATIENCE_MS):
+            Succession(conn, pipeline).abort()
+            shutil.rmtree(shadow_checkpoint(checkpoint), ignore_errors=True)
