@@ -115,8 +115,10 @@ class Reprocess:
 
 def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
     """Give a reprocess up: its tables, its ledger and its checkpoint go. Raises PipelineHeldError while it runs."""
-    with connect(dsn, f"{pipeline} abort") as conn:
+    with (
+        connect(dsn, f"{pipeline} abort") as conn,
         # Patient with the session of a reprocess that has ended a moment ago.
-        with BatchLedger(conn, successor_name(pipeline)).idle(patience_ms=PATIENCE_MS):
-            Succession(conn, pipeline).abort()
-            shutil.rmtree(shadow_checkpoint(checkpoint), ignore_errors=True)
+        BatchLedger(conn, successor_name(pipeline)).idle(patience_ms=PATIENCE_MS),
+    ):
+        Succession(conn, pipeline).abort()
+        shutil.rmtree(shadow_checkpoint(checkpoint), ignore_errors=True)
