@@ -75,11 +75,13 @@ class Slot:
         self.publication = publication
 
     def state(self) -> SlotState | None:
-        """Return how the slot stands, or None where there is none. Raises InputLostError where it was invalidated."""
+        """Return how the slot stands, None where there is none yet. Raises InputLostError where it was invalidated."""
         row = self._conn.execute(SLOT, [self.name]).fetchone()
         if row is None:
             return None
         plugin, is_ours, status, reason, confirmed, _pid, retained = row
+        if confirmed is None and reason is None:
+            return None  # it is being made, which waits for the transactions under way
         if plugin != "pgoutput" or not is_ours:
             raise SourceSetupError(
                 f"slot {self.name!r}: belongs to another database or to plugin {plugin!r}; choose another slot"
