@@ -227,6 +227,8 @@ class TestLoss:
             filled.land("2.txt", "cat")
             wait_until(counted(filled, dog=1, cat=1))
 
+        assert filled.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
+
     def test_a_look_at_the_orders_waits_for_nobody(self, filled):
         with psycopg.connect(filled.dsn) as other:
             other.execute("SELECT FROM tidemark.pipeline FOR UPDATE")

@@ -34,6 +34,8 @@ from state_backends import (
     Versioned,
 )
 from state_backends.errors import FencedError, LostBatchesError, SpecMismatchError
+from tests.pipelines.accidents import Accident, CheckedLater
+from tests.pipelines.baskets import FillBaskets
 
 pytestmark = pytest.mark.spark
 
@@ -52,10 +54,6 @@ def client():
             for key in client.scan_iter(f"tidemark:{{{name}}}:*", count=1000):
                 client.unlink(key)
         yield client
-
-
-class Accident(Exception):
-    """What strikes in mid-batch."""
 
 
 class EditedFiles(TextFiles):
@@ -77,18 +75,6 @@ def words_and_lines(folder, source=EditedFiles, accident=None, words=WORDS):
     counted = split.group_by("word").persistent_aggregate(words)
     behind = counted.new_values_stream().where("false").transform(strike)
     return Pipeline("redis_words", [lines.merge(behind).persistent_aggregate(LINES)])
-
-
-class CheckedLater(list):
-    """An accident that spares the check of the pipeline, which runs every step once on no rows."""
-
-    def __init__(self, skip):
-        super().__init__(["struck"])
-        self.skip = skip
-
-    def __bool__(self):
-        self.skip -= 1
-        return self.skip < 0 and len(self) > 0
 
 
 def seen(client, spec=WORDS):
@@ -263,20 +249,6 @@ def test_an_entry_of_a_driver_that_was_replaced_never_reaches_the_changelog(work
     ledger.release()
     assert workspace.rows("SELECT count(*) FROM tidemark_changelog.redis_words WHERE txid > 1") == [(0,)]
     assert counts(client, spec) == {"dog": 1}
-
-
-class FillBaskets:
-    """Items of a user in order; `done` empties the basket and says what was in it; `break` breaks."""
-
-    def update_state(self, state, tuples, collector):
-        for row in tuples:
-            key = (row["user"],)
-            [basket] = state.multi_get([key])
-            if row["item"] == "done":
-                collector.emit(row["user"], len(basket or []))
-                state.multi_remove([key])
-            else:
-                state.multi_put([key], [[*(basket or []), row["item"]]])
 
 
 class Breaks(FillBaskets):

@@ -6,6 +6,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
+from tests.pipelines.accidents import Accident, CheckedLater
 
 pytestmark = pytest.mark.spark
 
@@ -17,10 +18,6 @@ class EditedFiles(TextFiles):
     """Files that somebody rewrites: a replay may bring other lines."""
 
     spout = "opaque"
-
-
-class Accident(Exception):
-    """What strikes in mid-batch."""
 
 
 def words_and_lines(folder, source=EditedFiles, accident=None):
@@ -36,18 +33,6 @@ def words_and_lines(folder, source=EditedFiles, accident=None):
     # Nothing of the new values is counted, but they put the second state's job behind the first one's.
     behind = words.new_values_stream().where("false").transform(strike)
     return Pipeline("words", [lines.merge(behind).persistent_aggregate(LINES)])
-
-
-class CheckedLater(list):
-    """An accident that spares the check of the pipeline, which runs every step once on no rows."""
-
-    def __init__(self, skip):
-        super().__init__(["struck"])
-        self.skip = skip
-
-    def __bool__(self):
-        self.skip -= 1
-        return self.skip < 0 and len(self) > 0
 
 
 def counts(workspace):

@@ -115,3 +115,5 @@ def test_a_reprocess_that_began_before_states_could_say_so_goes_on(conn, new_fee
     )
 
     succession.begin([spec], spout="opaque")
+
+    assert succession.exists

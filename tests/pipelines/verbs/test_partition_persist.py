@@ -10,26 +10,13 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import Count, Replace, StateSpec
+from tests.pipelines.baskets import FillBaskets
 
 pytestmark = pytest.mark.spark
 
 BASKETS = StateSpec("baskets", key={"user": "text"}, value="jsonb", changelog=True)
 EVENT = "user string, item string, at timestamp"
 CHECKOUTS = StateSpec("checkouts", key={"user": "text"}, measures={"n": Count()})
-
-
-class FillBaskets:
-    """Items of a user in order of time; `done` empties the basket and says what was in it."""
-
-    def update_state(self, state, tuples, collector):
-        for row in tuples:
-            key = (row["user"],)
-            [basket] = state.multi_get([key])
-            if row["item"] == "done":
-                collector.emit(row["user"], len(basket or []))
-                state.multi_remove([key])
-            else:
-                state.multi_put([key], [[*(basket or []), row["item"]]])
 
 
 def baskets(folder, updater=None, spec=BASKETS):

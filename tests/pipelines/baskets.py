@@ -1,0 +1,15 @@
+"""An updater that fills baskets, for the tests of updaters over either backend."""
+
+
+class FillBaskets:
+    """Items of a user in order of time; `done` empties the basket and says what was in it."""
+
+    def update_state(self, state, tuples, collector):
+        for row in tuples:
+            key = (row["user"],)
+            [basket] = state.multi_get([key])
+            if row["item"] == "done":
+                collector.emit(row["user"], len(basket or []))
+                state.multi_remove([key])
+            else:
+                state.multi_put([key], [[*(basket or []), row["item"]]])
