@@ -32,7 +32,6 @@ PATIENCE_SECONDS = 120
 
 @pytest.fixture
 def table(conn, database_url):
-    conn.execute("SET synchronous_commit = on")
     conn.execute("DROP TABLE IF EXISTS flown")
     conn.execute(TABLE)
     yield conn

@@ -19,7 +19,6 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY, note text)"
 @pytest.fixture
 def conn(database_url):
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("SET synchronous_commit = on")
         yield connection
 
 
