@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "rest_framework",
+    "webapp.audit",
     "webapp.states",
     "webapp.api_keys",
     "webapp.lookup",

@@ -1,0 +1,1 @@
+"""Who did what, and when: a row for every act on states, pipelines and API keys."""
