@@ -4,6 +4,7 @@ A failed query is started again with a growing pause; what cannot get better by 
 pause are taken at the end of a batch. Whatever it waits for, the driver holds the pipeline and says so.
 """
 
+import logging
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -35,6 +36,8 @@ from state_backends.journal.roster import Orders
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
+
+logger = logging.getLogger(__name__)
 
 # Another driver holds the pipeline, or people have paused it: the roster is not this one's to fill.
 NOT_OURS = PipelineHeldError | FencedError | PipelinePausedError
@@ -160,8 +163,12 @@ class Driver:
         self._reason = failure_reason(error)
         if not _may_pass(error) or self._failures >= self._options.max_failures or self._options.once:
             self._try_report("failed", self._reason)
+            logger.error("pipeline %s failed for good: %s", self.pipeline.name, self._reason, extra=self._told())
             raise error
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
+        logger.warning(
+            "pipeline %s tries again in %g s: %s", self.pipeline.name, pause, self._reason, extra=self._told()
+        )
         self._await_next_try(pause, tenure)
 
     def _await_next_try(self, seconds: float, tenure: Tenure | None) -> None:
@@ -186,6 +193,9 @@ class Driver:
                 roster.report(conn, name, status, message, **self._tries(**tries))
         except psycopg.Error:
             return  # the database is what failed; the next start says so
+
+    def _told(self) -> dict[str, Any]:
+        return {"pipeline": self.pipeline.name, **self._tries()}
 
     def _tries(self, **tries: Any) -> dict[str, Any]:
         return {"failures": self._failures, "max_failures": self._options.max_failures, **tries}

@@ -6,6 +6,7 @@ was admitted, call by call; what goes to PostgreSQL beside it, entries and dead 
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -125,23 +126,14 @@ class PostgresHome:
 
     def committed(self, keys: Sequence[Key]) -> list[Any]:
         # What a batch after the committed one would build upon is what is committed.
-        counts = MAPS[self._spec.kind](PostgresBackingMap(self._conn, self._spec))
-        counts.begin_commit(self._next_txid(), at=self._context.batch.batch_time)
+        spec, txid = _served(self._conn, self._spec)
+        counts = MAPS[spec.kind](PostgresBackingMap(self._conn, spec))
+        counts.begin_commit(txid + 1, at=self._context.batch.batch_time)
         return counts.multi_get(keys)
 
     @cached_property
     def _log(self) -> Changelog:
         return Changelog(self._conn, self._spec, self._table)
-
-    def _next_txid(self) -> int:
-        row = self._conn.execute(
-            "SELECT p.committed_txid + 1 FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
-            "WHERE s.name = %s",
-            [self._spec.name],
-        ).fetchone()
-        if row is None:
-            raise UnknownStateError(f"state {self._spec.name!r} is not registered; start the pipeline that feeds it")
-        return int(row[0])
 
 
 class RedisHome:
@@ -203,7 +195,8 @@ class RedisHome:
         return [key for _, key in sorted((time, key) for time, key in times if time and time <= before)[:most]]
 
     def committed(self, keys: Sequence[Key]) -> list[Any]:
-        _, rows = RedisBackingMap(redis_client(), self._spec).multi_get_committed(keys)
+        spec, _ = _served(self._conn, self._spec)
+        _, rows = RedisBackingMap(redis_client(), spec).multi_get_committed(keys)
         return [row.value for row in rows]
 
     @property
@@ -236,7 +229,20 @@ HOMES: dict[str, type[PostgresHome | RedisHome]] = {"postgres": PostgresHome, "r
 
 
 def home(context: BatchContext, conn: psycopg.Connection, spec: StateSpec) -> Home:
-    return HOMES[spec.backend](context, conn, spec)
+    """Return the home of a state, under what is in force for this batch."""
+    return HOMES[spec.backend](context, conn, context.in_force(spec))
+
+
+def _served(conn: psycopg.Connection, spec: StateSpec) -> tuple[StateSpec, int]:
+    """Return another pipeline's state under the ttl that its readers go by, and its committed txid."""
+    row = conn.execute(
+        "SELECT s.ttl, p.committed_txid FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
+        "WHERE s.name = %s",
+        [spec.name],
+    ).fetchone()
+    if row is None:
+        raise UnknownStateError(f"state {spec.name!r} is not registered; start the pipeline that feeds it")
+    return replace(spec, ttl=row[0]), int(row[1])
 
 
 def _time(value: Any, due: str) -> datetime | None:

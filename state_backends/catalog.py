@@ -1,11 +1,13 @@
 """The catalog: which pipelines and states exist, as stored beside them.
 
-It is how the web learns what there is, and where a declaration meets the stored one: what a migration can bridge is
-migrated (see schema/evolution.py), any other difference is refused and named.
+It is how the web learns what there is, and where a declaration meets the stored one: what people have set stands above
+it (see schema/edits.py), what a migration can bridge is migrated (see schema/evolution.py), any other difference is
+refused and named.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +16,8 @@ import psycopg
 from state_backends.aggregators import AGGREGATORS
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.protocols import Aggregator
-from state_backends.schema import rewrite, tables
+from state_backends.schema import edits, rewrite, tables
+from state_backends.schema.edits import KEEP, Log, Terms, Ttl
 from state_backends.schema.evolution import UNSAID, Evolution, compare
 from state_backends.schema.install import install
 from state_backends.spec import StateSpec
@@ -59,19 +62,22 @@ class Catalog:
 
         guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
         far while a migration copies one, which takes a transaction per chunk. The caller holds the pipeline.
+        What people have set stands above what the specs say; `get` returns what is in force.
         Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
         for a measure whose class has no line in AGGREGATORS.
         """
         for spec in specs:
             _check_aggregators(spec)
+        in_force = [self._in_force(spec) for spec in specs]
+        for spec in in_force:
             self._evolution(pipeline, spec)
-        for spec in specs:
+        for spec in in_force:
             self._copy(pipeline, spec, on_copied)
         with self._conn.transaction():
             # One registration at a time; readers of the catalog go on.
             self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
-            for spec in specs:
-                self._register(pipeline, spec, guarantees[spec.name])
+            for spec, declared in zip(in_force, specs, strict=True):
+                self._register(pipeline, spec, declared, guarantees[spec.name])
 
     def get(self, name: str) -> StateSpec:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
@@ -79,6 +85,38 @@ class Catalog:
         if row is None:
             raise UnknownStateError.among(name, self.names())
         return from_definition(name, json.loads(row[0]), row[1])
+
+    def terms(self, name: str) -> Terms:
+        """Return ttl and changelog of a state, as they are and as they are declared. Raises UnknownStateError."""
+        return self._terms(name)
+
+    def edit(self, name: str, *, ttl: Ttl = KEEP, changelog: Log = KEEP) -> tuple[Terms, Terms]:
+        """Set what stands above the declaration of a state, or take that back; return the terms before and after.
+
+        ttl: None for ever; KEEP leaves it as it is, DECLARED takes an edit back. It counts for readers at once and for
+        the pipeline from the next batch: one that is open goes by the ttl it was begun with, however often it is tried.
+        changelog: as ttl; it begins, or is dropped, when the state's driver starts next.
+        Runs in the caller's transaction. Raises UnknownStateError, and SpecError for what the state cannot be given.
+        """
+        with self._conn.transaction():
+            before = self._terms(name, lock=True)
+            after = edits.changed(self.get(name), before, ttl, changelog)
+            if after != before:
+                edits.store(self._conn, name, after)
+        return before, after
+
+    def set_upon(self, spec: StateSpec) -> StateSpec:
+        """Return a declaration with what people have set of the state upon it."""
+        found = edits.terms(self._conn, spec.name)
+        if found is None:
+            return spec
+        # No edit can give a kind a changelog that cannot have one, but the declared kind may have become another.
+        logged = found.next_changelog and spec.kind != "non_transactional"
+        return replace(
+            spec,
+            ttl=found.ttl if "ttl" in found.edited else spec.ttl,
+            changelog=logged if "changelog" in found.edited else spec.changelog,
+        )
 
     def names(self, pipeline: str | None = None) -> list[str]:
         """Return the names of all states, or of a pipeline's, in order."""
@@ -98,15 +136,51 @@ class Catalog:
         )
         return [from_definition(name, json.loads(text), None) for name, text in rows]
 
-    def succeed(self, pipeline: str, spec: StateSpec, guarantee: str) -> None:
-        """Note that a state has been fed anew from the start of the input, under this declaration."""
+    def succeed(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
+        """Note that a state has been fed anew from the start of the input, as `spec`, what was `declared`."""
         self._conn.execute(
-            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee) "
-            "VALUES (%s, %s, %s::jsonb, %s, %s) ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, "
-            "ttl = excluded.ttl, guarantee = excluded.guarantee, version = s.version + 1, since_txid = 0, "
-            "measures_since = '{}'",
-            [spec.name, pipeline, json.dumps(definition(spec)), spec.ttl, guarantee],
+            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
+            "VALUES (%s, %s, %s::jsonb, %s, %s, %s::jsonb) ON CONFLICT (name) DO UPDATE "
+            "SET definition = excluded.definition, ttl = excluded.ttl, guarantee = excluded.guarantee, "
+            "declared = excluded.declared, version = s.version + 1, since_txid = 0, measures_since = '{}'",
+            [
+                spec.name,
+                pipeline,
+                json.dumps(definition(spec)),
+                self.set_upon(declared).ttl,
+                guarantee,
+                edits.declared(declared.ttl, declared.changelog),
+            ],
         )
+
+    def _terms(self, name: str, *, lock: bool = False) -> Terms:
+        found = edits.terms(self._conn, name, lock=lock)
+        if found is None:
+            raise UnknownStateError.among(name, self.names())
+        return found
+
+    def _in_force(self, spec: StateSpec) -> StateSpec:
+        """Return a declaration with what people have set upon it, but for a changelog that has to wait."""
+        wanted = self.set_upon(spec)
+        held = edits.terms(self._conn, spec.name)
+        if held is None or wanted.changelog == held.changelog or not self._by_hand(spec, held):
+            return wanted
+        # Nobody who merely wished for it shall keep the driver from starting.
+        return replace(wanted, changelog=held.changelog) if self._must_wait(spec) else wanted
+
+    def _by_hand(self, spec: StateSpec, held: Terms) -> bool:
+        """Tell whether a changelog comes or goes because people said so, and not because the code does."""
+        return "changelog" in held.edited or held.declared_changelog == spec.changelog
+
+    def _must_wait(self, spec: StateSpec) -> bool:
+        """Tell whether the rows cannot be copied now: an open batch is not counted again, or the shadow is in use."""
+        row = self._conn.execute(
+            "SELECT (p.open_txid IS NOT NULL AND s.definition ->> 'kind' = 'transactional') OR EXISTS "
+            "(SELECT FROM tidemark.successor_state n WHERE n.name = s.name) "
+            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s",
+            [spec.name],
+        ).fetchone()
+        return bool(row and row[0])
 
     def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
         evolution = self._evolution(pipeline, spec)
@@ -124,16 +198,16 @@ class Catalog:
                 "restore the declaration until the reprocess has ended, or abort that"
             )
 
-    def _register(self, pipeline: str, spec: StateSpec, guarantee: str) -> None:
+    def _register(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
         evolution = self._evolution(pipeline, spec)
         self._create(StateTable(spec)) if evolution is None else self._evolve(spec, evolution)
         self._conn.execute(
             # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.
-            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, since_txid) "
-            "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, "
+            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared, since_txid) "
+            "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, %(declared)s::jsonb, "
             "coalesce((SELECT committed_txid FROM tidemark.pipeline WHERE name = %(pipeline)s), 0)) "
             "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, ttl = excluded.ttl, "
-            "guarantee = excluded.guarantee, "
+            "guarantee = excluded.guarantee, declared = excluded.declared, "
             "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int, "
             "measures_since = s.measures_since || coalesce((SELECT jsonb_object_agg(measure, excluded.since_txid) "
             "FROM unnest(%(new)s::text[]) measure), '{}')",
@@ -141,8 +215,10 @@ class Catalog:
                 "name": spec.name,
                 "pipeline": pipeline,
                 "definition": json.dumps(definition(spec)),
-                "ttl": spec.ttl,
+                # What was set while rows were copied counts, too.
+                "ttl": self.set_upon(declared).ttl,
                 "guarantee": guarantee,
+                "declared": edits.declared(declared.ttl, declared.changelog),
                 "new": [] if evolution is None else evolution.new,
             },
         )
@@ -162,12 +238,23 @@ class Catalog:
             rewrite.swap(self._conn, old, new)
         elif evolution.new:
             tables.add_columns(self._conn, new, [column for column in new.values if column not in old.values])
+        if evolution.dropped:
+            self._drop_changelog(old)
         if spec.changelog and not old.spec.changelog:
             self._conn.execute(
                 "UPDATE tidemark.state s SET oldest_txid = p.committed_txid FROM tidemark.pipeline p "
                 "WHERE s.name = %s AND p.name = s.pipeline",
                 [spec.name],
             )
+
+    def _drop_changelog(self, table: StateTable) -> None:
+        tables.drop_changelog(self._conn, table)
+        # What expiry has freed while the changelog told of it, nothing tells any more.
+        self._conn.execute(
+            "UPDATE tidemark.state s SET oldest_txid = greatest(s.oldest_txid, p.committed_txid + 1) "
+            "FROM tidemark.pipeline p WHERE s.name = %s AND p.name = s.pipeline",
+            [table.spec.name],
+        )
 
     def _evolution(self, pipeline: str, spec: StateSpec) -> Evolution | None:
         """Return how the declaration differs from the stored one, None for a new state. Raises SpecMismatchError."""
@@ -184,7 +271,10 @@ class Catalog:
                 f"state {spec.name!r}: fed by pipeline {owner!r}, so pipeline {pipeline!r} cannot feed it too; choose "
                 "another name"
             )
-        evolution = compare(json.loads(held), definition(spec))
+        terms = self._terms(spec.name)
+        # It is there because people once asked for it, or goes because they did.
+        by_hand = "changelog" in terms.edited or not terms.declared_changelog
+        evolution = compare(json.loads(held), definition(spec), drops_changelog=by_hand)
         if evolution.refused:
             raise SpecMismatchError(
                 f"state {spec.name!r}: its declaration differs from the stored one: "

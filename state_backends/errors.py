@@ -77,13 +77,14 @@ class OutOfReachError(TidemarkError):
 
 
 class NotCommittedError(TidemarkError):
-    """A batch is asked for that is not committed yet: wait for it, or ask for an earlier one."""
+    """A batch is asked for that is not committed yet: wait for it, or ask for an earlier one. newest: the committed one."""
 
     def __init__(self, state: str, txid: int, newest: int) -> None:
         super().__init__(
             f"state {state!r}: batch {txid} is not committed, the newest one is {newest}; wait for it, or ask for an "
             "earlier one"
         )
+        self.newest = newest
 
 
 class CheckpointMismatchError(TidemarkError):

@@ -8,7 +8,6 @@ from state_backends.backing.memory import MemoryBackingMap
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.backing.redis import RedisBackingMap
 from state_backends.backing.redis_calls import Client
-from state_backends.journal.changelog import Changelog
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
@@ -42,5 +41,5 @@ def state_reader(conn: psycopg.Connection, spec: StateSpec, client: Callable[[],
     only for those.
     """
     if spec.backend == "redis":
-        return ScanningReader(conn, spec, RedisBackingMap(client(), spec), Changelog if spec.changelog else None)
+        return ScanningReader(conn, spec, RedisBackingMap(client(), spec))
     return StateReader(conn, spec)

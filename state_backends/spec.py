@@ -220,11 +220,11 @@ class StateSpec:
         text = MAX_KEY_BYTES // max(1, sum(kind == "text" for kind in self.key.values()))
         return [_plain(kind, text) for kind in self.key.values()]
 
-    def check_prefix(self, prefix: Any) -> Key:
-        """Return the first parts of a key as check_key would. Raises KeyShapeError."""
+    def check_prefix(self, prefix: Any, name: str = "prefix") -> Key:
+        """Return the first parts of a key as check_key would. Raises KeyShapeError, which calls them `name`."""
         if not isinstance(prefix, list | tuple) or len(prefix) > len(self.key):
-            raise KeyShapeError(f"prefix: expected a list of at most {len(self.key)} parts, got {_shown(prefix)}")
-        return self._typed_parts(prefix, "prefix: ")
+            raise KeyShapeError(f"{name}: expected a list of at most {len(self.key)} parts, got {_shown(prefix)}")
+        return self._typed_parts(prefix, f"{name}: ")
 
     def _typed_parts(self, key: Any, at: str, index: int | None = None) -> Key:
         try:

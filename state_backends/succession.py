@@ -6,6 +6,7 @@ txids begin far above those of the pipeline, which may go on meanwhile, so that 
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -49,6 +50,7 @@ class Succession:
     def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "") -> None:
         """Create ledger and shadow tables, or go on with those that are there.
 
+        What people have set of ttl and changelog stands above the declarations, as far as it was set by then.
         Raises SpecMismatchError where they were begun for other declarations, or a state is another pipeline's; where a
         state is to live in Redis, or stays behind there.
         """
@@ -56,10 +58,10 @@ class Succession:
             self._check_owners(specs)
             self._check_in_tables(specs)
             if self.exists:
-                self._check_same(specs)
+                self._check_same(self._as_begun(specs))
                 return
             self._register(spout, description)
-            for spec in specs:
+            for spec in map(Catalog(self._conn).set_upon, specs):
                 shadow = StateTable(spec).shadow()
                 # What a migration that was killed has left is nobody's.
                 tables.drop_shadow(self._conn, shadow)
@@ -141,14 +143,19 @@ class Succession:
     def _specs(self) -> list[StateSpec]:
         return Catalog(self._conn).successors(self.name)
 
+    def _as_begun(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
+        """Return the declarations with the changelogs that were begun; what was set since is the next driver's."""
+        logged = {spec.name: spec.changelog for spec in self._specs()}
+        return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
+
     def _swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
         with self._conn.transaction():
             self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
             base, open_txid = self._overtake()
             self._check_in_tables(specs)
             self._leave_open_batch(specs, open_txid)
-            for spec in sorted(specs, key=lambda spec: spec.name):
-                self._replace(spec, guarantees[spec.name])
+            for declared in sorted(specs, key=lambda spec: spec.name):
+                self._replace(declared, guarantees[declared.name])
             self._hand_over(base)
             self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
 
@@ -189,13 +196,14 @@ class Succession:
                 if spec.changelog:
                     Changelog(self._conn, spec).revert(open_txid)
 
-    def _replace(self, spec: StateSpec, guarantee: str) -> None:
+    def _replace(self, declared: StateSpec, guarantee: str) -> None:
+        (spec,) = self._as_begun([declared])
         catalog, table = Catalog(self._conn), StateTable(spec)
         if spec.name in catalog.names():
             tables.drop(self._conn, StateTable(catalog.get(spec.name)))
         tables.show_shadow(self._conn, table.shadow())
         tables.replace_view(self._conn, table)
-        catalog.succeed(self.pipeline, spec, guarantee)
+        catalog.succeed(self.pipeline, spec, declared, guarantee)
 
     def _hand_over(self, base: int) -> None:
         names = {"old": self.pipeline, "new": self.name, "base": base}

@@ -30,6 +30,9 @@ from state_backends.versioned import Key, Versioned
 # Keys per script call and per page of a scan: the server does nothing else for some 10 ms.
 CHUNK_KEYS = 1_000
 
+# Keys that a scan of committed rows reads at first: many readers want a page and no more.
+FIRST_KEYS = 100
+
 # Batches whose written keys stay on record: the open one, and the committed one, which may come again.
 KEPT_BATCHES = 2
 
@@ -121,8 +124,9 @@ class RedisBackingMap:
 
         Comes in pages of 1,000 keys; what others write meanwhile may or may not be seen.
         """
-        low, high = self._range(start, stop, prefix)
-        keys = heapq.merge(*(self._members(tag, low, high) for tag in self._tags))
+        first = None if start is None else self.spec.check_key(start)
+        last = None if stop is None else self.spec.check_key(stop)
+        keys = self._ordered(*self._range(first, last, self.spec.check_prefix(prefix or ())))
         while page := list(islice(keys, CHUNK_KEYS)):
             rows = self._rows(self._tags.encoded_shares(page, CHUNK_KEYS), len(page))
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True) if row)
@@ -214,19 +218,34 @@ class RedisBackingMap:
         """
         return self._committed.multi_get(keys, self._max_get_keys)
 
-    def scan_committed(self) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]:
-        """Return the published txid and an iterator over every key in key order, with what readers of that batch see.
+    def scan_committed(
+        self,
+        start: Key | None = None,
+        stop: Key | None = None,
+        prefix: Key | None = None,
+        *,
+        after: Key | None = None,
+    ) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]:
+        """Return the published txid and an iterator over keys in key order, with what readers of that batch see.
 
+        From `start` (with it) to `stop` (without it), under a prefix; each is the first parts of a key, an empty one no
+        bound. after: only what comes behind this key.
         The iterator raises MovedOnError where batches are published faster than it goes on, or this one is taken back.
         """
+        first, last, under = (self.spec.check_prefix(parts or ()) for parts in (start, stop, prefix))
+        low, high = self._range(first, last or None, under)
+        if after is not None:
+            behind = self._bytes.encode(self.spec.check_key(after))
+            low = max(low, b"[" + behind + b"\0")
         txid, _ = self.multi_get_committed([])
-        return txid, self._scan_committed(txid)
+        return txid, self._scan_committed(txid, low, high)
 
-    def _scan_committed(self, txid: int) -> Iterator[tuple[Key, CommittedRow]]:
-        keys = heapq.merge(*(self._members(tag, b"-", b"+") for tag in self._tags))
-        while page := list(islice(keys, CHUNK_KEYS)):
+    def _scan_committed(self, txid: int, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
+        keys, size = self._ordered(low, high), FIRST_KEYS
+        while page := list(islice(keys, min(size, CHUNK_KEYS))):
             rows = self._committed.get_at(page, txid)
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
+            size = CHUNK_KEYS
         if self.multi_get_committed([])[0] < txid:
             raise MovedOnError(f"state {self.spec.name!r}: batch {txid} was taken back while it was read")
 
@@ -245,12 +264,15 @@ class RedisBackingMap:
                 rows[position] = self._fields.decode(values)
         return rows
 
-    def _range(self, start: Key | None, stop: Key | None, prefix: Key | None) -> tuple[bytes, bytes]:
-        under = self._bytes.encode(self.spec.check_prefix(prefix or ()))
-        first = under if start is None else max(under, self._bytes.encode(self.spec.check_key(start)))
-        ends = [after_prefix(under), None if stop is None else self._bytes.encode(self.spec.check_key(stop))]
+    def _range(self, start: Key | None, stop: Key | None, prefix: Key) -> tuple[bytes, bytes]:
+        under = self._bytes.encode(prefix)
+        first = under if start is None else max(under, self._bytes.encode(start))
+        ends = [after_prefix(under), None if stop is None else self._bytes.encode(stop)]
         bounds = [end for end in ends if end is not None]
         return b"[" + first, b"(" + min(bounds) if bounds else b"+"
+
+    def _ordered(self, low: bytes, high: bytes) -> Iterator[bytes]:
+        return heapq.merge(*(self._members(tag, low, high) for tag in self._tags))
 
     def _members(self, tag: HashTag, low: bytes, high: bytes) -> Iterator[bytes]:
         page: Any = self._client.zrangebylex(tag.keys, low, high, start=0, num=CHUNK_KEYS)

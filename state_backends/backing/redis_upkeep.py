@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from state_backends.backing.redis_calls import Client, ScriptCalls
@@ -36,7 +36,6 @@ class RedisUpkeep:
         self._client: Any = client
         self._scripts = ScriptCalls(client, spec)
         self._tags = HashTags(spec)
-        self._ttl = text_of(spec.ttl)
 
     def standing(self) -> Standing:
         published, admitted, found = [], [], 0
@@ -56,9 +55,9 @@ class RedisUpkeep:
                 yield Page(tag, [tag.row + key for key in keys])
                 after = b"(" + keys[-1]
 
-    def expire(self, page: "Page", settled: int | None, clock: datetime) -> int:
-        """Free the rows that are past their ttl at `clock`, of batch `settled` or before. Returns their number."""
-        return self._trim(page, settled, text_of(clock))
+    def expire(self, page: "Page", settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
+        """Free the rows that are past `ttl` at `clock`, of batch `settled` or before. Returns their number."""
+        return self._trim(page, settled, text_of(clock), text_of(ttl))
 
     def drop_tombstones(self, page: "Page", settled: int | None) -> int:
         """Free the rows that batch `settled` or an earlier one removed; None: whichever did. Returns their number."""
@@ -82,8 +81,8 @@ class RedisUpkeep:
             written = [tag.written(int(txid)) for txid in self._client.zrange(tag.batches, 0, -1)]
             self._client.unlink(tag.keys, tag.batches, tag.guard, *written)
 
-    def _trim(self, page: "Page", settled: int | None, clock: bytes) -> int:
-        arguments = [page.tag.row, text_of(settled), clock, self._ttl]
+    def _trim(self, page: "Page", settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
+        arguments = [page.tag.row, text_of(settled), clock, ttl]
         ((_, freed),) = self._scripts.run("trim", [(page, [page.tag.keys, *page.rows], arguments)])
         return int(freed)
 

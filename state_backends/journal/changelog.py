@@ -21,7 +21,7 @@ ENTRIES = sql.Identifier("entries")
 class Extent:
     """What a changelog can tell: the state after each batch from `oldest` to `committed`.
 
-    ttl, clock: when versions are dead to every later merge: their ttl has run out at the time of the open batch, or
+    ttl, clock: when versions are dead to every later merge: that ttl has run out at the time of the open batch, or
     now if none is open.
     """
 
@@ -93,7 +93,7 @@ class Changelog:
     def extent(self) -> Extent:
         """Return how far the changelog reaches. Raises UnknownStateError for a state that nobody feeds."""
         row = self.conn.execute(
-            "SELECT greatest(s.oldest_txid, s.since_txid), p.committed_txid, s.ttl, "
+            "SELECT greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
             "coalesce(p.open_time, clock_timestamp()) FROM tidemark.state s "
             "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s",
             [self.spec.name],

@@ -27,7 +27,7 @@ WIDE = {"jsonb", "bytea"}
 class Horizon:
     """txid: the newest batch that is older than what is to be kept, and older than the committed one; 0 for none.
 
-    time: its batch time, at which a version is dead to every reader from then on. ttl: the state's.
+    time: its batch time, at which a version is dead to every reader from then on. ttl: as of the batch at hand.
     """
 
     txid: int
@@ -68,7 +68,7 @@ def compact(
 
 def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
     row = conn.execute(
-        "SELECT coalesce(b.txid, 0), b.batch_time, s.ttl FROM tidemark.state s "
+        "SELECT coalesce(b.txid, 0), b.batch_time, tidemark.ttl_at_hand(s.name) FROM tidemark.state s "
         "JOIN tidemark.pipeline p ON p.name = s.pipeline LEFT JOIN LATERAL (SELECT * FROM tidemark.batch b "
         "WHERE b.pipeline = p.name AND b.txid < p.committed_txid AND b.batch_time <= now() - %s::interval "
         "ORDER BY b.txid DESC LIMIT 1) b ON true WHERE s.name = %s",

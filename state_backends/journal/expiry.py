@@ -17,10 +17,10 @@ def expire(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None 
     """Delete expired rows of a registered state, a page per step; stop iterating to stop.
 
     conn: in autocommit mode. stored: where the rows are, if not in the state's table. A row goes only if it is expired
-    at the clock of the batch that is open, or now if none is: every later merge would take it as nothing too, so
-    freeing it changes no result. What an open batch wrote stays, as that may be reverted. The row lock re-checks both.
-    A changelog keeps what it has, and there it is past its ttl, too. Without one nothing tells any more what the row
-    was: reads in the past reach back to the next batch, at whose time it is dead.
+    by the clock and the ttl of the batch that is open, or now if none is: every later merge would take it as nothing
+    too, so freeing it changes no result. What an open batch wrote stays, as that may be reverted. The row lock
+    re-checks both. A changelog keeps what it has, and there it is past its ttl, too. Without one nothing tells any more
+    what the row was: reads in the past reach back to the next batch, at whose time it is dead.
     """
     table = StateTable(spec)
     if stored is not None:
@@ -38,7 +38,8 @@ def expire(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None 
 
 def _expire_stored(conn: psycopg.Connection, table: StateTable, stored: StoredRows) -> Iterator[Step]:
     def free(page: Any, now: dict[str, Any]) -> int:
-        return stored.expire(page, now["committed"] if table.keeps_txid else None, now["clock"])
+        settled = now["committed"] if table.keeps_txid else None
+        return stored.expire(page, settled, now["clock"], now["ttl"])
 
     if table.spec.ttl is not None:
         yield from trim_pages(conn, table.spec.name, "expired rows", stored, free)

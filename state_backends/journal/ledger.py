@@ -8,8 +8,8 @@ pipeline over and closing a batch update it, and so wait for them.
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -36,13 +36,35 @@ FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipelin
 WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 """
 
+# A batch that is open keeps the ttls it was begun with. Those of states that are fed anew are as they are declared, but
+# for what people have set.
+RECORD_BEGIN = """
+INSERT INTO tidemark.batch AS b (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, offsets, ttls)
+SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, %(fence)s, %(batch_time)s, clock_timestamp(), %(offsets)s::jsonb, (
+    SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidemark.state s
+    WHERE s.pipeline = p.name OR (s.pipeline = p.reprocesses AND s.edits ? 'ttl'))
+FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
+ON CONFLICT (pipeline, txid) DO UPDATE
+SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, batch_time = excluded.batch_time,
+    started_at = excluded.started_at, offsets = excluded.offsets,
+    ttls = CASE WHEN b.batch_time = excluded.batch_time THEN coalesce(b.ttls, excluded.ttls) ELSE excluded.ttls END,
+    committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, tasks = NULL,
+    watermark = NULL, marks = '{}', metrics = '{}', total_dead_letters = NULL, total_late = NULL, total_dropped = NULL
+"""
+
+TTLS = """
+SELECT t.key, t.value::interval FROM tidemark.batch b, jsonb_each_text(b.ttls) t
+WHERE b.pipeline = %s AND b.txid = %s
+"""
+
 
 @dataclass(frozen=True)
 class Batch:
     """One attempt at one batch: what an executor must show before it may write.
 
     txid: the batch's transaction id, rising by one. attempt: 1 for the first try. batch_time: the clock of all ttl
-    arithmetic, the same for every attempt at an open batch.
+    arithmetic, the same for every attempt at an open batch. ttls: so are those of the states, by their name; what is
+    set meanwhile counts from the next batch.
     """
 
     pipeline: str
@@ -50,6 +72,7 @@ class Batch:
     txid: int
     attempt: int
     batch_time: datetime
+    ttls: Mapping[str, timedelta | None] = field(default_factory=dict, compare=False)
 
     @property
     def is_retry(self) -> bool:
@@ -269,21 +292,23 @@ class BatchLedger:
         ).fetchone()
         assert opened is not None
         assert self.fence is not None
-        batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0])
-        self._record(batch, batch_id, offsets)
-        return batch
+        return self._record(Batch(self.pipeline, self.fence, txid, attempt, opened[0]), batch_id, offsets)
 
-    def _record(self, batch: Batch, batch_id: int, offsets: Any) -> None:
+    def _record(self, batch: Batch, batch_id: int, offsets: Any) -> Batch:
         self._conn.execute(
-            "INSERT INTO tidemark.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, offsets) "
-            "VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp(), %s::jsonb) ON CONFLICT (pipeline, txid) DO UPDATE "
-            "SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, "
-            "batch_time = excluded.batch_time, started_at = excluded.started_at, offsets = excluded.offsets, "
-            "committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, "
-            "tasks = NULL, watermark = NULL, marks = '{}', metrics = '{}', "
-            "total_dead_letters = NULL, total_late = NULL, total_dropped = NULL",
-            [batch.pipeline, batch.txid, batch.attempt, batch_id, batch.fence, batch.batch_time, json.dumps(offsets)],
+            RECORD_BEGIN,
+            {
+                "pipeline": batch.pipeline,
+                "txid": batch.txid,
+                "attempt": batch.attempt,
+                "batch_id": batch_id,
+                "fence": batch.fence,
+                "batch_time": batch.batch_time,
+                "offsets": json.dumps(offsets),
+            },
         )
+        ttls: dict[str, timedelta | None] = dict(self._conn.execute(TTLS, [batch.pipeline, batch.txid]).fetchall())
+        return replace(batch, ttls=ttls)
 
     def _out_of_order(self, batch_id: int, row: dict[str, Any]) -> str:
         expected = row["committed_batch_id"] + 1

@@ -4,7 +4,7 @@ The row is shared meanwhile, so that no batch begins or ends under a page; the s
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import psycopg
@@ -24,7 +24,7 @@ class StoredRows(Protocol):
     def pages(self) -> Iterator[Any]:
         """Yield all rows in pages."""
 
-    def expire(self, page: Any, settled: int | None, clock: datetime) -> int:
+    def expire(self, page: Any, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
         """Free the rows whose ttl has run out at `clock`, written by batch `settled` or before; None: by any."""
 
     def drop_tombstones(self, page: Any, settled: int | None) -> int:
@@ -51,15 +51,18 @@ def trim_pages(
 
 
 def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
-    """Return `state`, the `committed` txid, the `clock` at which versions are dead to every later batch, and `ttl`.
+    """Return `state`, the `committed` txid, and `clock` and `ttl` by which versions are dead to every later batch.
 
     Held until the transaction ends, so that no batch begins with an earlier time meanwhile. Raises UnknownStateError.
     """
     row = conn.execute(
-        "SELECT s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp()), s.ttl FROM tidemark.state s "
+        "SELECT s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp()) FROM tidemark.state s "
         "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s FOR SHARE OF p",
         [state],
     ).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
-    return dict(zip(("state", "committed", "clock", "ttl"), row, strict=True))
+    # Asked once the row is held: the statement that waits for it sees what was there when it began to wait.
+    ttl = conn.execute("SELECT tidemark.ttl_at_hand(%s)", [state]).fetchone()
+    assert ttl is not None
+    return dict(zip(("state", "committed", "clock", "ttl"), (*row, *ttl), strict=True))

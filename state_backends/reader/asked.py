@@ -36,7 +36,7 @@ def asked_now(table: StateTable) -> sql.Composed:
 
 
 def asked_then(table: StateTable) -> sql.Composed:
-    """Return the clause as of an earlier batch, over `s` and the ledger then; `v.reach` says how far it reaches."""
+    """Return the clause as of an earlier batch, over `s` and the ledger then; REACH of `v` is from where it is told."""
     status = sql.SQL(
         "CASE WHEN coalesce(v.removed, true) THEN 'missing' WHEN {} THEN 'found' ELSE 'expired' END"
     ).format(live_sql("v", TTL, THEN))

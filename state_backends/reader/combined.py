@@ -16,7 +16,7 @@ from psycopg import sql
 
 from state_backends.protocols import Aggregator
 from state_backends.reader.asked import asked_now, asked_then
-from state_backends.reader.past import answer_then
+from state_backends.reader.past import REACH, answer_then
 from state_backends.spec import StateSpec, stored_column
 from state_backends.table import StateTable, commas
 
@@ -25,20 +25,28 @@ STATUSES = ("found", "missing", "expired")
 
 
 def combine_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
-    """Return the statement: txid, attempt and time of the committed batch, then what `folded` takes."""
+    """Return the statement: txid, attempt and time of the committed batch, the state's ttl, the time of the oldest
+    version found, then what `folded` takes.
+    """
     return sql.SQL(
-        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown} FROM tidemark.state s "
-        "JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL (SELECT {gathered} FROM {asked}) f "
+        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, f.oldest, {shown} "
+        "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL "
+        "(SELECT {gathered}, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}) f "
         "WHERE s.name = %s"
     ).format(shown=_shown(table.spec, measures), gathered=_gathered(table.spec, measures), asked=asked_now(table))
 
 
 def combine_then_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
     """Return the same as of an earlier batch, see `answer_then`."""
-    results = sql.SQL("SELECT {}, max(v.reach) AS reach FROM {}").format(
-        _gathered(table.spec, measures), asked_then(table)
+    results = sql.SQL("SELECT {gathered}, max(v.{reach}) AS {reach} FROM {asked}").format(
+        gathered=_gathered(table.spec, measures), reach=REACH, asked=asked_then(table)
     )
     return answer_then(table, results, _shown(table.spec, measures))
+
+
+def width(spec: StateSpec, measures: Sequence[str]) -> int:
+    """Return how many columns `folded` takes."""
+    return len(STATUSES) + len(_stored(spec, measures))
 
 
 def folded(spec: StateSpec, measures: Sequence[str], row: Sequence[Any]) -> bytes:

@@ -26,7 +26,12 @@ LEDGER_THEN = sql.SQL(
 # A reader's clock then: the time of that batch.
 TTL, THEN = sql.SQL("s.ttl"), sql.SQL("p.committed_time")
 
+TRUE = sql.SQL("true")
+
 RESULTS = sql.SQL("f.results::text")
+
+# From which batch on a row can be told, or null; a name that no column of a state can have.
+REACH = sql.Identifier("told from")
 
 
 def answer_then(table: StateTable, results: sql.Composed, shown: sql.Composable = RESULTS) -> sql.Composed:
@@ -37,15 +42,15 @@ def answer_then(table: StateTable, results: sql.Composed, shown: sql.Composable 
     """
     return sql.SQL(
         "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown}, p.newest_txid, "
-        "greatest({reach}, f.reach) FROM tidemark.state s JOIN {ledger} p ON p.name = s.pipeline "
+        "greatest({reach}, f.{reach_of_rows}) FROM tidemark.state s JOIN {ledger} p ON p.name = s.pipeline "
         "CROSS JOIN LATERAL ({results}) f WHERE s.name = %s"
-    ).format(reach=_reach_of_state(table), ledger=LEDGER_THEN, results=results, shown=shown)
+    ).format(reach=_reach_of_state(table), reach_of_rows=REACH, ledger=LEDGER_THEN, results=results, shown=shown)
 
 
 def page_then(table: StateTable, page: sql.Composed) -> sql.Composed:
     """Return `page` as results, with the reach of every row, as each of them might have been on it."""
-    return sql.SQL("SELECT ({page}) AS results, (SELECT max(v.reach) FROM {versions} v) AS reach").format(
-        page=page, versions=_versions(table)
+    return sql.SQL("SELECT ({page}) AS results, (SELECT max(v.{reach}) FROM {versions} v) AS {reach}").format(
+        page=page, versions=versions_then(table, TRUE), reach=REACH
     )
 
 
@@ -55,31 +60,40 @@ def live_then(table: StateTable) -> sql.Composed:
     shown: list[sql.Composable] = [sql.Identifier("v", name) for name in table.spec.key]
     shown += [sql.SQL("{} AS {}").format(value, sql.Identifier(name)) for name, value in finished.items()]
     return sql.SQL("(SELECT {shown}, v.txid, v.updated_at FROM {versions} v WHERE {live})").format(
-        shown=commas(shown), versions=_versions(table), live=live_sql("v", TTL, THEN)
+        shown=commas(shown), versions=versions_then(table, TRUE), live=live_sql("v", TTL, THEN)
     )
 
 
 def version_of_key(table: StateTable) -> sql.Composed:
     """Return a sub-select of the version that key `k` had then, and its reach; no row, or nulls, where it had none."""
     if not table.spec.changelog:
-        return _carried(table, table.same_key("k", "t"))
+        return carried(table, table.same_key("k", "t"))
     return sql.SQL(
-        "(SELECT {version}, NULL::bigint AS reach FROM {log} t WHERE {same} AND t.txid <= p.committed_txid "
+        "(SELECT {version}, NULL::bigint AS {reach} FROM {log} t WHERE {same} AND t.txid <= p.committed_txid "
         "ORDER BY t.txid DESC LIMIT 1)"
-    ).format(version=columns(table.version, "t"), log=table.changelog, same=table.same_key("k", "t"))
+    ).format(version=columns(table.version, "t"), log=table.changelog, same=table.same_key("k", "t"), reach=REACH)
 
 
-def _versions(table: StateTable) -> sql.Composed:
-    """Return a sub-select of the version that every key had then, and its reach."""
-    if not table.spec.changelog:
-        return _carried(table, sql.SQL("true"))
+def versions_then(table: StateTable, where: sql.Composable) -> sql.Composed:
+    """Return a sub-select of the version that every key had then, and its reach. where: a condition on row `t`."""
+    return newest_logged(table, where) if table.spec.changelog else carried(table, where)
+
+
+def newest_logged(table: StateTable, where: sql.Composable) -> sql.Composed:
+    """Return the same of the changelog, key after key."""
     return sql.SQL(
-        "(SELECT DISTINCT ON ({key}) {key}, {version}, NULL::bigint AS reach FROM {log} t "
-        "WHERE t.txid <= p.committed_txid ORDER BY {key}, t.txid DESC)"
-    ).format(key=columns(table.key, "t"), version=columns([*table.version, "txid"], "t"), log=table.changelog)
+        "(SELECT DISTINCT ON ({key}) {key}, {version}, NULL::bigint AS {reach} FROM {log} t "
+        "WHERE t.txid <= p.committed_txid AND {where} ORDER BY {key}, t.txid DESC)"
+    ).format(
+        key=columns(table.key, "t"),
+        version=columns([*table.version, "txid"], "t"),
+        reach=REACH,
+        log=table.changelog,
+        where=where,
+    )
 
 
-def _carried(table: StateTable, where: sql.Composable) -> sql.Composed:
+def carried(table: StateTable, where: sql.Composable) -> sql.Composed:
     """Return the same of what the rows still carry."""
     picked: list[sql.Composable] = [
         sql.SQL("{} AS {}").format(chosen(name, table.keeps_previous), sql.Identifier(name))
@@ -87,8 +101,13 @@ def _carried(table: StateTable, where: sql.Composable) -> sql.Composed:
     ]
     if not table.keeps_txid:
         picked.append(sql.SQL("NULL::bigint AS txid"))
-    return sql.SQL("(SELECT {key}, {picked}, {reach} AS reach FROM {table} t WHERE {where})").format(
-        key=columns(table.key, "t"), picked=commas(picked), reach=_reach_of_row(table), table=table.name, where=where
+    return sql.SQL("(SELECT {key}, {picked}, {told} AS {reach} FROM {table} t WHERE {where})").format(
+        key=columns(table.key, "t"),
+        picked=commas(picked),
+        told=_reach_of_row(table),
+        reach=REACH,
+        table=table.name,
+        where=where,
     )
 
 

@@ -1,28 +1,35 @@
 """ScanningReader: what StateReader answers, of a state whose rows are in another store than the ledger.
 
 The store shows the batch that its driver has published there; the ledger knows that batch's time. Lookups take a call
-or a few. A store that orders rows by key alone is scanned for anything else, so pages of entries are for people.
+or a few, a page in key order a few more. What is sorted by a measure is scanned, so such pages are for people.
+Changelogs are in PostgreSQL wherever the rows are: the past is StateReader's to answer.
 """
 
-import heapq
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import psycopg
 
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
-from state_backends.live import is_live
+from state_backends.reader.answer import Snapshot, expiry
+from state_backends.reader.bounds import Place, Range, check_after, check_measures, check_order, check_range
+from state_backends.reader.export import Export, columns_of
+from state_backends.reader.history import NEVER_ANOTHER
 from state_backends.reader.json_form import json_form
-from state_backends.reader.snapshot import Snapshot
+from state_backends.reader.reader import Reader
+from state_backends.reader.scanned import Bounded, Order, Row, Version, matches, place_of, shown_key
+from state_backends.reader.snapshot import StateReader
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
+from state_backends.versioned import Key, Versioned
 from state_backends.visible import isolation
+
+Answer = TypeVar("Answer")
 
 # Keys that one page of entries looks at, at most: half a second to a second here.
 MOST_SCANNED = 50_000
@@ -30,63 +37,22 @@ MOST_SCANNED = 50_000
 # Looks at a state whose batches are published faster than it is read.
 TRIES = 5
 
-# Keys per call to a changelog that is scanned.
-PAGE_KEYS = 5_000
-
-
-class Version(Protocol):
-    """What a reader of one batch sees of a key; `value`, as Versioned has it, is None unless `status` is found."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def txid(self) -> int | None: ...
-    @property
-    def at(self) -> datetime | None: ...
-
 
 class CommittedRows(Protocol):
     """Where the rows are; RedisBackingMap is one. `scan_committed` may raise MovedOnError on the way."""
 
+    def multi_get(self, keys: Sequence[Key]) -> Sequence[Versioned | None]: ...
+
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, Sequence[Version]]: ...
 
-    def scan_committed(self) -> tuple[int, Iterator[tuple[Key, Version]]]: ...
-
-
-class LoggedVersion(Protocol):
-    """An entry of a changelog; Change is one. value: stored columns, or None where the batch removed the key."""
-
-    @property
-    def txid(self) -> int: ...
-    @property
-    def batch_time(self) -> datetime: ...
-    @property
-    def value(self) -> Any: ...
-
-
-class PastRows(Protocol):
-    """Where earlier versions are; Changelog is one."""
-
-    def as_of(self, txid: int, keys: Sequence[Key]) -> Sequence[LoggedVersion | None]: ...
-
-    def newest(self, upto: int, *, after: Key | None, limit: int) -> Sequence[tuple[Key, Sequence[LoggedVersion]]]: ...
-
-    def check_reach(self, txid: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A version as a reader sees it, from the rows or from the past."""
-
-    status: str
-    value: Any
-    txid: int | None
-    at: datetime | None
-
-
-MISSING = _Seen("missing", None, None, None)
+    def scan_committed(
+        self,
+        start: Key | None = None,
+        stop: Key | None = None,
+        prefix: Key | None = None,
+        *,
+        after: Key | None = None,
+    ) -> tuple[int, Iterator[tuple[Key, Version]]]: ...
 
 
 class _Batch(NamedTuple):
@@ -99,57 +65,67 @@ class _Batch(NamedTuple):
     oldest: int
 
 
-class ScanningReader:
+class _Page(NamedTuple):
+    """What a look at a range has found. after: where it ended, None where that is the end of all."""
+
+    batch: _Batch
+    rows: Sequence[Row]
+    after: list[Any] | None
+    complete: bool
+
+
+class _Told(NamedTuple):
+    """A version of a history; a value of None was a removal."""
+
+    txid: int | None
+    at: datetime | None
+    value: Any
+
+
+class ScanningReader(Reader):
     """Reads one state as StateReader does. conn: any connection to the ledger's database. rows: where the state lives.
 
-    past: opens its changelog, None where it keeps none; then the past is out of reach.
+    Without a changelog the past is out of reach.
     """
 
-    def __init__(
-        self,
-        conn: psycopg.Connection,
-        spec: StateSpec,
-        rows: CommittedRows,
-        past: Callable[[psycopg.Connection, StateSpec], PastRows] | None = None,
-    ) -> None:
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, rows: CommittedRows) -> None:
         self.spec = spec
         self.isolation = isolation(spec)
         self._conn = conn
         self._rows = rows
-        self._past_of = past
+        self._past = StateReader(conn, spec) if spec.changelog else None
 
-    def on(self, conn: psycopg.Connection) -> "ScanningReader":
-        """Return the same reader over another connection."""
+    def on(self, conn: psycopg.Connection) -> Self:
         other = copy(self)
         other._conn = conn
+        other._past = self._past and self._past.on(conn)
         return other
 
     def multi_get(
         self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
     ) -> Snapshot:
-        """Answer each key asked, as StateReader does, at the batch that is published where the rows are.
-
-        as_of: answered from the changelog; without one only the published batch itself is within reach.
-        """
-        asked = self._checked(measures)
+        if as_of is not None and self._past is not None:
+            return self._past.multi_get(keys, measures, as_of=as_of)
+        asked = check_measures(self.spec, measures)
         typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
         batch, versions = self._versions(typed, as_of)
         results = [
             {"key": key, "status": version.status, "value": self._answered(version.value, asked)}
             for key, version in zip(typed, versions, strict=True)
         ]
-        return _snapshot(batch, results)
+        return self._snapshot(batch, results, versions)
 
     def combine(
         self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
     ) -> Snapshot:
-        """Answer with the values of all these keys folded into one, as StateReader does."""
+        if as_of is not None and self._past is not None:
+            return self._past.combine(keys, measures, as_of=as_of)
         if not self.spec.measures:
             raise SpecError(
                 f"state {self.spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it "
                 "measures"
             )
-        asked = self._checked(measures)
+        asked = check_measures(self.spec, measures)
         typed = list(dict.fromkeys(self.spec.check_key(key, index) for index, key in enumerate(keys)))
         batch, versions = self._versions(typed, as_of)
         statuses = [version.status for version in versions]
@@ -160,7 +136,75 @@ class ScanningReader:
             "expired": statuses.count("expired"),
             "value": self._answered(reduce(self.spec.fold, values) if values else {}, asked),
         }
-        return _snapshot(batch, [result])
+        return self._snapshot(batch, [result], versions)
+
+    def page(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        after: Sequence[Any] | None = None,
+        limit: int = 50,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Snapshot:
+        if as_of is not None and self._past is not None:
+            return self._past.page(
+                prefix=prefix,
+                start=start,
+                stop=stop,
+                search=search,
+                order_by=order_by,
+                descending=descending,
+                after=after,
+                limit=limit,
+                measures=measures,
+                as_of=as_of,
+            )
+        check_order(self.spec, order_by)
+        asked = check_measures(self.spec, measures)
+        bounds, place = check_range(self.spec, prefix, start, stop, search), check_after(self.spec, order_by, after)
+        order = None if order_by is None else Order(order_by, descending)
+        page = self._until_still(lambda: self._look(bounds, order, place, limit, as_of))
+        snapshot = self._snapshot(page.batch, self._entries(page.rows, asked), [row for _, row in page.rows])
+        return replace(snapshot, complete=page.complete, after=page.after)
+
+    def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
+        if self._past is not None:
+            return self._past.history(key, limit=limit, before=before)
+        typed = self.spec.check_key(key)
+        txid, versions, whole = self._until_still(lambda: self._carried(typed))
+        on_hand = [version for version in versions if before is None or (version.txid or before) < before]
+        batch, results = self._batch(txid), [self._shown(version) for version in on_hand[:limit]]
+        complete = whole or len(results) == limit
+        return Snapshot(batch.txid, batch.attempt, batch.at, json_form(results).encode(), complete=complete)
+
+    def export(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Export:
+        if as_of is not None and self._past is not None:
+            return self._past.export(prefix=prefix, start=start, stop=stop, measures=measures, as_of=as_of)
+        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
+        batch, rows = self._scan(check_range(self.spec, prefix, start, stop), None, as_of)
+        resources = ExitStack()
+        values = self._exported(rows, asked)
+        resources.callback(values.close)
+        return Export(batch.txid, batch.attempt, batch.at, columns_of(self.spec, asked), values, resources)
+
+    def committed(self) -> tuple[int, int, datetime | None]:
+        txid, _ = self._rows.multi_get_committed([])
+        batch = self._batch(txid)
+        return batch.txid, batch.attempt, batch.at
 
     def entries(
         self,
@@ -172,102 +216,118 @@ class ScanningReader:
         offset: int = 0,
         as_of: int | None = None,
     ) -> Snapshot:
-        """Answer a page of live entries, as StateReader does, from the first 50,000 keys in key order.
+        if as_of is not None and self._past is not None:
+            return self._past.entries(
+                search=search, order_by=order_by, descending=descending, limit=limit, offset=offset, as_of=as_of
+            )
+        check_order(self.spec, order_by)
+        order = None if order_by is None else Order(order_by, descending)
+        last = offset + limit
+        page = self._until_still(lambda: self._look(Range(search=search), order, None, last, as_of))
+        shown = self._entries(page.rows[offset:], check_measures(self.spec, None))
+        return replace(self._snapshot(page.batch, shown, []), complete=page.complete)
 
-        The snapshot says in `complete` whether that was all there is; a page in key order without a search is found
-        early. Raises MovedOnError where batches are published so fast that no page can be read at one of them.
-        """
-        if order_by is not None:
-            self._checked([order_by])
-        for _ in range(TRIES):
-            try:
-                return self._page(search, order_by, descending, offset, offset + limit, as_of)
-            except MovedOnError as error:
-                moved_on = error
-        raise moved_on
+    def _look(self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None) -> _Page:
+        """Return the first rows of a range behind a place, all of one batch."""
+        batch, rows = self._scan(bounds, place if order is None else None, as_of)
+        scanned = Bounded(rows, MOST_SCANNED)
+        found = (row for row in scanned if row[1].status == "found" and matches(row[0], bounds.search))
+        page = list(islice(found, count)) if order is None else order.first(self.spec, found, place, count)
+        self._refuse_taken_back(batch)
+        return _Page(batch, page, self._end(page, order, count, scanned), not scanned.was_cut_short)
 
-    def _page(
-        self, search: str, order_by: str | None, descending: bool, first: int, last: int, as_of: int | None
-    ) -> Snapshot:
-        batch, rows = self._scan(as_of)
-        scanned = _Bounded(rows, MOST_SCANNED)
-        found = ((key, row) for key, row in scanned if row.status == "found" and _matches(key, search))
-        page = list(islice(found, last)) if order_by is None else self._sorted(found, order_by, descending, last)
-        entries = [
-            {"key": key, "value": self.spec.finish(row.value), "txid": row.txid, "updated_at": row.at}
-            for key, row in page[first:last]
+    def _end(self, page: Sequence[Row], order: Order | None, count: int, scanned: Bounded) -> list[Any] | None:
+        if page and len(page) == count:
+            return place_of(self.spec, page[-1], order)
+        if order is None and scanned.was_cut_short and scanned.last is not None:
+            return shown_key(scanned.last)
+        return None
+
+    def _entries(self, rows: Sequence[Row], measures: Sequence[str]) -> list[dict[str, Any]]:
+        return [
+            {"key": key, "value": self._measured(row.value, measures), "txid": row.txid, "updated_at": row.at}
+            for key, row in rows
         ]
-        return _snapshot(batch, entries, complete=not scanned.was_cut_short)
 
-    def _sorted(
-        self, rows: Iterable[tuple[Key, _Seen]], measure: str, descending: bool, last: int
-    ) -> list[tuple[Key, _Seen]]:
-        """Return the first `last` rows by a measure, nulls behind; equal ones stay in key order."""
-        ranked = [(self.spec.finish(row.value)[measure], (key, row)) for key, row in rows]
-        some = [pair for pair in ranked if pair[0] is not None]
-        pick = heapq.nlargest if descending else heapq.nsmallest
-        try:
-            picked = pick(last, some, key=lambda pair: _rank(pair[0]))
-        except TypeError:
-            raise SpecError(f"state {self.spec.name!r}: measure {measure!r} has no order") from None
-        return [row for _, row in [*picked, *(pair for pair in ranked if pair[0] is None)][:last]]
+    def _exported(self, rows: Iterator[Row], measures: Sequence[str]) -> Generator[tuple[Any, ...]]:
+        for key, row in rows:
+            if row.status == "found":
+                yield (*key, *self._measured(row.value, measures).values())
 
-    def _checked(self, measures: Sequence[str] | None) -> list[str]:
-        known = list(self.spec.measures) or ["value"]
-        for measure in measures or []:
-            if measure not in known:
-                raise SpecError(f"state {self.spec.name!r}: no measure {measure!r}; there are {', '.join(known)}")
-        return list(dict.fromkeys(known if measures is None else measures))
+    def _carried(self, key: Key) -> tuple[int, list[_Told], bool]:
+        """Return the published txid, the versions up to it that a row carries, and whether none is gone."""
+        txid, _ = self._rows.multi_get_committed([])
+        (row,) = self._rows.multi_get([key])
+        if row is None:
+            return txid, [], self._never_another(0)
+        versions = [_Told(row.txid, row.at, row.value)]
+        if row.prev_txid is not None:
+            versions.append(_Told(row.prev_txid, row.prev_at, row.prev))
+        committed = [version for version in versions if version.txid is None or version.txid <= txid]
+        if len(versions) == 2 and not committed:
+            raise MovedOnError(f"state {self.spec.name!r}: the row of key {key!r} has moved on from batch {txid}")
+        is_first = self.spec.kind == "opaque" and row.prev_txid is None
+        return txid, committed, is_first and self._never_another(row.txid)
+
+    def _never_another(self, txid: int | None) -> bool:
+        row = self._conn.execute(NEVER_ANOTHER, [txid, self.spec.name]).fetchone()
+        return bool(row and row[0])
+
+    def _shown(self, version: _Told) -> dict[str, Any]:
+        status = "removed" if version.value is None else "found"
+        value = self._answered(version.value, check_measures(self.spec, None))
+        return {"txid": version.txid, "at": version.at, "status": status, "value": value}
 
     def _answered(self, value: Any, measures: Sequence[str]) -> Any:
         if value is None or not self.spec.measures:
             return value
+        return self._measured(value, measures)
+
+    def _measured(self, value: Any, measures: Sequence[str]) -> dict[str, Any]:
         finished = self.spec.finish(value)
         return {measure: finished[measure] for measure in measures}
 
     def _versions(self, keys: Sequence[Key], as_of: int | None) -> tuple[_Batch, Sequence[Version]]:
-        batch = None if as_of is None else self._batch_then(as_of)
-        if batch is not None and self._past_of is not None:
-            log = self._past_of(self._conn, self.spec)
-            return batch, [self._as_seen(change, batch) for change in log.as_of(batch.txid, keys)]
+        if as_of is not None:
+            self._check_then(as_of)
         txid, rows = self._rows.multi_get_committed(keys)
         return self._published(txid, as_of), rows
 
-    def _scan(self, as_of: int | None) -> tuple[_Batch, Iterator[tuple[Key, Any]]]:
-        batch = None if as_of is None else self._batch_then(as_of)
-        if batch is not None and self._past_of is not None:
-            return batch, self._scan_past(self._past_of(self._conn, self.spec), batch)
-        txid, rows = self._rows.scan_committed()
+    def _scan(self, bounds: Range, after: Place | None, as_of: int | None) -> tuple[_Batch, Iterator[Row]]:
+        if as_of is not None:
+            self._check_then(as_of)
+        behind = None if after is None else after.key
+        txid, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
         return self._published(txid, as_of), rows
 
-    def _scan_past(self, log: PastRows, batch: _Batch) -> Iterator[tuple[Key, _Seen]]:
-        last: Key | None = None
-        while page := log.newest(batch.txid, after=last, limit=PAGE_KEYS):
-            log.check_reach(batch.txid)
-            yield from ((key, self._as_seen(versions[0], batch)) for key, versions in page)
-            last = page[-1][0]
+    def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[Version]) -> Snapshot:
+        times = [version.at for version in versions if version.status == "found" and version.at is not None]
+        until = expiry(min(times, default=None), self.spec.ttl)
+        return Snapshot(batch.txid, batch.attempt, batch.at, json_form(results).encode(), until=until)
 
-    def _as_seen(self, change: LoggedVersion | None, batch: _Batch) -> _Seen:
-        """Return what a reader saw of a version then, whose clock was the time of that batch."""
-        if change is None or change.value is None:
-            return MISSING
-        if batch.at is not None and not is_live(False, change.batch_time, self.spec.ttl, batch.at):
-            return _Seen("expired", None, change.txid, change.batch_time)
-        value = change.value if self.spec.measures else change.value["value"]
-        return _Seen("found", value, change.txid, change.batch_time)
+    def _until_still(self, look: Callable[[], Answer]) -> Answer:
+        for _ in range(TRIES):
+            try:
+                return look()
+            except MovedOnError as error:
+                moved_on = error
+        raise moved_on
+
+    def _refuse_taken_back(self, batch: _Batch) -> None:
+        if self._rows.multi_get_committed([])[0] < batch.txid:
+            raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} was taken back while it was read")
 
     def _published(self, txid: int, as_of: int | None) -> _Batch:
         if as_of is not None and as_of != txid:
             raise OutOfReachError(self.spec.name, as_of, txid)
         return self._batch(txid)
 
-    def _batch_then(self, txid: int) -> _Batch:
+    def _check_then(self, txid: int) -> None:
         batch = self._batch(txid)
         if txid > batch.newest:
             raise NotCommittedError(self.spec.name, txid, batch.newest)
         if txid < batch.oldest:
             raise OutOfReachError(self.spec.name, txid, batch.oldest)
-        return batch
 
     def _batch(self, txid: int) -> _Batch:
         row = self._conn.execute(
@@ -280,28 +340,3 @@ class ScanningReader:
         if row is None:
             raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
         return _Batch(txid, *row)
-
-
-class _Bounded:
-    """The first rows of a scan; says afterwards whether there were more."""
-
-    def __init__(self, rows: Iterator[tuple[Key, Any]], most: int) -> None:
-        self._rows, self._most = rows, most
-        self.was_cut_short = False
-
-    def __iter__(self) -> Iterator[tuple[Key, Any]]:
-        yield from islice(self._rows, self._most)
-        self.was_cut_short = next(self._rows, None) is not None
-
-
-def _snapshot(batch: _Batch, results: list[Any], *, complete: bool = True) -> Snapshot:
-    return Snapshot(batch.txid, batch.attempt, batch.at, json_form(results).encode(), complete)
-
-
-def _matches(key: Key, search: str) -> bool:
-    return not search or any(str(part).lower().startswith(search.lower()) for part in key)
-
-
-def _rank(value: Any) -> Any:
-    # PostgreSQL's order: a NaN is larger than every number.
-    return (math.isnan(value), value) if isinstance(value, float) else (False, value)

@@ -6,48 +6,64 @@ batch is the same over the ledger as it was then (see past).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, LiteralString, NamedTuple, Self
 
 import psycopg
 from psycopg import sql
 
 from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, UnknownStateError
+from state_backends.reader.answer import Snapshot, expiry
 from state_backends.reader.asked import asked_now, asked_then
-from state_backends.reader.combined import combine_sql, combine_then_sql, folded
-from state_backends.reader.past import answer_then, live_then, page_then
+from state_backends.reader.bounds import Range, check_after, check_measures, check_order, check_range
+from state_backends.reader.combined import combine_sql, combine_then_sql, folded, width
+from state_backends.reader.export import (
+    Export,
+    begin_snapshot,
+    columns_of,
+    fetched,
+    json_places,
+    reach_sql,
+    rows_sql,
+)
+from state_backends.reader.history import history_sql, key_repeats
+from state_backends.reader.json_sql import json_key, json_object, json_value
+from state_backends.reader.pages import begins_with, page_parameters, page_sql, range_parameters, shape_of
+from state_backends.reader.past import REACH, answer_then, live_then, page_then
+from state_backends.reader.reader import Reader
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
+from state_backends.table import StateTable, commas
 from state_backends.versioned import Key
-from state_backends.visible import isolation, visible_columns
+from state_backends.visible import isolation
 
-KEPT_LOOKUPS = 64
+# Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.
+KEPT_STATEMENTS = 64
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """An answer and the batch it belongs to.
-
-    txid: the committed batch, 0 before the first, or the earlier one that was asked for. attempt: which attempt at it
-    was committed. as_of: its batch time.
-    results: a JSON array, as bytes ready to send.
-    complete: False where a bounded scan has looked at some of the state alone.
-    """
-
-    txid: int
-    attempt: int
-    as_of: datetime | None
-    results: bytes
-    complete: bool = True
-
-    def parsed(self) -> list[dict[str, Any]]:
-        return json.loads(self.results)  # type: ignore[no-any-return]
+COMMITTED: LiteralString = (
+    "SELECT p.committed_txid, p.committed_attempt, p.committed_time FROM tidemark.state s "
+    "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
+)
+LEDGER_NOW: LiteralString = (
+    "SELECT p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, NULL::bigint FROM tidemark.state s "
+    "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
+)
 
 
-class StateReader:
+class Ask(NamedTuple):
+    """A question as a statement that one row answers. width: its columns. read: turns the row into the answer."""
+
+    statement: bytes
+    parameters: list[Any]
+    width: int
+    read: Callable[[Sequence[Any]], Snapshot]
+
+
+class StateReader(Reader):
     """Reads one state at its pipeline's committed batch, or an earlier one. conn: any connection to the database."""
 
     def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
@@ -55,10 +71,9 @@ class StateReader:
         self.isolation = isolation(spec)
         self._conn = conn
         self._table = StateTable(spec)
-        self._lookups: dict[tuple[bool, tuple[str, ...]], bytes] = {}
+        self._statements: dict[Hashable, bytes] = {}
 
-    def on(self, conn: psycopg.Connection) -> "StateReader":
-        """Return the same reader over another connection; the statements it has composed come along."""
+    def on(self, conn: psycopg.Connection) -> Self:
         other = copy(self)
         other._conn = conn
         return other
@@ -66,45 +81,91 @@ class StateReader:
     def multi_get(
         self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
     ) -> Snapshot:
-        """Answer each key asked, in the order asked; a key asked twice is answered twice.
-
-        keys: n tuples. measures: which ones to answer; None means all. as_of: answer as after this batch, at whose time
-        ttl is reckoned; None means the committed one, now.
-        Each result is `{"key": [..], "status": "found" | "missing" | "expired", "value": {measure: ..} | null}`. In the
-        past an expired key may be answered as missing, and the other way round: cleaning up has no history.
-        Raises KeyShapeError naming the key's index, SpecError for an unknown measure, UnknownStateError;
-        OutOfReachError, naming the oldest batch from which on all keys can be told, NotCommittedError.
-        """
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
-        arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
-        lookup = self._lookup(tuple(self._checked(measures)), past=as_of is not None)
-        return self._snapshot(lookup, arrays) if as_of is None else self._snapshot_then(lookup, arrays, as_of)
+        return self.answer(self.ask(keys, measures, as_of=as_of))
 
     def combine(
         self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
     ) -> Snapshot:
-        """Answer with the values of all these keys folded into one: counts add, distinct counts are unions.
+        return self.answer(self.ask(keys, measures, combine=True, as_of=as_of))
 
-        The one result is `{"keys": found, "missing": n, "expired": n, "value": {measure: ..}}`; the value is over the
-        keys found, and what an empty state would give where none is. A key asked twice folds once. Trident's aggregate
-        behind a state query.
-        keys, measures, as_of: as multi_get's, whose errors it raises, too; SpecError for a state of JSON values, which
-        nothing says how to fold.
-        """
-        if not self.spec.measures:
-            raise SpecError(
-                f"state {self.spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it "
-                "measures"
-            )
-        # A dict, as a key may be written in several ways.
-        typed = list(dict.fromkeys(self.spec.check_key(key, index) for index, key in enumerate(keys)))
-        arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
-        asked = list(dict.fromkeys(self._checked(measures)))
+    def ask(
+        self,
+        keys: Sequence[Key],
+        measures: Sequence[str] | None = None,
+        *,
+        combine: bool = False,
+        as_of: int | None = None,
+    ) -> Ask:
+        """Return the question that `multi_get`, or `combine`, puts; see together for who else does."""
+        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        if combine:
+            return self._ask_combined(typed, measures, as_of)
+        asked, arrays = check_measures(self.spec, measures), self._arrays(typed)
         if as_of is None:
-            txid, attempt, at, *row = self._answer(combine_sql(self._table, asked), arrays)
-        else:
-            txid, attempt, at, *row = self._answer_as_of(combine_then_sql(self._table, asked), arrays, as_of)
-        return Snapshot(txid, attempt, at, folded(self.spec, asked, row))
+            statement = self._kept(("now", *asked), lambda: self._lookup_sql(asked))
+            return Ask(statement, [*arrays, self.spec.name], 6, _found)
+        statement = self._kept(("then", *asked), lambda: self._lookup_then_sql(asked))
+        return Ask(statement, [as_of, *arrays, self.spec.name], 6, partial(self._then, as_of, _found_then))
+
+    def page(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        after: Sequence[Any] | None = None,
+        limit: int = 50,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Snapshot:
+        check_order(self.spec, order_by)
+        asked = check_measures(self.spec, measures)
+        bounds = check_range(self.spec, prefix, start, stop, search)
+        place = check_after(self.spec, order_by, after)
+        shape = shape_of(asked, bounds, order_by, descending, place, past=as_of is not None)
+        statement = self._kept(shape, lambda: page_sql(self._table, shape))
+        parameters = [*page_parameters(self._table, shape, bounds, place, limit), self.spec.name]
+        if as_of is None:
+            return _page_now(limit, self._row(statement, parameters))
+        return self._then(as_of, partial(_page_then, limit), self._row(statement, [as_of, *parameters]))
+
+    def committed(self) -> tuple[int, int, datetime | None]:
+        txid, attempt, at = self._row(COMMITTED, [self.spec.name])
+        return txid, attempt, at
+
+    def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
+        typed = self._table.key_values(self.spec.check_key(key))
+        onward = [] if before is None else [before]
+        statement = self._kept(
+            ("history", not onward),
+            lambda: history_sql(self._table, check_measures(self.spec, None), before=bool(onward)),
+        )
+        # The condition that no version is gone comes first of all, where it asks for the row.
+        parameters = [*typed * key_repeats(self._table), *onward, limit, self.spec.name]
+        txid, attempt, at, results, shown, whole = self._row(statement, parameters)
+        return Snapshot(txid, attempt, at, results.encode(), complete=whole or shown == limit)
+
+    def export(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Export:
+        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
+        bounds = check_range(self.spec, prefix, start, stop)
+        parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
+        with ExitStack() as resources:
+            begin_snapshot(self._conn, resources)
+            txid, attempt, at, ttl, retried = self._ledger(bounds, parameters, as_of)
+            statement = rows_sql(self._table, asked, bounds, past=as_of is not None)
+            rows = fetched(self._conn, statement, [ttl, txid, at, retried, *parameters], json_places(shown))
+            return Export(txid, attempt, at, shown, rows, resources.pop_all())
 
     def entries(
         self,
@@ -116,38 +177,64 @@ class StateReader:
         offset: int = 0,
         as_of: int | None = None,
     ) -> Snapshot:
-        """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
-
-        search: keep keys with a part that begins so, whatever its case. order_by: a measure; None orders by key.
-        as_of: as multi_get's; every key of the state must be told then, not those of the page alone.
-        Raises SpecError for an unknown measure, UnknownStateError, OutOfReachError, NotCommittedError.
-        """
         if order_by is not None:
-            self._checked([order_by])
-        pattern = _like(search)
+            check_measures(self.spec, [order_by])
+        pattern = begins_with(search)
         parameters: list[Any] = [pattern] * (len(self.spec.key) if search else 0)
         parameters += [limit, offset]
+        parameters.append(self.spec.name)
         if as_of is None:
             page = self._entries_sql(self._table.live_view, bool(search), order_by, descending)
-            return self._snapshot(self._answer_sql(page), parameters)
+            return _found_then(self._row(self._answer_sql(page).as_bytes(), parameters))
         page = self._entries_sql(live_then(self._table), bool(search), order_by, descending)
-        return self._snapshot_then(answer_then(self._table, page_then(self._table, page)), parameters, as_of)
+        then = answer_then(self._table, page_then(self._table, page)).as_bytes()
+        return self._then(as_of, _found_then, self._row(then, [as_of, *parameters]))
 
-    def _checked(self, measures: Sequence[str] | None) -> Sequence[str]:
-        known = list(self.spec.measures) or ["value"]
-        for measure in measures or []:
-            if measure not in known:
-                raise SpecError(f"state {self.spec.name!r}: no measure {measure!r}; there are {', '.join(known)}")
-        return known if measures is None else measures
+    def answer(self, ask: Ask) -> Snapshot:
+        return ask.read(self._row(ask.statement, ask.parameters))
 
-    def _lookup(self, measures: tuple[str, ...], *, past: bool) -> bytes:
-        # Composing takes longer than sending; the cap is for clients that ask for every order of the measures.
-        statement = self._lookups.get((past, measures))
+    def _ask_combined(self, keys: Sequence[Key], measures: Sequence[str] | None, as_of: int | None) -> Ask:
+        if not self.spec.measures:
+            raise SpecError(
+                f"state {self.spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it "
+                "measures"
+            )
+        # Dicts, as a key may be written in several ways.
+        arrays = self._arrays(list(dict.fromkeys(keys)))
+        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
+        columns = width(self.spec, asked) + 5
+        if as_of is None:
+            statement = self._kept(("combined", *asked), lambda: combine_sql(self._table, asked))
+            return Ask(statement, [*arrays, self.spec.name], columns, partial(self._combined, asked))
+        statement = self._kept(("combined then", *asked), lambda: combine_then_sql(self._table, asked))
+        read = partial(self._then, as_of, partial(self._combined_then, asked))
+        return Ask(statement, [as_of, *arrays, self.spec.name], columns, read)
+
+    def _combined(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
+        txid, attempt, at, ttl, oldest, *parts = row
+        return Snapshot(txid, attempt, at, folded(self.spec, measures, parts), until=expiry(oldest, ttl))
+
+    def _combined_then(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
+        txid, attempt, at, *parts = row
+        return Snapshot(txid, attempt, at, folded(self.spec, measures, parts))
+
+    def _ledger(self, bounds: Range, parameters: list[Any], as_of: int | None) -> Sequence[Any]:
+        """Return txid, attempt and time of a batch, the ttl, and the newest batch since that was tried again."""
+        if as_of is None:
+            return self._row(LEDGER_NOW, [self.spec.name])
+        row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *parameters, self.spec.name])
+        return self._within_reach(as_of, row)
+
+    def _arrays(self, keys: Sequence[Key]) -> list[list[Any]]:
+        return self._table.key_columns(keys) if keys else [[] for _ in self._table.key]
+
+    def _kept(self, question: Hashable, compose: Callable[[], sql.Composed]) -> bytes:
+        # Composing takes longer than sending.
+        statement = self._statements.get(question)
         if statement is None:
-            composed = self._lookup_then_sql(measures) if past else self._answer_sql(self._lookup_sql(measures))
-            statement = composed.as_bytes()
-            if len(self._lookups) < KEPT_LOOKUPS:
-                self._lookups[past, measures] = statement
+            statement = compose().as_bytes()
+            if len(self._statements) < KEPT_STATEMENTS:
+                self._statements[question] = statement
         return statement
 
     def _answer_sql(self, results: sql.Composed) -> sql.Composed:
@@ -156,25 +243,20 @@ class StateReader:
             "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
         ).format(results=results)
 
-    def _snapshot(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> Snapshot:
-        txid, attempt, at, results = self._answer(statement, parameters)
-        return Snapshot(txid, attempt, at, results.encode())
+    def _then(self, as_of: int, read: Callable[[Sequence[Any]], Snapshot], row: Sequence[Any]) -> Snapshot:
+        return read(self._within_reach(as_of, row))
 
-    def _snapshot_then(self, statement: sql.Composed | bytes, parameters: Sequence[Any], as_of: int) -> Snapshot:
-        txid, attempt, at, results = self._answer_as_of(statement, parameters, as_of)
-        return Snapshot(txid, attempt, at, results.encode())
-
-    def _answer_as_of(self, statement: sql.Composed | bytes, parameters: Sequence[Any], as_of: int) -> tuple[Any, ...]:
-        *answer, newest, oldest = self._answer(statement, [as_of, *parameters])
+    def _within_reach(self, as_of: int, row: Sequence[Any]) -> Sequence[Any]:
+        *answer, newest, oldest = row
         if as_of > newest:
             raise NotCommittedError(self.spec.name, as_of, newest)
         if as_of < oldest:
             raise OutOfReachError(self.spec.name, as_of, oldest)
-        return tuple(answer)
+        return answer
 
-    def _answer(self, statement: sql.Composed | bytes, parameters: Sequence[Any]) -> tuple[Any, ...]:
+    def _row(self, statement: bytes | LiteralString, parameters: Sequence[Any]) -> tuple[Any, ...]:
         try:
-            row = self._conn.execute(statement, [*parameters, self.spec.name]).fetchone()
+            row = self._conn.execute(statement, parameters).fetchone()
         except psycopg.errors.UndefinedTable:
             row = None
         if row is None:
@@ -182,11 +264,16 @@ class StateReader:
         return row
 
     def _lookup_sql(self, measures: Sequence[str]) -> sql.Composed:
-        return sql.SQL("SELECT {} FROM {}").format(self._answers_sql(measures), asked_now(self._table))
+        return sql.SQL(
+            "SELECT p.committed_txid, p.committed_attempt, p.committed_time, f.results::text, s.ttl, f.oldest "
+            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL "
+            "(SELECT {answers} AS results, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest "
+            "FROM {asked}) f WHERE s.name = %s"
+        ).format(answers=self._answers_sql(measures), asked=asked_now(self._table))
 
     def _lookup_then_sql(self, measures: Sequence[str]) -> sql.Composed:
-        results = sql.SQL("SELECT {} AS results, max(v.reach) AS reach FROM {}").format(
-            self._answers_sql(measures), asked_then(self._table)
+        results = sql.SQL("SELECT {answers} AS results, max(v.{reach}) AS {reach} FROM {asked}").format(
+            answers=self._answers_sql(measures), reach=REACH, asked=asked_then(self._table)
         )
         return answer_then(self._table, results)
 
@@ -194,7 +281,7 @@ class StateReader:
         return sql.SQL(
             "coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
             "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]')"
-        ).format(key=self._json_key("k"), value=self._json_value(measures))
+        ).format(key=json_key(self.spec, "k"), value=json_value(self.spec, "v", measures))
 
     def _entries_sql(
         self, entries: sql.Composable, searched: bool, order_by: str | None, descending: bool
@@ -211,27 +298,30 @@ class StateReader:
             "'updated_at', r.updated_at)), '[]') FROM (SELECT e.* FROM {entries} e WHERE {where} ORDER BY {order} "
             "LIMIT %s OFFSET %s) r"
         ).format(
-            key=self._json_key("r"),
-            value=_json_object({name: sql.Identifier("r", name) for name in measures}),
+            key=json_key(self.spec, "r"),
+            value=json_object({name: sql.Identifier("r", name) for name in measures}),
             entries=entries,
             where=where,
             order=commas(order),
         )
 
-    def _json_key(self, row: str) -> sql.Composed:
-        return sql.SQL("json_build_array({})").format(columns(self.spec.key, row))
 
-    def _json_value(self, measures: Sequence[str]) -> sql.Composed:
-        if not self.spec.measures:
-            return sql.SQL("v.value::json")  # type: ignore[return-value]
-        return _json_object(visible_columns(self.spec, "v", measures))
+def _found(row: Sequence[Any]) -> Snapshot:
+    txid, attempt, at, results, ttl, oldest = row
+    return Snapshot(txid, attempt, at, results.encode(), until=expiry(oldest, ttl))
 
 
-def _json_object(parts: dict[str, sql.Composable]) -> sql.Composed:
-    return sql.SQL("json_build_object({})").format(
-        commas(sql.SQL("{}, {}").format(sql.Literal(name), expression) for name, expression in parts.items())
-    )
+def _found_then(row: Sequence[Any]) -> Snapshot:
+    txid, attempt, at, results = row
+    return Snapshot(txid, attempt, at, results.encode())
 
 
-def _like(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+def _page_now(limit: int, row: Sequence[Any]) -> Snapshot:
+    *shown, oldest, ttl = row
+    return replace(_page_then(limit, shown), until=expiry(oldest, ttl))
+
+
+def _page_then(limit: int, row: Sequence[Any]) -> Snapshot:
+    txid, attempt, at, results, shown, after = row
+    behind = json.loads(after) if shown == limit and after is not None else None
+    return Snapshot(txid, attempt, at, results.encode(), after=behind)

@@ -1,12 +1,12 @@
 """Evolution: how a declaration differs from the stored one, and which differences a migration can bridge.
 
-A new measure only adds columns. More partitions, wider numbers and a changelog where there was none are bridged by
-copying the rows (see rewrite.py). Whatever would change the meaning of what has been counted is refused. Rows in Redis
-are not copied: there only a new measure is bridged.
+A new measure only adds columns; a changelog that people have had enough of is dropped. More partitions, wider numbers
+and a changelog where there was none are bridged by copying the rows (see rewrite.py). Whatever would change the meaning
+of what has been counted is refused. Rows in Redis are not copied: there only a new measure is bridged.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Definition = Mapping[str, Any]
@@ -21,15 +21,17 @@ UNSAID: dict[str, Any] = {"backend": "postgres"}
 
 @dataclass(frozen=True)
 class Evolution:
-    """new: measures to add. rewritten: differences that copying the rows bridges. refused: those that nothing does."""
+    """new: measures to add. rewritten: differences that copying the rows bridges. refused: those that nothing does.
+    dropped: what is given up because people said so."""
 
     new: list[str]
     rewritten: list[str]
     refused: list[str]
+    dropped: list[str] = field(default_factory=list)
 
     @property
     def differences(self) -> list[str]:
-        return [*self.refused, *self.rewritten, *(f"measure {measure!r} is new" for measure in self.new)]
+        return [*self.refused, *self.rewritten, *self.dropped, *(f"measure {measure!r} is new" for measure in self.new)]
 
     @property
     def way_out(self) -> str:
@@ -43,9 +45,13 @@ class Evolution:
         return f"restore the declaration, or {anew}"
 
 
-def compare(held: Definition, declared: Definition) -> Evolution:
-    """Compare two definitions as the catalog stores them."""
+def compare(held: Definition, declared: Definition, *, drops_changelog: bool = False) -> Evolution:
+    """Compare two definitions as the catalog stores them. drops_changelog: people do not want it any more."""
     held, declared = {**UNSAID, **held}, {**UNSAID, **declared}
+    dropped: list[str] = []
+    if drops_changelog and held["changelog"] and not declared["changelog"]:
+        dropped = ["changelog is dropped"]
+        held["changelog"] = False
     parts = [_compare_part(part, held[part], declared[part]) for part in held if held[part] != declared[part]]
     copies = declared["backend"] == "postgres"
     found = [(words, bridged and copies) for part in parts for words, bridged in part]
@@ -53,6 +59,7 @@ def compare(held: Definition, declared: Definition) -> Evolution:
         new=[measure for measure in declared["measures"] if measure not in held["measures"]],
         rewritten=[words for words, bridged in found if bridged],
         refused=[words for words, bridged in found if not bridged],
+        dropped=dropped,
     )
 
 

@@ -62,7 +62,9 @@ ALTER TABLE tidemark.batch
     -- Of all batches up to this one, so that nobody has to add them up, nor to keep them all; null: from before version 3.
     ADD COLUMN IF NOT EXISTS total_dead_letters bigint,
     ADD COLUMN IF NOT EXISTS total_late bigint,
-    ADD COLUMN IF NOT EXISTS total_dropped bigint;
+    ADD COLUMN IF NOT EXISTS total_dropped bigint,
+    -- State to the ttl that all attempts at the batch go by, whatever is set meanwhile; null: from before version 4.
+    ADD COLUMN IF NOT EXISTS ttls jsonb;
 
 -- What the driver says of itself; apart from the ledger's row, which it must not touch while a batch is open.
 CREATE TABLE IF NOT EXISTS tidemark.driver (
@@ -105,8 +107,12 @@ CREATE TABLE IF NOT EXISTS tidemark.successor_state (
     pipeline   text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
     definition jsonb NOT NULL
 );
--- Measures that were added later, and after which batch: they lack what came before.
-ALTER TABLE tidemark.state ADD COLUMN IF NOT EXISTS measures_since jsonb NOT NULL DEFAULT '{}';
+-- measures_since: those that were added later, and after which batch: they lack what came before.
+ALTER TABLE tidemark.state
+    ADD COLUMN IF NOT EXISTS measures_since jsonb NOT NULL DEFAULT '{}',
+    -- {"ttl": .., "changelog": ..}: what the code says, and what people have set instead; see schema/edits.py.
+    ADD COLUMN IF NOT EXISTS declared jsonb NOT NULL DEFAULT '{}',
+    ADD COLUMN IF NOT EXISTS edits jsonb NOT NULL DEFAULT '{}';
 
 -- Input that could not be counted. Rows of a batch that is not committed do not count yet.
 CREATE TABLE IF NOT EXISTS tidemark.dead_letter (
@@ -146,6 +152,16 @@ CREATE INDEX IF NOT EXISTS maintenance_run_by_state ON tidemark.maintenance_run 
 CREATE OR REPLACE FUNCTION tidemark.is_live(removed boolean, updated_at timestamptz, ttl interval, clock timestamptz)
     RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN NOT removed AND (ttl IS NULL OR clock - updated_at < ttl);
+
+-- By which ttl the open batch takes the rows of a state, or the next one if none is open.
+CREATE OR REPLACE FUNCTION tidemark.ttl_at_hand(state text)
+    RETURNS interval LANGUAGE sql STABLE
+    RETURN (
+        SELECT CASE WHEN b.ttls ? s.name THEN (b.ttls ->> s.name)::interval ELSE s.ttl END
+        FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline
+        LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = p.open_txid
+        WHERE s.name = state
+    );
 
 -- Whether a session holds the advisory lock of two numbers that pg_advisory_lock(lock_class, hashtext(name)) takes.
 CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
@@ -190,4 +206,4 @@ CREATE TABLE IF NOT EXISTS tidemark.key_value_log (
     PRIMARY KEY (store, position)
 );
 
-INSERT INTO tidemark.schema_version (version) VALUES (3) ON CONFLICT DO NOTHING;
+INSERT INTO tidemark.schema_version (version) VALUES (4) ON CONFLICT DO NOTHING;

@@ -54,6 +54,10 @@ def create_changelog(conn: psycopg.Connection, table: StateTable) -> None:
     conn.execute(_brin(table.changelog))
 
 
+def drop_changelog(conn: psycopg.Connection, table: StateTable) -> None:
+    conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table.changelog))
+
+
 def drop_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
     conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(shadow.name, shadow.changelog))
 

@@ -1,25 +1,19 @@
 """ScanningReader beside StateReader: a pipeline feeds a state in a table and its twin in Redis; both answer alike."""
 
-import os
 import uuid
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-import redis
 
 from state_backends import (
-    Changelog,
     Count,
     DistinctCount,
     First,
-    LoggedMap,
     Max,
     Mean,
     Min,
-    PostgresBackingMap,
-    RedisBackingMap,
     StateSpec,
     StdDev,
     Sum,
@@ -33,11 +27,9 @@ from state_backends.errors import (
     UnknownStateError,
 )
 from state_backends.factory import MAPS, state_reader
-from state_backends.journal.ledger import share
-from state_backends.maps.updaters import Fold, Replace
+from state_backends.maps.updaters import Fold
 from state_backends.reader import scanning
 from state_backends.reader.json_form import json_form
-from tests.state_backends.feed import Feed, let_time_pass
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec(
@@ -74,71 +66,8 @@ def row(page, n, **parts):
     return {"page": page, "day": DAY} | stored | parts
 
 
-class Twins(Feed):
-    """Feeds a state in a table and its twin in Redis with the same rows."""
-
-    def __init__(self, conn, client, spec, **options):
-        self.client = client
-        self.table_spec, self.redis_spec = spec, replace(spec, name=f"{spec.name}_r", backend="redis")
-        super().__init__(conn, [self.table_spec, self.redis_spec], **options)
-        self.rows_in_redis = RedisBackingMap(client, self.redis_spec)
-
-    def write(self, batch, rows, gone=()):
-        keys = [tuple(row[name] for name in self.table_spec.key) for row in rows]
-        for spec in self.specs:
-            with self.conn.transaction():
-                share(self.conn, batch)
-                counts = MAPS[spec.kind](self._logged(spec))
-                counts.begin_commit(batch.txid, at=batch.batch_time)
-                partials = [{name: row[name] for name in spec.partial_columns} for row in rows]
-                updaters = [Fold(spec, partial) for partial in partials]
-                counts.multi_update([*keys, *gone], [*updaters, *[Replace(None)] * len(gone)])
-
-    def commit(self, *rows, gone=()):
-        batch = self.begin(self.next_batch_id())
-        self.write(batch, rows, gone)
-        self.ledger.commit(batch)
-        self.rows_in_redis.publish(batch.txid)
-        return batch
-
-    def wait(self, interval):
-        let_time_pass(self.conn, [self.table_spec], self.pipeline, interval)
-        for name in self.client.scan_iter(f"tidemark:{{{self.redis_spec.name}}}:row:*"):
-            for time in ("updated_at", "prev_updated_at"):
-                if self.client.hexists(name, time):
-                    self.client.hincrby(name, time, -(interval // timedelta(microseconds=1)))
-        if self.redis_spec.changelog:
-            self.conn.execute(
-                f"UPDATE tidemark_changelog.{self.redis_spec.name} SET updated_at = updated_at - %s", [interval]
-            )
-
-    def readers(self):
-        return [state_reader(self.conn, spec, lambda: self.client) for spec in self.specs]
-
-    def _logged(self, spec):
-        backing = PostgresBackingMap(self.conn, spec) if spec is self.table_spec else self.rows_in_redis
-        return LoggedMap(backing, Changelog(self.conn, spec)) if spec.changelog else backing
-
-
-@pytest.fixture(scope="module")
-def client():
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        yield client
-
-
-@pytest.fixture
-def twins(conn, client, fresh):
-    def twins(spec=VIEWS, **declared):
-        named = fresh(replace(spec, **declared))
-        return Twins(
-            conn, client, replace(named, name=f"{named.name}_{uuid.uuid4().hex[:6]}"), pipeline=f"p{uuid.uuid4()}"
-        )
-
-    return twins
-
-
 def filled(twins, **declared):
-    feed = twins(**declared)
+    feed = twins(VIEWS, **declared)
     feed.commit(row("old", 9), row("kept", 1))
     feed.wait(HOUR / 2)
     feed.commit(
@@ -279,7 +208,7 @@ def test_a_state_that_nobody_registered_is_unknown(conn, client, fresh):
 
 
 def test_a_scan_looks_at_so_many_keys_and_says_where_there_were_more(twins, monkeypatch):
-    feed = twins()
+    feed = twins(VIEWS)
     feed.commit(*(row(f"p{n:02}", n + 1) for n in range(10)))
     _, reader = feed.readers()
     monkeypatch.setattr(scanning, "MOST_SCANNED", 6)
@@ -293,7 +222,7 @@ def test_a_scan_looks_at_so_many_keys_and_says_where_there_were_more(twins, monk
 
 def test_a_page_is_of_one_batch_whatever_is_committed_while_it_is_read(twins, monkeypatch):
     monkeypatch.setattr("state_backends.backing.redis.CHUNK_KEYS", 3)
-    feed = twins()
+    feed = twins(VIEWS)
     pages = [f"p{n:02}" for n in range(10)]
     feed.commit(*(row(page, 1) for page in pages))
     txid, rows = feed.rows_in_redis.scan_committed()
@@ -314,7 +243,7 @@ def test_a_page_is_of_one_batch_whatever_is_committed_while_it_is_read(twins, mo
 
 
 def test_a_page_is_read_again_where_its_batch_was_taken_back(twins):
-    feed = twins()
+    feed = twins(VIEWS)
     feed.commit(row("a", 1))
     feed.commit(row("a", 1))
     _, rows = feed.rows_in_redis.scan_committed()

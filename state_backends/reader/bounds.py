@@ -1,0 +1,161 @@
+"""Bounds: which entries a page or an export is asked for, as values of the declared types, whoever reads them.
+
+What a caller hands back to go on behind a page comes from JSON, which has no NaN and cuts long numbers: so numbers are
+taken as text, too.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, LiteralString, NamedTuple
+from uuid import UUID
+
+from state_backends.errors import KeyShapeError, SpecError
+from state_backends.spec import StateSpec
+from state_backends.versioned import Key
+
+# A limit of PostgreSQL: more digits before the point, and it refuses a numeric.
+NUMERIC_DIGITS = 131_071
+
+
+@dataclass(frozen=True)
+class Range:
+    """Keys under `prefix`, from `start` (with it) to `stop` (without it); each is the first parts of a key.
+
+    An empty one sets no bound. search: keeps keys with a part that begins so, whatever its case.
+    """
+
+    prefix: Key = ()
+    start: Key = ()
+    stop: Key = ()
+    search: str = ""
+
+
+class Place(NamedTuple):
+    """The last entry of a page: its key, and its value where a measure orders."""
+
+    key: Key
+    value: Any = None
+
+
+def check_range(spec: StateSpec, prefix: Any, start: Any, stop: Any, search: str = "") -> Range:
+    """Return the bounds typed. Raises KeyShapeError, saying which one is wrong."""
+    under = spec.check_prefix(prefix or ())
+    return Range(under, spec.check_prefix(start or (), "start"), spec.check_prefix(stop or (), "stop"), search)
+
+
+def check_measures(spec: StateSpec, measures: Iterable[str] | None) -> list[str]:
+    """Return the measures asked for, all if None. Raises SpecError naming one there is not."""
+    known = list(spec.measures) or ["value"]
+    if measures is None:
+        return known
+    asked = list(measures)
+    for measure in asked:
+        if measure not in known:
+            raise SpecError(f"state {spec.name!r}: no measure {measure!r}; there are {', '.join(known)}")
+    return asked
+
+
+def orders(spec: StateSpec) -> dict[str, str]:
+    """Return the measures that entries can be ordered by, name to SQL type."""
+    return {name: measure.result_type for name, measure in spec.measures.items() if measure.result_type in READ_AGAIN}
+
+
+def check_order(spec: StateSpec, measure: str | None) -> None:
+    """Raise SpecError for a measure there is not, or one whose values have no order."""
+    if measure is None:
+        return
+    check_measures(spec, [measure])
+    if measure not in orders(spec):
+        known = ", ".join(orders(spec)) or "none"
+        raise SpecError(f"state {spec.name!r}: measure {measure!r} has no order; those that have one: {known}")
+
+
+def check_after(spec: StateSpec, order_by: str | None, after: Any) -> Place | None:
+    """Return the place behind which a page begins: a key, or `[value, key]` where a measure orders.
+
+    Raises KeyShapeError where it is not what a page of this order ends with.
+    """
+    if after is None:
+        return None
+    if order_by is None:
+        return Place(_key(spec, after))
+    if not isinstance(after, list | tuple) or len(after) != 2:
+        raise KeyShapeError(f"after: expected the value of {order_by!r} and a key, got {after!r}")
+    return Place(_key(spec, after[1]), _value(orders(spec)[order_by], after[0]))
+
+
+def _key(spec: StateSpec, key: Any) -> Key:
+    if isinstance(key, list | tuple):
+        key = [_as_float(part, kind) for part, kind in zip(key, [*spec.key.values(), *[""] * len(key)], strict=False)]
+    try:
+        return spec.check_key(key)
+    except KeyShapeError as error:
+        raise KeyShapeError(f"after: {error}") from None
+
+
+def _as_float(part: Any, sql_type: str) -> Any:
+    if sql_type != "double precision" or not isinstance(part, str):
+        return part
+    try:
+        return float(part)
+    except ValueError:
+        return part
+
+
+def _value(sql_type: str, value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return READ_AGAIN[sql_type](value)
+    except (ValueError, ArithmeticError, TypeError, AttributeError):
+        raise KeyShapeError(f"after: expected a value of type {sql_type}, got {value!r}") from None
+
+
+def _integer(value: Any) -> int:
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(value)
+    return number
+
+
+def _decimal(value: Any) -> Decimal:
+    number = Decimal(str(value))
+    if number.is_finite() and number and abs(number.adjusted()) > NUMERIC_DIGITS:
+        raise ValueError(value)
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(value)
+    value.encode()
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if value not in (True, False, "true", "false"):
+        raise ValueError(value)
+    return value in (True, "true")
+
+
+def _timestamp(value: Any) -> datetime:
+    at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    if at.tzinfo is None:
+        raise ValueError(value)
+    return at
+
+
+# SQL type to what reads a value of it, or the text that an answer shows for it.
+READ_AGAIN: dict[LiteralString, Callable[[Any], Any]] = {
+    "bigint": _integer,
+    "integer": _integer,
+    "double precision": float,
+    "numeric": _decimal,
+    "text": _text,
+    "boolean": _boolean,
+    "timestamptz": _timestamp,
+    "date": lambda value: value if isinstance(value, date) else date.fromisoformat(value),
+    "uuid": lambda value: value if isinstance(value, UUID) else UUID(value),
+}

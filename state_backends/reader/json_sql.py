@@ -1,0 +1,26 @@
+"""Keys and values as the database writes them in JSON, so that no Python object is made per row."""
+
+from collections.abc import Iterable, Mapping
+
+from psycopg import sql
+
+from state_backends.spec import StateSpec
+from state_backends.table import columns, commas
+from state_backends.visible import visible_columns
+
+
+def json_key(spec: StateSpec, row: str) -> sql.Composed:
+    return sql.SQL("json_build_array({})").format(columns(spec.key, row))
+
+
+def json_value(spec: StateSpec, row: str, measures: Iterable[str]) -> sql.Composed:
+    """Return what a lookup shows of the stored columns of `row`: measures by name, or the JSON value itself."""
+    if not spec.measures:
+        return sql.SQL("{}::json").format(sql.Identifier(row, "value"))
+    return json_object(visible_columns(spec, row, measures))
+
+
+def json_object(parts: Mapping[str, sql.Composable]) -> sql.Composed:
+    return sql.SQL("json_build_object({})").format(
+        commas(sql.SQL("{}, {}").format(sql.Literal(name), expression) for name, expression in parts.items())
+    )

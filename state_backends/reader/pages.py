@@ -1,0 +1,246 @@
+"""Pages: the statement for a page of entries, in key order or by a measure, now or as of an earlier batch.
+
+A page begins behind a key and ends after so many entries, and in key order it walks the primary key from the one to the
+other: so page 1,000 costs what page 1 costs. By a measure the whole range is sorted for each page.
+"""
+
+from collections.abc import Iterable
+from typing import Any, LiteralString, NamedTuple
+
+from psycopg import sql
+
+from state_backends.live import live_sql
+from state_backends.reader.bounds import READ_AGAIN, Place, Range
+from state_backends.reader.json_sql import json_key, json_object
+from state_backends.reader.past import REACH, THEN, TTL, answer_then, carried, newest_logged
+from state_backends.table import StateTable, columns, commas
+from state_backends.visible import chosen, exists_at_commit, finished, visible_columns
+
+NOW, TRUE, FALSE = sql.SQL("now()"), sql.SQL("true"), sql.SQL("false")
+
+# The measure that orders; a name that no column can have.
+BY = sql.Identifier("ordered by")
+
+# What an answer shows of a page: the entries, how many, and where it ends.
+SHOWN = sql.SQL("f.results::text, f.shown, f.after::text")
+
+
+class Shape(NamedTuple):
+    """What the text of a page's statement depends on.
+
+    prefix, start, stop: how many parts each has. after: whether the page begins behind a place, `key` in key order;
+    `value` or `null` where a measure orders, as its value there is.
+    """
+
+    measures: tuple[str, ...]
+    prefix: int
+    start: int
+    stop: int
+    searched: bool
+    order_by: str | None
+    descending: bool
+    after: str
+    past: bool
+
+
+def shape_of(
+    measures: Iterable[str], bounds: Range, order_by: str | None, descending: bool, after: Place | None, *, past: bool
+) -> Shape:
+    behind = "" if after is None else "key" if order_by is None else "null" if after.value is None else "value"
+    parts = (len(bounds.prefix), len(bounds.start), len(bounds.stop), bool(bounds.search))
+    return Shape(tuple(measures), *parts, order_by, descending, behind, past)
+
+
+def page_sql(table: StateTable, shape: Shape) -> sql.Composed:
+    """Return the statement. Columns: txid, attempt and time of the batch, what is SHOWN; then of a page now its oldest
+    version and the state's ttl, of one in the past what `answer_then` ends with.
+    """
+    if shape.past:
+        return answer_then(table, _results(table, shape), SHOWN)
+    return sql.SQL(
+        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown}, f.oldest, s.ttl "
+        "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL ({results}) f "
+        "WHERE s.name = %s"
+    ).format(shown=SHOWN, results=_results(table, shape))
+
+
+def page_parameters(table: StateTable, shape: Shape, bounds: Range, after: Place | None, limit: int) -> list[Any]:
+    """Return the parameters that go between the batch of a page in the past and the name of the state."""
+    within = range_parameters(table, bounds)
+    key = [] if after is None else [*table.key_values(after.key)]
+    if shape.order_by is None:
+        again = within if _is_walked(table, shape) else []
+        return [*within, *key, *again, limit]
+    value = [after.value] * 2 if after is not None and after.value is not None else []
+    first = within if _reaches_by_row(table, shape) else []
+    return [*first, *within, *value, *key, limit]
+
+
+def range_sql(table: StateTable, prefix: int, start: int, stop: int, searched: bool) -> sql.Composed:
+    """Return the condition on row `t`; its parameters are `range_parameters`."""
+    names = list(table.key)
+    bounds = [(names[:prefix], "="), (names[:start], ">="), (names[:stop], "<")]
+    conditions = [_compared(table, some, operator) for some, operator in bounds if some]
+    if searched:
+        matches = [sql.SQL("t.{}::text ILIKE %s").format(sql.Identifier(name)) for name in table.spec.key]
+        conditions.append(sql.SQL("({})").format(sql.SQL(" OR ").join(matches)) if matches else sql.Composed([FALSE]))
+    return sql.SQL(" AND ").join(conditions) if conditions else sql.Composed([TRUE])
+
+
+def range_parameters(table: StateTable, bounds: Range) -> list[Any]:
+    patterns = [begins_with(bounds.search)] * len(table.spec.key) if bounds.search else []
+    return [*bounds.prefix, *bounds.start, *bounds.stop, *patterns]
+
+
+def rows_now(table: StateTable, where: sql.Composable) -> sql.Composed:
+    """Return a sub-select of the committed version of every row, over ledger row `p`."""
+    versioned = [*table.version, *(["txid"] if table.keeps_txid else [])]
+    picked: list[sql.Composable] = [
+        sql.SQL("{} AS {}").format(chosen(name, table.keeps_previous), sql.Identifier(name)) for name in versioned
+    ]
+    if not table.keeps_txid:
+        picked.append(sql.SQL("NULL::bigint AS txid"))
+    return sql.SQL("(SELECT {key}, {picked} FROM {table} t WHERE {exists} AND {where})").format(
+        key=columns(table.key, "t"),
+        picked=commas(picked),
+        table=table.name,
+        exists=exists_at_commit(table),
+        where=where,
+    )
+
+
+def _results(table: StateTable, shape: Shape) -> sql.Composed:
+    key = json_key(table.spec, "r")
+    place = key if shape.order_by is None else sql.SQL("json_build_array(to_json(r.{}) #>> '{{}}', {})").format(BY, key)
+    return sql.SQL(
+        "SELECT coalesce(json_agg(json_build_object('key', {key}, 'value', {value}, "
+        "'txid', r.txid, 'updated_at', r.updated_at)), '[]') AS results, count(*) AS shown, "
+        "json_agg({place}) -> -1 AS after, {last} FROM ({page}) r"
+    ).format(
+        key=key,
+        value=json_object(visible_columns(table.spec, "r", shape.measures)),
+        place=place,
+        last=_oldest_or_reach(table, shape),
+        page=_page(table, shape),
+    )
+
+
+def _oldest_or_reach(table: StateTable, shape: Shape) -> sql.Composable:
+    if not shape.past:
+        return sql.SQL("min(r.updated_at) AS oldest")
+    if not _reaches_by_row(table, shape):
+        return sql.SQL("max(r.{0}) AS {0}").format(REACH)
+    # Any row of the range might have been on this page.
+    return sql.SQL("(SELECT max(v.{0}) FROM {1} v) AS {0}").format(REACH, carried(table, _range(table, shape)))
+
+
+def _page(table: StateTable, shape: Shape) -> sql.Composed:
+    order = _order(table, shape)
+    by = sql.SQL("") if shape.order_by is None else sql.SQL(", {} AS {}").format(_measure(table, shape.order_by), BY)
+    return sql.SQL("SELECT v.*{by} FROM {rows} v WHERE {shown} AND {behind} {order} LIMIT %s").format(
+        by=by,
+        rows=_rows(table, shape),
+        shown=_shown(table, shape),
+        behind=_behind_value(table, shape),
+        # Walked keys come in their order, and sorting them would fetch them all first.
+        order=sql.SQL("") if _is_walked(table, shape) else sql.SQL("ORDER BY {}").format(order),
+    )
+
+
+def _rows(table: StateTable, shape: Shape) -> sql.Composed:
+    onward = sql.SQL("{} AND {}").format(_range(table, shape), _behind_key(table, shape))
+    if not shape.past:
+        return rows_now(table, onward)
+    if not table.spec.changelog:
+        return carried(table, onward)
+    return _walked(table, onward, _range(table, shape)) if _is_walked(table, shape) else newest_logged(table, onward)
+
+
+def _walked(table: StateTable, first: sql.Composable, within: sql.Composable) -> sql.Composed:
+    """Return the newest version of each key up to that batch, one key after the other as the page asks for them.
+
+    A hop along the index per key, however many versions it has; nothing is read beyond the page.
+    """
+    key = columns(table.key, "t")
+    return sql.SQL(
+        "(WITH RECURSIVE hops AS ((SELECT {key} FROM {log} t WHERE {first} ORDER BY {key} LIMIT 1) UNION ALL "
+        "SELECT n.* FROM hops h CROSS JOIN LATERAL (SELECT {key} FROM {log} t WHERE ({key}) > ({hop}) AND {within} "
+        "ORDER BY {key} LIMIT 1) n) SELECT {hop}, n.* FROM hops h CROSS JOIN LATERAL (SELECT {version}, "
+        "NULL::bigint AS {reach} FROM {log} t WHERE {same} AND t.txid <= p.committed_txid "
+        "ORDER BY t.txid DESC LIMIT 1) n)"
+    ).format(
+        key=key,
+        hop=columns(table.key, "h"),
+        log=table.changelog,
+        first=first,
+        within=within,
+        version=columns([*table.version, "txid"], "t"),
+        reach=REACH,
+        same=table.same_key("h", "t"),
+    )
+
+
+def _shown(table: StateTable, shape: Shape) -> sql.Composed:
+    if not shape.past:
+        return live_sql("v", TTL, NOW)
+    live = live_sql("v", TTL, THEN)
+    if shape.order_by is not None or table.spec.changelog:
+        return live
+    # A row that cannot be told may have been on this page: it takes a place, and its reach makes the page an error.
+    return sql.SQL("({} OR v.{} > p.committed_txid)").format(live, REACH)
+
+
+def _behind_key(table: StateTable, shape: Shape) -> sql.Composed:
+    return _compared(table, list(table.key), ">") if shape.after == "key" else sql.Composed([TRUE])
+
+
+def _behind_value(table: StateTable, shape: Shape) -> sql.Composed:
+    if shape.after not in ("value", "null") or shape.order_by is None:
+        return sql.Composed([TRUE])
+    by, key = _measure(table, shape.order_by), _compared(table, list(table.key), ">", "v")
+    if shape.after == "null":
+        return sql.SQL("({by} IS NULL AND {key})").format(by=by, key=key)
+    return sql.SQL("({by} {beyond} {value} OR {by} IS NULL OR ({by} = {value} AND {key}))").format(
+        by=by,
+        beyond=sql.SQL("<" if shape.descending else ">"),
+        value=sql.SQL("%s::{}").format(_type(table, shape.order_by)),
+        key=key,
+    )
+
+
+def _order(table: StateTable, shape: Shape) -> sql.Composed:
+    key = columns(table.key, "v")
+    if shape.order_by is None:
+        return key
+    direction = sql.SQL("DESC" if shape.descending else "ASC")
+    return sql.SQL("{} {} NULLS LAST, {}").format(_measure(table, shape.order_by), direction, key)
+
+
+def _range(table: StateTable, shape: Shape) -> sql.Composed:
+    return range_sql(table, shape.prefix, shape.start, shape.stop, shape.searched)
+
+
+def _is_walked(table: StateTable, shape: Shape) -> bool:
+    return shape.past and shape.order_by is None and table.spec.changelog
+
+
+def _reaches_by_row(table: StateTable, shape: Shape) -> bool:
+    return shape.past and shape.order_by is not None and not table.spec.changelog
+
+
+def _measure(table: StateTable, name: str) -> sql.Composed:
+    return finished(name, table.spec.measures[name], "v")
+
+
+def _type(table: StateTable, measure: str) -> sql.SQL:
+    result_type = table.spec.measures[measure].result_type
+    return next(sql.SQL(sql_type) for sql_type in READ_AGAIN if sql_type == result_type)
+
+
+def _compared(table: StateTable, names: list[str], operator: LiteralString, row: str = "t") -> sql.Composed:
+    values = commas(sql.SQL("%s::{}").format(sql.SQL(table.key[name])) for name in names)
+    return sql.SQL("({}) {} ({})").format(columns(names, row), sql.SQL(operator), values)
+
+
+def begins_with(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"

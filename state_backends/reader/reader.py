@@ -1,0 +1,123 @@
+"""Reader: what can be asked of a state, and what comes back, wherever its rows live."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol, Self
+
+import psycopg
+
+from state_backends.reader.answer import Snapshot
+from state_backends.reader.export import Export
+from state_backends.spec import StateSpec
+from state_backends.versioned import Key
+
+
+class Reader(Protocol):
+    """Reads one state at its pipeline's committed batch, or as of an earlier one.
+
+    spec: the state's. isolation: `committed` where answers are of whole batches only, else `uncommitted`.
+    Every call may raise UnknownStateError, for a state that no pipeline feeds. With `as_of` it answers as after that
+    batch, at whose time ttl is reckoned, and may raise OutOfReachError, naming the oldest batch from which on what is
+    asked can be told, and NotCommittedError.
+    """
+
+    spec: StateSpec
+    isolation: str
+
+    def on(self, conn: psycopg.Connection) -> Self:
+        """Return the same reader over another connection; the statements it has composed come along."""
+
+    def multi_get(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        """Answer each key asked, in the order asked; a key asked twice is answered twice.
+
+        keys: n tuples. measures: which ones to answer; None means all.
+        Each result is `{"key": [..], "status": "found" | "missing" | "expired", "value": {measure: ..} | null}`. In the
+        past an expired key may be answered as missing, and the other way round: cleaning up has no history.
+        Raises KeyShapeError naming the key's index, SpecError for an unknown measure.
+        """
+
+    def combine(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        """Answer with the values of all these keys folded into one: counts add, distinct counts are unions.
+
+        The one result is `{"keys": found, "missing": n, "expired": n, "value": {measure: ..}}`; the value is over the
+        keys found, and what an empty state would give where none is. A key asked twice folds once. Trident's aggregate
+        behind a state query.
+        Raises what multi_get does; SpecError for a state of JSON values, which nothing says how to fold.
+        """
+
+    def page(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        after: Sequence[Any] | None = None,
+        limit: int = 50,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Snapshot:
+        """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
+
+        prefix, start, stop: the first parts of a key; keys under `prefix`, from `start` (with it) to `stop` (without
+        it). search: keep keys with a part that begins so, whatever its case. order_by: a measure, nulls last and ties
+        in key order, NaN the largest number; None orders by key, and then page n costs what the first one does.
+        after: the last entry of the page before, its key, or `[value, key]` where a measure orders; JSON forms are
+        taken, and numbers as text. A snapshot's `after` is that, without loss.
+        Pages in key order hold every key that is there throughout once, whatever is committed between them. By a
+        measure, an entry whose value changes may come twice or not at all, but for pages `as_of` one batch.
+        as_of: entries of the page must be told then, those between `after` and its last one; by a measure all.
+        Raises KeyShapeError where a bound or `after` does not fit, SpecError for a measure there is not, or one without
+        an order. A state in Redis looks at 50,000 keys for a page, `complete` says whether that was all it takes, and
+        raises MovedOnError where batches are published so fast that no page can be read at one of them.
+        """
+
+    def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
+        """Answer the committed versions of a key, newest first:
+        `[{"txid": T, "at": "..", "status": "found" | "removed", "value": {..} | null}, ..]`.
+
+        From the changelog; without one the versions that the row still carries, up to two. before: only those of
+        batches before this one. The snapshot's `complete` is False where the answer ends with the oldest version on
+        hand and older ones may have been taken away. A state without txids answers null for one.
+        Raises KeyShapeError.
+        """
+
+    def export(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Export:
+        """Begin an export of the live entries of a range, in key order, at one batch whatever is committed meanwhile.
+
+        The reader's connection is the export's until that is closed: give the reader one of its own (`on`), outside a
+        transaction. prefix, start, stop, measures: as of a page. Errors come here, before the first row; a state in
+        Redis may raise MovedOnError on the way, unless it is read from its changelog, with `as_of`.
+        """
+
+    def committed(self) -> tuple[int, int, datetime | None]:
+        """Return txid, attempt and batch time of what a read would answer now; (0, 0, None) before the first batch."""
+
+    def entries(
+        self,
+        *,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 50,
+        offset: int = 0,
+        as_of: int | None = None,
+    ) -> Snapshot:
+        """Answer a page as `page` does, which begins so many entries behind the first; all before it are read, too.
+
+        as_of: every key of the state must be told then, not those of the page alone.
+        """

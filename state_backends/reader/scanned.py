@@ -1,0 +1,109 @@
+"""Scanned: pages of entries out of a scan in key order, as the database would give them."""
+
+import heapq
+import json
+import math
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from state_backends.reader.bounds import Place
+from state_backends.reader.json_form import json_form
+from state_backends.spec import StateSpec
+from state_backends.versioned import Key
+
+
+class Version(Protocol):
+    """What a reader of one batch sees of a key; `value`, as Versioned has it, is None unless `status` is found."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def txid(self) -> int | None: ...
+    @property
+    def at(self) -> datetime | None: ...
+
+
+Row = tuple[Key, Version]
+
+
+class Bounded:
+    """The first rows of a scan; says afterwards whether there were more, and which key it has come to."""
+
+    def __init__(self, rows: Iterator[Row], most: int) -> None:
+        self._rows, self._most = rows, most
+        self.was_cut_short = False
+        self.last: Key | None = None
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in islice(self._rows, self._most):
+            self.last = row[0]
+            yield row
+        self.was_cut_short = next(self._rows, None) is not None
+
+
+class Order(NamedTuple):
+    """How entries are sorted: by a measure, nulls behind and equal ones in key order."""
+
+    measure: str
+    descending: bool
+
+    def first(self, spec: StateSpec, rows: Iterable[Row], after: Place | None, count: int) -> list[Row]:
+        """Return the first rows behind a place; the rows come in key order."""
+        ranked = ((spec.finish(row[1].value)[self.measure], row) for row in rows)
+        if after is not None:
+            ranked = (pair for pair in ranked if self._is_behind(pair[0], pair[1][0], after))
+        pairs = list(ranked)
+        pick = heapq.nlargest if self.descending else heapq.nsmallest
+        some = pick(count, (pair for pair in pairs if pair[0] is not None), key=lambda pair: rank(pair[0]))
+        return [row for _, row in [*some, *(pair for pair in pairs if pair[0] is None)][:count]]
+
+    def _is_behind(self, value: Any, key: Key, after: Place) -> bool:
+        if value is None or after.value is None:
+            return value is None and (after.value is not None or _ranks(key) > _ranks(after.key))
+        one, other = rank(value), rank(after.value)
+        if one == other:
+            return _ranks(key) > _ranks(after.key)
+        return (one < other) is self.descending
+
+
+def matches(key: Key, search: str) -> bool:
+    return not search or any(_searched(part).lower().startswith(search.lower()) for part in key)
+
+
+def _searched(part: Any) -> str:
+    # A number as the database writes it; it separates a time from its date by a blank, as Python does.
+    return json_form(part).strip('"') if isinstance(part, float) else str(part)
+
+
+def rank(value: Any) -> tuple[bool, Any]:
+    # PostgreSQL's order: a NaN is larger than every number, and equal to every other.
+    return (True, 0) if isinstance(value, float | Decimal) and math.isnan(value) else (False, value)
+
+
+def place_of(spec: StateSpec, row: Row, order: Order | None) -> list[Any]:
+    """Return what `page` takes as `after` to go on behind a row."""
+    key, version = row
+    if order is None:
+        return shown_key(key)
+    return [_text(spec.finish(version.value)[order.measure]), shown_key(key)]
+
+
+def shown_key(key: Key) -> list[Any]:
+    """Return a key as its JSON has it."""
+    shown: list[Any] = json.loads(json_form(key))
+    return shown
+
+
+def _ranks(key: Key) -> list[Any]:
+    return [rank(part) for part in key]
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json_form(value).strip('"')

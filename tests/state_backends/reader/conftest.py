@@ -1,0 +1,29 @@
+"""Both readers over the same rows: a state in a table beside its twin in Redis."""
+
+import os
+import uuid
+from dataclasses import replace
+
+import pytest
+import redis
+
+from tests.state_backends.reader.twins import Twins
+
+
+@pytest.fixture(scope="module")
+def client():
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
+        yield client
+
+
+@pytest.fixture
+def twins(conn, client, fresh):
+    """Opens a feed of a new pipeline over a state and its twin."""
+
+    def twins(spec, **declared):
+        named = fresh(replace(spec, **declared))
+        return Twins(
+            conn, client, replace(named, name=f"{named.name}_{uuid.uuid4().hex[:6]}"), pipeline=f"p{uuid.uuid4()}"
+        )
+
+    return twins

@@ -1,0 +1,170 @@
+"""History of one key, of a state in a table and of its twin in Redis, with a changelog and without."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from state_backends import Count, StateReader, StateSpec
+from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
+from state_backends.factory import MAPS, state_reader
+from state_backends.journal.compaction import compact
+from tests.state_backends.feed import views
+
+VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
+BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
+
+
+def add(n, page="a"):
+    return {"page": page, "n": n}
+
+
+def told(reader, key=("a",), **question):
+    """Return txid and value of each version, None for a removal."""
+    answer = reader.history(key, **question)
+    return [(each["txid"], each["value"] and each["value"]["n"]) for each in answer.parsed()], answer.complete
+
+
+@BOTH
+def test_every_version_is_told_newest_first_with_its_batch_and_time(twins, place):
+    feed = twins(VIEWS, changelog=True)
+    first = feed.commit(add(1))
+    feed.commit(add(9, "b"))
+    second = feed.commit(gone=[("a",)])
+    third = feed.commit(add(5))
+
+    answer = feed.readers()[place].history(("a",))
+
+    versions = answer.parsed()
+    assert [(each["txid"], each["status"], each["value"]) for each in versions] == [
+        (4, "found", {"n": 5}),
+        (3, "removed", None),
+        (1, "found", {"n": 1}),
+    ]
+    times = [datetime.fromisoformat(each["at"]) for each in versions]
+    assert times == [batch.batch_time for batch in (third, second, first)]
+    assert (answer.txid, answer.attempt, answer.as_of, answer.complete) == (4, 1, third.batch_time, True)
+
+
+@BOTH
+def test_older_versions_follow_page_by_page(twins, place):
+    feed = twins(VIEWS, changelog=True)
+    for _ in range(5):
+        feed.commit(add(1))
+    reader = feed.readers()[place]
+
+    assert told(reader, limit=2) == ([(5, 5), (4, 4)], True)
+    assert told(reader, limit=2, before=4) == ([(3, 3), (2, 2)], True)
+    assert told(reader, limit=2, before=2) == ([(1, 1)], True)
+    assert told(reader, limit=2, before=1) == ([], True)
+
+
+@BOTH
+@pytest.mark.parametrize("changelog", [True, False])
+def test_what_an_open_batch_writes_is_not_told(twins, place, changelog):
+    feed = twins(VIEWS, changelog=changelog)
+    feed.commit(add(1))
+    feed.write(feed.begin(1), [add(5), add(7, "new")])
+    reader = feed.readers()[place]
+
+    # Without a changelog the open batch has used up one of the two versions.
+    assert told(reader) == ([(1, 1)], changelog)
+    assert told(reader, ("new",)) == ([], True)
+
+
+@BOTH
+def test_without_a_changelog_the_row_s_two_versions_are_told_and_that_others_are_gone(twins, place):
+    feed = twins(VIEWS)
+    reader = feed.readers()[place]
+    assert told(reader) == ([], True)
+
+    for n, seen in enumerate(([(1, 1)], [(2, 2), (1, 1)], [(3, 3), (2, 2)]), 1):
+        feed.commit(add(1))
+        # A row with a version before it may have had others before that.
+        assert told(reader) == (seen, n == 1)
+    feed.commit(gone=[("a",)])
+
+    assert told(reader) == ([(4, None), (3, 3)], False)
+    assert told(reader, limit=1) == ([(4, None)], True)
+    assert told(reader, before=4) == ([(3, 3)], False)
+    assert told(reader, before=3) == ([], False)
+
+
+@pytest.mark.parametrize("kind", ["transactional", "non_transactional"])
+@BOTH
+def test_kinds_that_keep_one_version_tell_that_one(twins, place, kind):
+    feed = twins(VIEWS, kind=kind)
+    feed.commit(add(1))
+    feed.commit(add(1))
+
+    assert told(feed.readers()[place]) == ([(2 if kind == "transactional" else None, 2)], False)
+
+
+def test_a_version_that_a_revert_used_up_is_not_taken_for_none(new_feed, fresh, conn):
+    feed = new_feed(spec := fresh(VIEWS))
+    feed.run(views(("a", 1)))
+    feed.run(views(("a", 1)))
+    feed.apply(feed.begin(2), spec, views(("a", 1)))
+    feed.begin(2)
+
+    assert told(StateReader(conn, spec)) == ([(2, 2)], False)
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+def test_what_compaction_took_is_missing_and_that_is_said(new_feed, fresh, conn, changelog):
+    feed = new_feed(spec := fresh(replace(VIEWS, changelog=changelog)))
+    for _ in range(4):
+        feed.run(views(("a", 1)))
+    list(compact(conn, spec, keep=timedelta()))
+
+    versions, complete = told(StateReader(conn, spec))
+
+    assert (versions[0], complete) == ((4, 4), False)
+    assert len(versions) < 4
+
+
+@BOTH
+@pytest.mark.parametrize("changelog", [True, False])
+def test_a_global_state_and_one_of_json_values_have_a_history_too(twins, place, changelog):
+    totals = twins(StateSpec("totals", measures={"n": Count()}), changelog=changelog)
+    totals.commit({"n": 3})
+    texts = twins(StateSpec("texts", key={"page": "text"}, value="jsonb"), changelog=changelog)
+    batch = texts.begin(0)
+    for spec in texts.specs:
+        counts = MAPS[spec.kind](texts._logged(spec))
+        counts.begin_commit(batch.txid, at=batch.batch_time)
+        counts.multi_put([("a",)], [{"x": [1]}])
+    texts.ledger.commit(batch)
+    texts.rows_in_redis.publish(1)
+
+    assert told(totals.readers()[place], ()) == ([(1, 3)], True)
+    assert texts.readers()[place].history(("a",)).parsed()[0]["value"] == {"x": [1]}
+
+
+def test_a_row_in_redis_that_moves_on_meanwhile_is_read_again(twins, monkeypatch):
+    feed = twins(VIEWS)
+    feed.commit(add(1))
+    _, reader = feed.readers()
+    get, runs = feed.rows_in_redis.multi_get, []
+
+    def moving(keys):
+        if not runs:
+            runs.append(feed.commit(add(1)) and feed.commit(add(1)))
+        return get(keys)
+
+    monkeypatch.setattr(reader._rows, "multi_get", moving)
+
+    assert told(reader) == ([(3, 3), (2, 2)], False)
+
+    monkeypatch.setattr(reader._rows, "multi_get_committed", lambda keys: (1, []))
+    with pytest.raises(MovedOnError):
+        reader.history(("a",))
+
+
+@BOTH
+def test_wrong_questions_are_refused(twins, place, conn, client, fresh):
+    with pytest.raises(KeyShapeError, match="page must be text, got 7"):
+        twins(VIEWS).readers()[place].history((7,))
+    unknown = replace(fresh(VIEWS), backend=["postgres", "redis"][place])
+    with pytest.raises(UnknownStateError):
+        state_reader(conn, unknown, lambda: client).history(("a",))
