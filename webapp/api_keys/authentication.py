@@ -5,8 +5,9 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from webapp.api_keys import verification
 from webapp.api_keys.models import ApiKey
-from webapp.api_keys.verification import verified
+from webapp.api_keys.throttling import check_address, count_wrong_key
 
 
 class ApiKeyAuthentication(BaseAuthentication):
@@ -16,9 +17,13 @@ class ApiKeyAuthentication(BaseAuthentication):
         token = _token(request.META)
         if token is None:
             return None
-        key = verified(token)
+        # Keys that nobody has seen yet cost a query each; those in use are not held up by a neighbour's wrong ones.
+        if verification.is_new(token):
+            check_address(request)
+        key = verification.verified(token)
         if key is None:
-            raise AuthenticationFailed("this API key is unknown or revoked; ask an administrator for another")
+            count_wrong_key(request)
+            raise AuthenticationFailed("this API key is unknown, expired or revoked; ask an administrator for another")
         return AnonymousUser(), key
 
     def authenticate_header(self, request: Request) -> str:

@@ -1,8 +1,11 @@
 """API keys as stored: a visible prefix to find one by, and a digest in place of the secret."""
 
+from datetime import datetime
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.utils import timezone
 
 
 class Scope(models.TextChoices):
@@ -11,15 +14,29 @@ class Scope(models.TextChoices):
 
 
 class ApiKey(models.Model):
-    """One key. Whoever holds `tmk_<prefix>_<secret>` may do what `scopes` say until `revoked_at`."""
+    """One key. Whoever holds `tmk_<prefix>_<secret>` may do what `scopes` say until it expires or is revoked.
+
+    states, key_prefix: what the key is confined to, by name and by leading key parts; empty: nothing.
+    rate: requests a minute; burst: how many of them at once, None for a minute's worth. A rate of None is the
+        setting's, one of 0 has no limit.
+    previous_sha512: the secret before the last rotation, good until `previous_until`.
+    """
 
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16, unique=True, editable=False)
     # The secret has 256 random bits, so a plain digest is as safe as a slow one and costs a lookup nothing.
     secret_sha512 = models.BinaryField(max_length=64)
+    previous_sha512 = models.BinaryField(max_length=64, null=True, editable=False)
+    previous_until = models.DateTimeField(null=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope))
+    states = ArrayField(models.TextField(), default=list, blank=True)
+    key_prefix = models.JSONField(default=list, blank=True)
+    rate = models.PositiveIntegerField(null=True, blank=True)
+    burst = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    rotated_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
 
@@ -35,3 +52,13 @@ class ApiKey(models.Model):
 
     def allows(self, scope: str) -> bool:
         return scope in self.scopes
+
+    @property
+    def status(self) -> str:
+        """In force, expired or revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.is_expired(timezone.now()) else "in force"
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now

@@ -1,7 +1,10 @@
 """The one door to the audit table."""
 
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
+from django.utils import timezone
 from structlog.contextvars import get_contextvars
 
 from webapp.audit.models import AuditEntry
@@ -15,3 +18,9 @@ def record(action: str, target: str, *, by: str, **detail: Any) -> AuditEntry:
     """
     request_id = str(get_contextvars().get("request_id", ""))
     return AuditEntry.objects.create(action=action, target=target, actor=by, detail=detail, request_id=request_id)
+
+
+def forget_old_entries() -> int:
+    """Delete what is older than the setting says, and return the number of entries. Part of the schedule."""
+    horizon = timezone.now() - timedelta(days=settings.TIDEMARK_AUDIT_KEEP_DAYS)
+    return AuditEntry.objects.filter(at__lt=horizon).delete()[0]

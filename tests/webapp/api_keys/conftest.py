@@ -1,9 +1,9 @@
 import pytest
 
-from tests.webapp.fixtures import connection, filled, flights
+from tests.webapp.fixtures import connection, filled, flights, reader
 from webapp.api_keys import verification
 
-__all__ = ["connection", "filled", "flights"]
+__all__ = ["connection", "filled", "flights", "reader"]
 
 
 @pytest.fixture(autouse=True)

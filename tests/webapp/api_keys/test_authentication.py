@@ -49,7 +49,7 @@ def test_a_revoked_key_is_a_401(db):
 
     assert (response.status_code, response.json()["detail"]) == (
         401,
-        "this API key is unknown or revoked; ask an administrator for another",
+        "this API key is unknown, expired or revoked; ask an administrator for another",
     )
 
 
