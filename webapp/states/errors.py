@@ -21,3 +21,7 @@ class RunFinishedError(TidemarkError):
 
 class BrokerUnavailableError(TidemarkError):
     """No task could be enqueued: bring Redis back and ask again."""
+
+
+class CatalogBusyError(TidemarkError):
+    """A driver is registering its states: try again in a moment."""

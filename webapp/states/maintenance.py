@@ -8,6 +8,7 @@ from datetime import timedelta
 import psycopg
 from django.conf import settings
 from django.db.models.functions import Now
+from structlog.contextvars import bound_contextvars
 
 from state_backends import Catalog, StateSpec
 from state_backends.journal.compaction import compact, sizes
@@ -39,6 +40,13 @@ def lock(conn: psycopg.Connection, state: str) -> bool:
 def carry_out(conn: psycopg.Connection, run_id: int) -> None:
     """Do the work of a run that is marked running, and mark how it ended. conn: in autocommit mode, holds the lock."""
     run = MaintenanceRun.objects.get(pk=run_id)
+    with bound_contextvars(run=run_id, kind=run.kind, state=run.state_id):
+        logger.info("maintenance begins", extra={"requested_by": run.requested_by})
+        status = _carry_out(conn, run)
+        logger.info("maintenance is over", extra={"status": str(status)})
+
+
+def _carry_out(conn: psycopg.Connection, run: MaintenanceRun) -> MaintenanceRun.Status:
     try:
         # A writer goes first; a page that cannot have its rows by then fails the run, which harms nothing.
         conn.execute("SET lock_timeout = '60s'")
@@ -48,9 +56,11 @@ def carry_out(conn: psycopg.Connection, run_id: int) -> None:
         finished = _work(run, WORK[run.kind](conn, spec, stored))
         status = MaintenanceRun.Status.DONE if finished else MaintenanceRun.Status.CANCELLED
         _save(run, after=sizes(conn, spec, stored), status=status, finished_at=Now())
+        return status
     except Exception as error:
         logger.exception("%s failed", run)
         _save(run, error=f"{type(error).__name__}: {error}", status=MaintenanceRun.Status.FAILED, finished_at=Now())
+        return MaintenanceRun.Status.FAILED
 
 
 def _work(run: MaintenanceRun, steps: Iterator[Step]) -> bool:

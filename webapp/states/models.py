@@ -62,6 +62,7 @@ class Batch(models.Model):
     total_dead_letters = models.BigIntegerField(null=True)
     total_late = models.BigIntegerField(null=True)
     total_dropped = models.BigIntegerField(null=True)
+    ttls = models.JSONField(null=True)
 
     class Meta:
         managed = False
@@ -125,6 +126,8 @@ class State(models.Model):
     since_txid = models.BigIntegerField()
     oldest_txid = models.BigIntegerField()
     measures_since = models.JSONField()
+    declared = models.JSONField()
+    edits = models.JSONField()
     created_at = models.DateTimeField()
 
     class Meta:

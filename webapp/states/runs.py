@@ -1,13 +1,34 @@
 """Maintenance runs, read."""
 
+from collections.abc import Collection
+
 from webapp.states.errors import UnknownRunError
 from webapp.states.models import MaintenanceRun
 
 
-def runs(*, state: str = "", kind: str = "", status: str = "", limit: int = 50) -> list[MaintenanceRun]:
-    """Return the newest runs; an empty word asks for all."""
-    wanted = {"state": state, "kind": kind, "status": status}
+def runs(
+    *, state: str = "", kind: str = "", status: str = "", limit: int = 50, states: Collection[str] = ()
+) -> list[MaintenanceRun]:
+    """Return the newest runs; an empty word asks for all. states: of these alone; empty for all."""
+    wanted = {"state": state, "kind": kind, "status": status, "state__in": states}
     return list(MaintenanceRun.objects.filter(**{name: word for name, word in wanted.items() if word})[:limit])
+
+
+def page(*, before: int | None, limit: int) -> list[MaintenanceRun]:
+    """Return the newest runs, or those asked for before the run `before`."""
+    wanted = MaintenanceRun.objects.all() if before is None else MaintenanceRun.objects.filter(id__lt=before)
+    return list(wanted.order_by("-id")[:limit])
+
+
+def unfinished() -> list[MaintenanceRun]:
+    """Return the runs that are queued or running, the oldest first."""
+    return list(MaintenanceRun.objects.filter(status__in=MaintenanceRun.UNFINISHED).order_by("id"))
+
+
+def latest() -> list[MaintenanceRun]:
+    """Return the newest run of each state and kind that ended as it should."""
+    done = MaintenanceRun.objects.filter(status=MaintenanceRun.Status.DONE)
+    return list(done.order_by("state_id", "kind", "-id").distinct("state_id", "kind"))
 
 
 def run(run_id: int) -> MaintenanceRun:

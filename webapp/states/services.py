@@ -1,5 +1,5 @@
-"""What people ask for: maintenance of a state, and a pause of a pipeline. Views, tasks, commands and admin actions call
-this.
+"""What people ask for: maintenance of a state, another ttl or changelog, a pause of a pipeline. Views, tasks, commands
+and admin actions call this.
 
 A run is a row from the request to the end. While one is carried out, its worker holds an advisory lock of the
 state; a run that says `running` without that lock has lost its worker.
@@ -14,14 +14,23 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
+from psycopg.errors import LockNotAvailable
 
 from state_backends import Catalog
 from state_backends.errors import UnknownPipelineError
 from state_backends.journal import roster
+from state_backends.schema.edits import KEEP, Log, Terms, Ttl
 from state_backends.synchronizer.compaction import compact_logs
+from webapp.audit.services import forget_old_entries, record
 from webapp.celery import app
 from webapp.states import maintenance, selectors, stores
-from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
+from webapp.states.errors import (
+    BrokerUnavailableError,
+    CatalogBusyError,
+    RunFinishedError,
+    StateBusyError,
+    UnknownRunError,
+)
 from webapp.states.models import MaintenanceRun, State
 
 logger = logging.getLogger(__name__)
@@ -67,17 +76,17 @@ def run_maintenance(run_id: int) -> None:
             maintenance.carry_out(conn, run_id)
 
 
-def cancel_maintenance(run_id: int) -> MaintenanceRun:
+def cancel_maintenance(run_id: int, *, requested_by: str) -> MaintenanceRun:
     """Call a run off: a queued one at once, a running one after the page it is at.
 
     Raises UnknownRunError, and RunFinishedError where there is nothing to call off.
     """
     fail_dead_runs()
-    run = MaintenanceRun.objects.filter(pk=run_id)
-    called_off = run.filter(status=Status.QUEUED).update(
-        status=Status.CANCELLED, cancel_requested=True, finished_at=Now()
-    ) or run.filter(status=Status.RUNNING).update(cancel_requested=True)
-    found = _get(run_id)
+    with transaction.atomic():
+        called_off = _call_off(run_id)
+        found = _get(run_id)
+        if called_off:
+            record("maintenance.cancel", f"state {found.state_id}", by=requested_by, kind=found.kind, run=run_id)
     if not called_off:
         raise RunFinishedError(f"maintenance run {run_id} is {found.status} already; there is nothing to cancel")
     return found
@@ -90,6 +99,7 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
     """
     fail_dead_runs()
     _forget_old_runs()
+    forget_old_entries()
     _send_lost_runs_again()
     if kind == Kind.COMPACTION:
         with stores.own_connection() as conn:
@@ -121,11 +131,31 @@ def resume_pipeline(*, name: str, requested_by: str) -> None:
     _wish(name, requested_by, paused=False)
 
 
+def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested_by: str) -> Terms:
+    """Set a state's ttl or changelog above its declaration, or take that back, and return what is in force.
+
+    ttl, changelog: as Catalog.edit takes them, which says from when on they count. Nothing is done where all stays.
+    Raises UnknownStateError, SpecError, and CatalogBusyError while a driver that starts has the catalog for itself.
+    """
+    with transaction.atomic():
+        conn = stores.connection()
+        conn.execute("SET LOCAL lock_timeout = '5s'")
+        try:
+            before, after = Catalog(conn).edit(name, ttl=ttl, changelog=changelog)
+        except LockNotAvailable as error:
+            raise CatalogBusyError(f"state {name!r}: a driver that starts is at the catalog; try again") from error
+        if before != after:
+            record("state.edit", f"state {name}", by=requested_by, before=before.document(), after=after.document())
+    return after
+
+
 def _wish(name: str, requested_by: str, *, paused: bool) -> None:
     names = selectors.pipeline_names()
     if name not in names:
         raise UnknownPipelineError.among(name, names)
-    roster.wish(stores.connection(), name, paused=paused, by=requested_by)
+    with transaction.atomic():
+        roster.wish(stores.connection(), name, paused=paused, by=requested_by)
+        record("pipeline.pause" if paused else "pipeline.resume", f"pipeline {name}", by=requested_by)
 
 
 def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
@@ -140,7 +170,17 @@ def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
             "wait until it is done, or cancel it",
             going.id,
         )
-    return MaintenanceRun.objects.create(kind=Kind(kind), state_id=state, requested_by=requested_by)
+    run = MaintenanceRun.objects.create(kind=Kind(kind), state_id=state, requested_by=requested_by)
+    record("maintenance.request", f"state {state}", by=requested_by, kind=kind, run=run.id)
+    return run
+
+
+def _call_off(run_id: int) -> bool:
+    run = MaintenanceRun.objects.filter(pk=run_id)
+    return bool(
+        run.filter(status=Status.QUEUED).update(status=Status.CANCELLED, cancel_requested=True, finished_at=Now())
+        or run.filter(status=Status.RUNNING).update(cancel_requested=True)
+    )
 
 
 def _get(run_id: int) -> MaintenanceRun:

@@ -11,14 +11,14 @@ import psycopg
 
 from state_backends import Catalog
 from state_backends.factory import Reader, state_reader
-from webapp.states import redis_states
+from webapp.states import marks, redis_states
 
 CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class _Held:
-    """mark: what changes in the catalog when the spec does. checked_at: on the monotonic clock."""
+    """mark: what changes in the catalog when the state does. checked_at: on the monotonic clock."""
 
     reader: Reader
     mark: tuple[Any, ...] | None
@@ -30,11 +30,16 @@ _held: dict[str, _Held] = {}
 
 def reader(conn: psycopg.Connection, name: str) -> Reader:
     """Return a reader of a state over `conn`, its statements composed once per process. Raises UnknownStateError."""
+    return marked_reader(conn, name)[0]
+
+
+def marked_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[Any, ...] | None]:
+    """Return the same with the mark of the catalog that the reader goes by; the catalog may have moved on since."""
     now = time.monotonic()
     held = _held.get(name)
     if held is None or now - held.checked_at > CHECK_SECONDS:
         held = _held[name] = _checked(conn, name, held, now)
-    return held.reader.on(conn)
+    return held.reader.on(conn), held.mark
 
 
 def forget() -> None:
@@ -43,7 +48,7 @@ def forget() -> None:
 
 
 def _checked(conn: psycopg.Connection, name: str, held: _Held | None, now: float) -> _Held:
-    mark = conn.execute("SELECT version, ttl, created_at FROM tidemark.state WHERE name = %s", [name]).fetchone()
+    mark = marks.of_catalog(conn, name)
     if held is not None and mark == held.mark and mark is not None:
         return replace(held, checked_at=now)
     _held.pop(name, None)

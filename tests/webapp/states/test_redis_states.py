@@ -97,6 +97,18 @@ def test_while_a_batch_is_open_its_clock_decides_not_the_walls(views):
     assert views.rows() == {"home": 5}
 
 
+def test_a_ttl_that_is_set_while_a_batch_is_open_frees_nothing_that_it_builds_upon(views):
+    views.commit({"home": 5})
+    views.age(timedelta(minutes=30))
+    batch = views.begin()
+    Catalog(views.conn).edit(views.name, ttl=timedelta(minutes=1))
+    meanwhile = expired(views)
+
+    views.ledger.commit(batch)
+
+    assert (meanwhile, expired(views)) == (0, 1)
+
+
 def test_a_row_that_is_written_while_a_page_is_on_its_way_stays(views):
     """The page was read before; the script looks at the row again where it would go."""
     views.commit({"home": 1})
@@ -105,7 +117,7 @@ def test_a_row_that_is_written_while_a_page_is_on_its_way_stays(views):
     (page,) = upkeep.pages()
     batch = views.commit({"home": 1})
 
-    assert upkeep.expire(page, batch.txid, batch.batch_time) == 0
+    assert upkeep.expire(page, batch.txid, batch.batch_time, HOUR) == 0
     assert views.rows() == {"home": 1}
 
 
@@ -245,7 +257,7 @@ def test_the_reader_of_a_state_is_made_for_where_it_lives(views):
 
 
 def test_while_redis_is_away_the_page_says_so_and_asks_again(views, reader, monkeypatch):
-    def away(*_):
+    def away(*_, **__):
         raise redis.ConnectionError("Error 111 connecting to localhost:1. Connection refused.")
 
     views.commit({"home": 1})

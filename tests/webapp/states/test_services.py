@@ -135,7 +135,7 @@ class TestRun:
 
     def test_a_cancelled_run_stops_after_the_page_it_is_at(self, lasting, monkeypatch):
         monkeypatch.setattr(trim, "PAGE_ROWS", 20)
-        watch_pages(monkeypatch, lambda: cancel_maintenance(MaintenanceRun.objects.get().id))
+        watch_pages(monkeypatch, lambda: cancel_maintenance(MaintenanceRun.objects.get().id, requested_by="ada"))
 
         run = maintain_now(kind="expiry", state=CARRIERS, requested_by="ann")
 
@@ -204,7 +204,7 @@ class TestDeadRuns:
 
 class TestCancel:
     def test_a_queued_run_ends_at_once(self, lasting):
-        run = cancel_maintenance(make_run().id)
+        run = cancel_maintenance(make_run().id, requested_by="ada")
 
         run_maintenance(run.id)
 
@@ -215,7 +215,7 @@ class TestCancel:
         run = make_run(status="done")
 
         with pytest.raises(RunFinishedError, match=f"run {run.id} is done already; there is nothing to cancel"):
-            cancel_maintenance(run.id)
+            cancel_maintenance(run.id, requested_by="ada")
 
 
 class TestSchedule:

@@ -1,5 +1,10 @@
-"""The admin: what there is, to look at; and the two things to do with a state, compact it and expire it."""
+"""The admin: what there is, to look at; and what people may do to it, once a page has said what that will do."""
 
-from webapp.states.admin import maintenance, pipelines, schedule, states
+from django.contrib import admin
 
-__all__ = ["maintenance", "pipelines", "schedule", "states"]
+from webapp.states.admin import batches, maintenance, pipelines, schedule, states
+
+__all__ = ["batches", "maintenance", "pipelines", "schedule", "states"]
+
+admin.site.index_title = "Administration"
+admin.site.index_template = "admin/states/index.html"

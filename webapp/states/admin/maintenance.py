@@ -10,7 +10,7 @@ from django.urls import path, reverse
 from unfold.decorators import display
 
 from webapp.states import services
-from webapp.states.admin.read_only import ReadOnlyAdmin, link_to
+from webapp.states.admin.read_only import LongListAdmin, link_to, link_to_audit, link_to_list
 from webapp.states.errors import RunFinishedError
 from webapp.states.models import MaintenanceRun, State
 
@@ -23,13 +23,13 @@ STATUS_COLOURS = {
 
 
 @admin.register(MaintenanceRun)
-class MaintenanceRunAdmin(ReadOnlyAdmin):
+class MaintenanceRunAdmin(LongListAdmin):
     list_display = ["id", "kind", "of_state", "state_of_run", "removed", "requested_by", "requested_at", "seconds"]
-    list_filter = ["status", "kind", "state"]
+    list_filter = ["status", "kind", "state__pipeline", "state", "requested_at"]
     search_fields = ["state__name", "requested_by", "error"]
     fields = [
         "state_of_run", "kind", "of_state", "requested_by", "requested_at", "started_at", "finished_at", "seconds",
-        "error",
+        "error", "others", "audit",
     ]  # fmt: skip
 
     def get_urls(self):
@@ -47,7 +47,7 @@ class MaintenanceRunAdmin(ReadOnlyAdmin):
         if not self.has_maintain_permission(request):
             raise PermissionDenied
         try:
-            services.cancel_maintenance(run_id)
+            services.cancel_maintenance(run_id, requested_by=request.user.get_username())
         except RunFinishedError as error:
             messages.warning(request, str(error))
         return HttpResponseRedirect(reverse("admin:states_maintenancerun_change", args=[run_id]))
@@ -70,6 +70,17 @@ class MaintenanceRunAdmin(ReadOnlyAdmin):
     @display(description="State", ordering="state")
     def of_state(self, run):
         return link_to(State, run.state_id)
+
+    @display(description="Other runs")
+    def others(self, run):
+        return link_to_list(MaintenanceRun, f"runs of state {run.state_id}", state__name__exact=run.state_id)
+
+    @display(description="Audit")
+    def audit(self, run):
+        return link_to_audit("state", run.state_id)
+
+    def view_on_site(self, run):
+        return reverse("dashboard:state", args=[run.state_id])
 
     @display(description="Removed")
     def removed(self, run):

@@ -1,27 +1,29 @@
-"""The sidebar of the admin: what a person may see, in the order it is looked for."""
+"""The sidebar and the front page of the admin: what a person may see, in the order it is looked for."""
 
 from typing import Any
 
 from django.http import HttpRequest
 from django.urls import reverse
 
+# Model: title, icon, and what is found there.
 GROUPS = {
     "Tidemark": {
-        "states.pipeline": ("Pipelines", "water"),
-        "states.state": ("States", "table_rows"),
-        "states.batch": ("Batches", "layers"),
-        "states.deadletter": ("Dead letters", "mark_email_unread"),
-        "states.maintenancerun": ("Maintenance runs", "cleaning_services"),
+        "states.pipeline": ("Pipelines", "water", "Who drives them, how far they are; pause and resume."),
+        "states.state": ("States", "table_rows", "What is kept and for how long; compact, expire, change."),
+        "states.batch": ("Batches", "layers", "What each brought, how long it took, and how often it was tried."),
+        "states.deadletter": ("Dead letters", "mark_email_unread", "Input that could not be counted, and why."),
+        "states.maintenancerun": ("Maintenance runs", "cleaning_services", "Compactions and expiries, one by one."),
     },
     "Schedule": {
-        "django_celery_beat.periodictask": ("Periodic tasks", "schedule"),
-        "django_celery_beat.intervalschedule": ("Intervals", "timer"),
-        "django_celery_beat.crontabschedule": ("Crontabs", "calendar_month"),
+        "django_celery_beat.periodictask": ("Periodic tasks", "schedule", "What runs by itself, and when next."),
+        "django_celery_beat.intervalschedule": ("Intervals", "timer", "Every so often."),
+        "django_celery_beat.crontabschedule": ("Crontabs", "calendar_month", "At certain hours and days."),
     },
     "Who may come in": {
-        "api_keys.apikey": ("API keys", "key"),
-        "auth.user": ("Users", "person"),
-        "auth.group": ("Groups", "group"),
+        "api_keys.apikey": ("API keys", "key", "For programs: made, rotated and revoked."),
+        "auth.user": ("Users", "person", "For people."),
+        "auth.group": ("Groups", "group", "Viewer, operator, admin, and your own."),
+        "audit.auditentry": ("Audit", "history", "Who did what, and when."),
     },
 }
 
@@ -32,9 +34,9 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     return [dashboard, *(group for group in groups if group["items"])]
 
 
-def _items(request: HttpRequest, models: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
+def _items(request: HttpRequest, models: dict[str, tuple[str, str, str]]) -> list[dict[str, Any]]:
     return [
-        {"title": title, "icon": icon, "link": reverse(f"admin:{model.replace('.', '_')}_changelist")}
-        for model, (title, icon) in models.items()
+        {"title": title, "icon": icon, "says": says, "link": reverse(f"admin:{model.replace('.', '_')}_changelist")}
+        for model, (title, icon, says) in models.items()
         if request.user.has_perm(model.replace(".", ".view_"))
     ]

@@ -1,14 +1,25 @@
 """What the admin pages over the library's tables have in common: they show, and link to each other."""
 
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, cast
 from urllib.parse import urlencode
 
-from django.db.models import Model
+from django.core.paginator import Paginator
+from django.db import connections
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
+from django.utils.formats import localize
+from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import localtime
 from unfold.admin import ModelAdmin
+
+# Rows that a list counts, and so leads to: who wants to see more than the newest of them narrows the list down.
+COUNTED_ROWS = 10_000
+
+UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
 class ReadOnlyAdmin(ModelAdmin):
@@ -26,17 +37,67 @@ class ReadOnlyAdmin(ModelAdmin):
         return False
 
 
+class NewestRows(Paginator):
+    """Pages over the first COUNTED_ROWS rows of a list: a table of millions is never counted."""
+
+    @cached_property
+    def count(self) -> int:
+        listed = cast("QuerySet[Any]", self.object_list)
+        statement, parameters = listed.order_by().values("pk")[:COUNTED_ROWS].query.sql_with_params()
+        with connections[listed.db].cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM ({statement}) listed", parameters)  # noqa: S608 (Django's own)
+            return int(cursor.fetchone()[0])
+
+
+class LongListAdmin(ReadOnlyAdmin):
+    """Rows that may be millions: their list counts as far as it leads, and not a second time without its filters."""
+
+    paginator = NewestRows
+    show_full_result_count = False
+    ordering = ["-id"]
+
+
 def link_to(model: type[Model], key: Any, text: Any = None) -> SafeString:
     """Return a link to the page of one row."""
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[key])
-    return format_html('<a class="text-link" href="{}">{}</a>', address, key if text is None else text)
+    return link(address, key if text is None else text)
 
 
 def link_to_list(model: type[Model], text: Any, **filters: Any) -> SafeString:
     """Return a link to the rows of a model that pass `filters`, written as lookups."""
-    return format_html('<a class="text-link" href="{}">{}</a>', list_address(model, **filters), text)
+    return link(list_address(model, **filters), text)
+
+
+def link_to_audit(kind: str, name: str) -> SafeString | None:
+    """Return a link to what people have done to something, None where there is no such list."""
+    try:
+        address = reverse("admin:audit_auditentry_changelist")
+    except NoReverseMatch:
+        return None
+    return link(f"{address}?{urlencode({'target__exact': f'{kind} {name}'})}", "who did what to it")
+
+
+def link(address: str, text: Any) -> SafeString:
+    return format_html('<a class="text-link" href="{}">{}</a>', address, text)
 
 
 def list_address(model: type[Model], **filters: Any) -> str:
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
     return f"{address}?{urlencode(filters)}" if filters else address
+
+
+def moment(at: datetime | None) -> str | None:
+    """Return a time as the admin's own columns show it; a page shows what else it is given to the microsecond."""
+    return None if at is None else localize(localtime(at))
+
+
+def time_to_live(ttl: timedelta | None) -> str:
+    """Return how long rows are kept, in words: 400 days, 1 day 12 hours, for ever."""
+    if ttl is None:
+        return "for ever"
+    left, words = ttl.total_seconds(), []
+    for unit, seconds in UNITS.items():
+        count, left = divmod(left, seconds)
+        if count:
+            words.append(f"{count:,.0f} {unit}{'' if count == 1 else 's'}")
+    return " ".join(words) or f"{left:g} seconds"

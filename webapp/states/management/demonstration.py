@@ -20,7 +20,7 @@ from django.core.management import call_command
 from pipelines.demo.flights_input import lay_out
 from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.runtime.home import REPOSITORY, data_dir, write_private
-from pipelines.runtime.ports import is_free
+from pipelines.runtime.ports import free_port, is_free
 from webapp.api_keys.services import create_api_key
 from webapp.api_keys.verification import verified
 from webapp.states.management.children import Child
@@ -100,18 +100,29 @@ def grant_access(port: int) -> Access:
 
 
 def start_children(port: int) -> list[Child]:
-    """Start web, worker and pipeline, in this order; to be stopped in the reverse one."""
+    """Start web, events, worker and pipeline, in this order; to be stopped in the reverse one."""
     logs = data_dir() / "logs"
     python = sys.executable
     # Compaction keeps a week of history by default; a visitor should see what it does today.
     os.environ.setdefault("TIDEMARK_CHANGELOG_KEEP_HOURS", "0")
+    # People read these logs.
+    os.environ.setdefault("LOG_FORMAT", "text")
+    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "observability" / "granian.json"))
+    events_port = port + 1 if is_free(port + 1) else free_port()
+    os.environ["TIDEMARK_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
+    os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
     os.chdir(REPOSITORY)
     web = [python, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    # Each thread has a connection to the database, which takes a hundred in all.
+    web += ["--blocking-threads", "32"]
+    events = [python, "-m", "granian", "--interface", "asgi", "--http", "1", "--no-ws", "--host", "127.0.0.1"]
+    room = ["--port", str(events_port), "--backlog", "2048", "--backpressure", "8192", "--workers-kill-timeout", "10"]
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
     pipeline = [python, "manage.py", "run_pipeline", PIPELINE, "--input", str(input_folder())]
     return [
         Child("web", [*web, "webapp.wsgi:application"], logs / "web.log"),
+        Child("events", [*events, *room, "webapp.asgi:application"], logs / "events.log"),
         Child("worker", [*worker, *beat], logs / "worker.log"),
         Child("pipeline", pipeline, logs / "pipeline.log", patience=40.0),
     ]

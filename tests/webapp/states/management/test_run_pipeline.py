@@ -1,5 +1,6 @@
 """The command that operators run: it says what is wrong, runs, and ends cleanly when told to."""
 
+import json
 import os
 import signal
 import subprocess
@@ -57,11 +58,19 @@ def test_sigterm_ends_the_pipeline_after_a_batch_and_with_code_0(database_url, t
 
         assert process.returncode == 0, said
         assert out == ""
-        assert "word_count: batch 1 committed (attempt 1)\n" in said
+        assert any(
+            line["event"] == "batch 1 committed (attempt 1)" and line["pipeline"] == "word_count" and line["txid"] == 1
+            for line in logged(said)
+        )
         assert said.endswith("word_count: ended cleanly\n")
         assert conn.execute("SELECT status FROM tidemark.driver").fetchall() == [("stopped",)]
         assert conn.execute("SELECT tidemark.has_driver('word_count')").fetchall() == [(False,)]
         assert conn.execute("SELECT count FROM tidemark_live.words").fetchall() == [(2,)]
+
+
+def logged(said):
+    """Return the lines of the log; Java and the command itself write others."""
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.spark

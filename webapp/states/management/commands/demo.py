@@ -34,12 +34,17 @@ WELCOME = """
     curl -s {url}/api/v1/states/routes/query -H 'Authorization: Bearer {api_key}' \\
       -H 'Content-Type: application/json' -d '{{"keys": [["JFK", "LAX"], ["EWR", "SFO"]]}}'
 
+  Watch two of them change, batch by batch:
+
+    curl -NG {events_url}/events/states/flights_by_carrier -H 'Authorization: Bearer {api_key}' \\
+      --data-urlencode 'keys=[["JFK","AA"],["EWR","UA"]]'
+
   Ctrl-C stops everything; the next run goes on from there. Logs: {logs}
 """
 
 
 class Command(BaseCommand):
-    help = "Run web, worker and the flights pipeline on this machine until Ctrl-C."
+    help = "Run web, events, worker and the flights pipeline on this machine until Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=8000, help="of the web server, on 127.0.0.1 (default: 8000)")
@@ -84,7 +89,9 @@ class Command(BaseCommand):
         children = demonstration.start_children(port)
         try:
             demonstration.wait_until_healthy(access.url, children[0])
-            self.stdout.write(WELCOME.format(**vars(access), logs=data_dir() / "logs"))
+            self.stdout.write(
+                WELCOME.format(**vars(access), events_url=os.environ["TIDEMARK_EVENTS_URL"], logs=data_dir() / "logs")
+            )
             self._watch(children, stop)
         finally:
             self.stdout.write("\nstopping ..")

@@ -81,10 +81,10 @@ class Command(BaseCommand):
             self.stderr.write(f"{pipeline.name}: batch {batch.txid} committed (attempt {batch.attempt})")
 
         spark, dsn = start_session(pipeline.name, packages=pipeline.packages), os.environ["DATABASE_URL"]
-        if reprocess and not Reprocess(pipeline, spark, dsn, options.checkpoint, note, stopping).run():
+        if reprocess and not Reprocess(pipeline, spark, dsn, options.checkpoint, stopping=stopping).run():
             return
         if not (reprocess and options.once):
-            Driver(pipeline, spark, dsn, options, note, stopping).run()
+            Driver(pipeline, spark, dsn, options, stopping=stopping).run()
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
         from pipelines.failure import failure_reason

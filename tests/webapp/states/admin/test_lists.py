@@ -1,0 +1,252 @@
+"""What the admin shows: lists and pages of rows that nobody edits, and the ways between them."""
+
+import pytest
+from django.db import connection as django_connection
+from django.test.utils import CaptureQueriesContext
+
+from state_backends.journal.dead_letters import DeadLetter
+from webapp.audit.services import record
+from webapp.states.admin import read_only
+from webapp.states.models import Batch, MaintenanceRun
+
+STATES = "/admin/states/state/"
+RUNS = "/admin/states/maintenancerun/"
+CARRIERS = "flights_by_carrier"
+LETTER = DeadLetter("a.jsonl", "{<b>", "malformed", 3)
+KINDS = ["pipeline", "state", "batch", "deadletter", "maintenancerun"]
+
+
+@pytest.fixture
+def troubled(filled):
+    """A pipeline with everything that there is a list of."""
+    filled.commit({("JFK", "C01"): 1}, [LETTER])
+    MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="ann")
+    return filled
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("who", ["admin_client", "onlooker"])
+def test_rows_are_listed_and_opened_and_are_neither_made_nor_deleted(troubled, request, who, kind):
+    client = request.getfixturevalue(who)
+    listing = client.get(f"/admin/states/{kind}/")
+    first = listing.context["cl"].result_list[0].pk
+
+    page = client.get(f"/admin/states/{kind}/{first}/change/")
+
+    assert (listing.status_code, page.status_code) == (200, 200)
+    assert client.get(f"/admin/states/{kind}/add/").status_code == 403
+    assert client.post(f"/admin/states/{kind}/{first}/delete/", {"post": "yes"}).status_code == 403
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "state"])
+def test_only_states_are_changed(troubled, admin_client, kind):
+    first = admin_client.get(f"/admin/states/{kind}/").context["cl"].result_list[0].pk
+
+    assert admin_client.post(f"/admin/states/{kind}/{first}/change/", {"name": "x"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("kind", "query"),
+    [
+        ("pipeline", "q=flights"),
+        ("pipeline", "wanted=running"),
+        ("state", "q=carrier"),
+        ("state", "pipeline__name__exact=flights&kind=opaque&edited=no"),
+        ("batch", "q=2"),
+        ("batch", "pipeline__name__exact=flights&committed_at__isempty=0&attempts=1"),
+        ("deadletter", "q=malformed"),
+        ("deadletter", "pipeline__name__exact=flights&state=source"),
+        ("maintenancerun", "q=ann"),
+        ("maintenancerun", "status__exact=queued&kind__exact=expiry&state__name__exact=flights_by_carrier"),
+        ("maintenancerun", "state__pipeline__name__exact=flights"),
+    ],
+)
+def test_lists_can_be_searched_and_filtered(troubled, admin_client, kind, query):
+    listing = admin_client.get(f"/admin/states/{kind}/?{query}")
+
+    assert listing.status_code == 200
+    assert listing.context["cl"].result_count >= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "query"),
+    [
+        ("pipeline", "wanted=paused"),
+        ("state", "edited=yes"),
+        ("state", "kind=transactional"),
+        ("batch", "attempts=more"),
+        ("deadletter", "state=totals"),
+    ],
+)
+def test_filters_leave_out_the_rest(troubled, admin_client, kind, query):
+    assert admin_client.get(f"/admin/states/{kind}/?{query}").context["cl"].result_count == 0
+
+
+class TestWays:
+    @pytest.mark.parametrize(
+        ("page", "ways"),
+        [
+            (
+                "pipeline/flights",
+                [
+                    "state/?pipeline__name__exact=flights",
+                    "batch/?pipeline__name__exact=flights",
+                    "deadletter/?pipeline__name__exact=flights",
+                    "maintenancerun/?state__pipeline__name__exact=flights",
+                ],
+            ),
+            (
+                f"state/{CARRIERS}",
+                [
+                    "pipeline/flights/change/",
+                    "batch/?pipeline__name__exact=flights&amp;txid=3",
+                    f"deadletter/?state={CARRIERS}",
+                    f"maintenancerun/?state__name__exact={CARRIERS}",
+                ],
+            ),
+        ],
+    )
+    def test_a_page_leads_to_what_belongs_to_it(self, troubled, admin_client, page, ways):
+        shown = admin_client.get(f"/admin/states/{page}/change/").content.decode()
+
+        for way in ways:
+            assert f'href="/admin/states/{way}' in shown
+            assert admin_client.get(f"/admin/states/{way}".replace("&amp;", "&")).status_code == 200
+
+    def test_a_batch_leads_to_its_letters_and_they_lead_back(self, troubled, admin_client):
+        batch = Batch.objects.get(txid=3)
+        there = f"/admin/states/deadletter/?pipeline__name__exact=flights&txid={batch.txid}"
+
+        page = admin_client.get(f"/admin/states/batch/{batch.pk}/change/").content.decode()
+        (letter,) = admin_client.get(there).context["cl"].result_list
+
+        assert there.replace("&", "&amp;") in page
+        back = admin_client.get(f"/admin/states/deadletter/{letter.pk}/change/").content.decode()
+        assert f"/admin/states/batch/{batch.pk}/change/" in back
+        assert "&lt;b&gt;" in back
+
+    @pytest.mark.parametrize("page", ["pipeline/flights", f"state/{CARRIERS}"])
+    def test_a_page_leads_to_the_dashboard_and_to_who_did_what(self, troubled, admin_client, page):
+        kind, name = page.split("/")
+        record("some.act", f"{kind} {name}", by="ann")
+
+        shown = admin_client.get(f"/admin/states/{page}/change/").content.decode()
+
+        audit = f"/admin/audit/auditentry/?target__exact={kind}+{name}"
+        assert audit in shown
+        assert admin_client.get(audit).context["cl"].result_count == 1
+        assert f'href="/{kind}s/{name}' in shown
+
+    def test_an_open_batch_is_told_from_a_committed_one(self, filled, admin_client):
+        batch = filled.open({("JFK", "C01"): 1})
+
+        page = admin_client.get(f"/admin/states/batch/{Batch.objects.get(txid=batch.txid).pk}/change/")
+
+        assert "open" in page.content.decode()
+
+
+class TestStatements:
+    """A list costs the same however long it is."""
+
+    def statements(self, client, kind):
+        client.get(f"/admin/states/{kind}/")  # what is remembered from page to page
+        with CaptureQueriesContext(django_connection) as asked:
+            assert client.get(f"/admin/states/{kind}/").status_code == 200
+        return len(asked)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_more_rows_take_no_more_statements(self, troubled, admin_client, kind):
+        few = self.statements(admin_client, kind)
+        self.add_to(troubled)
+
+        many = self.statements(admin_client, kind)
+
+        assert many == few
+        assert few <= 14
+
+    def add_to(self, pipeline):
+        for n in range(5):
+            pipeline.commit({("JFK", "C01"): 1}, [LETTER])
+            pipeline.conn.execute("INSERT INTO tidemark.pipeline (name) VALUES (%s)", [f"more_{n}"])
+            pipeline.conn.execute(
+                "INSERT INTO tidemark.state (name, pipeline, definition, guarantee) SELECT %s, pipeline, definition, "
+                "guarantee FROM tidemark.state WHERE name = 'totals'",
+                [f"more_{n}"],
+            )
+            MaintenanceRun.objects.create(kind="expiry", state_id=f"more_{n}", requested_by="ann")
+
+    @pytest.mark.parametrize("kind", ["batch", "deadletter"])
+    def test_rows_are_counted_up_to_a_bound(self, filled, admin_client, kind, monkeypatch):
+        monkeypatch.setattr(read_only, "COUNTED_ROWS", 3)
+        for _ in range(3):
+            filled.commit({("JFK", "C01"): 1}, [LETTER, LETTER])
+
+        with CaptureQueriesContext(django_connection) as asked:
+            listing = admin_client.get(f"/admin/states/{kind}/")
+
+        counts = [query["sql"] for query in asked if "count(*)" in query["sql"].lower() and kind[:4] in query["sql"]]
+        assert listing.context["cl"].result_count == 3
+        assert all("LIMIT 3" in count for count in counts)
+
+    def test_letters_are_not_read_to_offer_what_to_filter_by(self, filled, admin_client):
+        with CaptureQueriesContext(django_connection) as asked:
+            admin_client.get("/admin/states/deadletter/")
+
+        assert not [query["sql"] for query in asked if "DISTINCT" in query["sql"] and "dead_letter" in query["sql"]]
+
+
+class TestRunPage:
+    def test_it_refreshes_itself_only_while_the_run_goes_on(self, filled, admin_client):
+        run = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, status="running", requested_by="ann")
+        going = admin_client.get(f"{RUNS}{run.id}/change/").content.decode()
+        MaintenanceRun.objects.update(status="done")
+
+        done = admin_client.get(f"{RUNS}{run.id}/change/").content.decode()
+
+        assert 'http-equiv="refresh"' in going
+        assert 'http-equiv="refresh"' not in done
+
+    def test_it_tells_progress_and_figures_before_and_after(self, filled, admin_client):
+        run = MaintenanceRun.objects.create(
+            kind="compaction",
+            state_id=CARRIERS,
+            status="done",
+            requested_by="ann",
+            progress={"steps": [{"step": "changelog entries", "seen": 90_000, "removed": 1_234}]},
+            before={"changelog_rows": 90_000, "changelog_bytes": 2_097_152},
+            after={"changelog_rows": 88_766, "changelog_bytes": 1_048_576},
+        )
+
+        page = admin_client.get(f"{RUNS}{run.id}/change/")
+
+        assert page.context["progress_table"]["rows"] == [["changelog entries", "90,000", "1,234"]]
+        assert page.context["figures_table"]["rows"] == [
+            ["changelog rows", "90,000", "88,766", "-1,234"],
+            ["changelog bytes", "2.0\xa0MB", "1.0\xa0MB", "-1.0\xa0MB"],
+        ]
+        assert "Compaction of flights_by_carrier: done" in page.content.decode()
+
+    def test_a_run_can_be_cancelled_from_its_page(self, filled, admin_client):
+        run = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="ann")
+        cancel = f"{RUNS}{run.id}/cancel/"
+
+        assert cancel in admin_client.get(f"{RUNS}{run.id}/change/").content.decode()
+        assert admin_client.get(cancel).status_code == 405
+        assert admin_client.post(cancel).headers["Location"] == f"{RUNS}{run.id}/change/"
+        run.refresh_from_db()
+        assert run.status == "cancelled"
+
+    def test_an_onlooker_cannot_cancel(self, filled, onlooker):
+        run = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="ann")
+
+        assert onlooker.post(f"{RUNS}{run.id}/cancel/").status_code == 403
+
+    def test_an_unknown_run_leads_back(self, admin_client):
+        assert admin_client.get(f"{RUNS}4711/change/").status_code == 302
+
+
+def test_the_sidebar_offers_what_a_person_may_see(staff):
+    page = staff("clerk", "view_deadletter").get("/admin/")
+
+    offered = [item["title"] for group in page.context["sidebar_navigation"] for item in group["items"]]
+    assert offered == ["Dashboard", "Dead letters"]

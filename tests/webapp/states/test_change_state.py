@@ -1,0 +1,101 @@
+import json
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from state_backends import Catalog
+from state_backends.errors import SpecError, UnknownStateError
+from state_backends.schema.edits import DECLARED
+from webapp.audit.models import AuditEntry
+from webapp.states import stores
+from webapp.states.errors import CatalogBusyError
+from webapp.states.services import change_state
+
+CARRIERS = "flights_by_carrier"
+DAY = timedelta(days=1)
+
+
+def set_state(*arguments):
+    said = StringIO()
+    call_command("set_state", *arguments, stdout=said)
+    return said.getvalue()
+
+
+class TestService:
+    def test_what_is_set_is_in_force_and_told_of(self, filled, connection):
+        terms = change_state(name=CARRIERS, ttl=DAY, changelog=False, requested_by="ann")
+
+        entry = AuditEntry.objects.get()
+        assert Catalog(connection).get(CARRIERS).ttl == terms.ttl == DAY
+        assert (entry.action, entry.target, entry.actor) == ("state.edit", f"state {CARRIERS}", "ann")
+        assert entry.detail == {
+            "before": {"ttl_seconds": 34_560_000.0, "changelog": True, "edited": []},
+            "after": {"ttl_seconds": 86_400.0, "changelog": False, "edited": ["changelog", "ttl"]},
+        }
+
+    def test_an_edit_that_changes_nothing_leaves_no_trace(self, filled):
+        change_state(name=CARRIERS, ttl=DECLARED, requested_by="ann")
+
+        assert not AuditEntry.objects.exists()
+
+    def test_a_refused_edit_leaves_no_trace(self, filled, connection):
+        with pytest.raises(SpecError):
+            change_state(name=CARRIERS, ttl=-DAY, requested_by="ann")
+        with pytest.raises(UnknownStateError):
+            change_state(name="carriers", ttl=DAY, requested_by="ann")
+
+        assert Catalog(connection).get(CARRIERS).ttl == timedelta(days=400)
+        assert not AuditEntry.objects.exists()
+
+    def test_an_edit_that_cannot_be_told_of_is_not_made(self, filled, connection, monkeypatch):
+        def full(*args, **detail):
+            raise OSError("disk full")
+
+        monkeypatch.setattr("webapp.states.services.record", full)
+
+        with pytest.raises(OSError, match="disk full"):
+            change_state(name=CARRIERS, ttl=DAY, requested_by="ann")
+
+        assert Catalog(connection).get(CARRIERS).ttl == timedelta(days=400)
+
+    def test_a_driver_that_starts_is_not_waited_for_for_long(self, lasting):
+        with stores.own_connection() as driver, driver.transaction():
+            driver.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+
+            with pytest.raises(CatalogBusyError, match="a driver that starts is at the catalog; try again"):
+                change_state(name=CARRIERS, ttl=DAY, requested_by="ann")
+
+
+class TestCommand:
+    def test_it_sets_and_says_what_is_in_force_and_when(self, filled):
+        said = set_state(CARRIERS, "--ttl", "1d12h", "--changelog", "off")
+
+        assert said == (
+            f"{CARRIERS}: kept for 1 day, 12:00:00, without a changelog from the next start of its driver on; "
+            "set by people: changelog, ttl\n"
+        )
+
+    def test_it_takes_back(self, filled):
+        set_state(CARRIERS, "--ttl", "never", "--changelog", "off")
+
+        said = set_state(CARRIERS, "--ttl", "declared", "--changelog", "declared", "--json")
+
+        assert json.loads(said) == {
+            "state": CARRIERS, "ttl_seconds": 34_560_000.0, "changelog": True, "edited": []
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("words", [[], ["--ttl", "soon"], ["--ttl", "1d?"], ["--ttl", "9" * 40 + "w"]])
+    def test_a_wrong_use_is_told_from_a_refusal(self, filled, words):
+        with pytest.raises(CommandError) as caught:
+            set_state(CARRIERS, *words)
+
+        assert caught.value.returncode == 2
+
+    def test_a_refusal_is_passed_on(self, filled):
+        with pytest.raises(CommandError, match="must be longer than nothing"):
+            set_state(CARRIERS, "--ttl", "0d")
+
+        with pytest.raises(CommandError, match="'carriers' does not exist; there are"):
+            set_state("carriers", "--ttl", "1d")

@@ -1,0 +1,122 @@
+"""Batches, and the input that could not be counted. Both may be many: their lists count and lead to the newest."""
+
+from django.contrib import admin
+from django.contrib.admin import EmptyFieldListFilter
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from unfold.decorators import display
+
+from webapp.states import selectors
+from webapp.states.admin.read_only import LongListAdmin, link_to, link_to_list
+from webapp.states.models import Batch, DeadLetter, Pipeline, State
+
+FROM_SOURCE = "source"
+
+
+class TriedAgainFilter(admin.SimpleListFilter):
+    title = "attempts"
+    parameter_name = "attempts"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
+        return [("1", "the first try"), ("more", "tried again")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Batch]) -> QuerySet[Batch]:
+        return {"1": queryset.filter(attempt=1), "more": queryset.filter(attempt__gt=1)}.get(
+            self.value() or "", queryset
+        )
+
+
+class RefusedByFilter(admin.SimpleListFilter):
+    """By the catalog, for a look at all letters would read all letters."""
+
+    title = "what could not take it"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
+        return [(FROM_SOURCE, "the source"), *((name, f"state {name}") for name in selectors.state_names())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
+        if self.value() is None:
+            return queryset
+        return queryset.filter(state="" if self.value() == FROM_SOURCE else self.value())
+
+
+@admin.register(Batch)
+class BatchAdmin(LongListAdmin):
+    list_display = [
+        "txid", "of_pipeline", "status", "attempt", "batch_time", "seconds", "rows_in", "keys", "letters", "late",
+    ]  # fmt: skip
+    list_filter = ["pipeline", ("committed_at", EmptyFieldListFilter), TriedAgainFilter, "batch_time"]
+    search_fields = ["=txid", "=pipeline__name"]
+    search_help_text = "a txid, or the name of a pipeline; the list leads to the newest 10,000"
+    fieldsets = [
+        (None, {"fields": ["txid", "of_pipeline", "status", "attempt", "batch_id", "fence"]}),
+        ("Times", {"fields": ["batch_time", "started_at", "committed_at", "seconds", "watermark"]}),
+        ("What it brought", {"fields": ["rows_in", "keys_by_state", "letters", "late", "dropped", "tasks"]}),
+        ("For the record", {"fields": ["ttls", "metrics", "offsets"]}),
+    ]
+
+    @display(description="Pipeline", ordering="pipeline")
+    def of_pipeline(self, batch):
+        return link_to(Pipeline, batch.pipeline_id)
+
+    @display(description="Status", label={"committed": "success", "open": "info"})
+    def status(self, batch):
+        return "open" if batch.committed_at is None else "committed"
+
+    @display(description="Seconds")
+    def seconds(self, batch):
+        return batch.committed_at and round((batch.committed_at - batch.started_at).total_seconds(), 3)
+
+    @display(description="Keys")
+    def keys(self, batch):
+        return None if batch.keys_written is None else f"{sum(batch.keys_written.values()):,}"
+
+    @display(description="Keys, by state")
+    def keys_by_state(self, batch):
+        return ", ".join(f"{state}: {keys:,}" for state, keys in sorted((batch.keys_written or {}).items())) or None
+
+    @display(description="Dead letters", ordering="dead_letters")
+    def letters(self, batch):
+        if not batch.dead_letters:
+            return 0
+        return link_to_list(
+            DeadLetter, f"{batch.dead_letters:,}", pipeline__name__exact=batch.pipeline_id, txid=batch.txid
+        )
+
+    def view_on_site(self, batch):
+        return reverse("dashboard:pipeline", args=[batch.pipeline_id])
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(LongListAdmin):
+    list_display = ["place", "reason", "of_pipeline", "of_batches", "refused_by", "at"]
+    list_filter = ["pipeline", RefusedByFilter, "at"]
+    search_fields = ["source", "line", "reason"]
+    search_help_text = "a piece of the source's name, the line or the reason; the list leads to the newest 10,000"
+    fields = ["of_pipeline", "of_batch", "refused_by", "source", "line_number", "line", "reason", "at"]
+
+    @display(description="Source and line", ordering="source")
+    def place(self, letter):
+        return str(letter)
+
+    @display(description="Pipeline", ordering="pipeline")
+    def of_pipeline(self, letter):
+        return link_to(Pipeline, letter.pipeline_id)
+
+    @display(description="Could not be taken by", ordering="state")
+    def refused_by(self, letter):
+        return link_to(State, letter.state) if letter.state else "the source"
+
+    @display(description="Batch", ordering="txid")
+    def of_batches(self, letter):
+        return link_to_list(Batch, letter.txid, pipeline__name__exact=letter.pipeline_id, txid=letter.txid)
+
+    @display(description="Batch")
+    def of_batch(self, letter):
+        batch = Batch.objects.filter(pipeline=letter.pipeline_id, txid=letter.txid).first()
+        return link_to(Batch, batch.id, letter.txid) if batch else letter.txid
+
+    def view_on_site(self, letter):
+        return reverse("dashboard:pipeline", args=[letter.pipeline_id])

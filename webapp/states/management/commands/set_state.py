@@ -1,0 +1,59 @@
+"""Set a state's ttl and changelog above its declaration, or take that back: the door to webapp.states.services."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from state_backends.errors import TidemarkError
+from state_backends.schema.edits import DECLARED, KEEP, Log, Terms, Ttl
+from webapp.states import services
+
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+WORDS: dict[str, Log] = {"on": True, "off": False, "declared": DECLARED}
+NEXT_START = "from the next start of its driver on"
+
+
+class Command(BaseCommand):
+    help = "Set ttl and changelog of a state. What is set stands above the code until it is set to `declared`."
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", metavar="NAME", help="which state")
+        parser.add_argument("--ttl", help="how long rows are kept, as 30d, 12h or 1d12h; `never` ends; `declared`")
+        parser.add_argument("--changelog", choices=WORDS, help=f"whether every version is kept; counts {NEXT_START}")
+        parser.add_argument("--json", action="store_true", help="one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        ttl = KEEP if options["ttl"] is None else parse_ttl(options["ttl"])
+        changelog = WORDS.get(options["changelog"], KEEP)
+        if ttl is KEEP and changelog is KEEP:
+            raise CommandError("set_state needs --ttl, --changelog or both", returncode=2)
+        name = options["name"]
+        try:
+            terms = services.change_state(name=name, ttl=ttl, changelog=changelog, requested_by="command set_state")
+        except TidemarkError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(json.dumps({"state": name} | terms.document()) if options["json"] else sentence(name, terms))
+
+
+def parse_ttl(text: str) -> Ttl:
+    """Return what `--ttl` says. Raises CommandError, a wrong use, for what it cannot read."""
+    if text in ("never", "declared"):
+        return None if text == "never" else DECLARED
+    parts = re.findall(r"(\d+)([smhdw])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise CommandError(f"--ttl {text!r} is no time; write 30d, 12h, 1d12h, never or declared", returncode=2)
+    try:
+        return timedelta(seconds=sum(int(number) * SECONDS[unit] for number, unit in parts))
+    except OverflowError:
+        raise CommandError(f"--ttl {text!r} is too long; write never", returncode=2) from None
+
+
+def sentence(name: str, terms: Terms) -> str:
+    kept = "for ever" if terms.ttl is None else f"for {terms.ttl}"
+    log = "with a changelog" if terms.next_changelog else "without a changelog"
+    when = "" if terms.next_changelog == terms.changelog else f" {NEXT_START}"
+    return f"{name}: kept {kept}, {log}{when}; set by people: {', '.join(sorted(terms.edited)) or 'nothing'}"
