@@ -77,7 +77,7 @@ class OutOfReachError(TidemarkError):
 
 
 class NotCommittedError(TidemarkError):
-    """A batch is asked for that is not committed yet: wait for it, or ask for an earlier one. newest: the committed one."""
+    """A batch is asked for that is not committed: wait for it, or ask for an earlier one. newest: the committed one."""
 
     def __init__(self, state: str, txid: int, newest: int) -> None:
         super().__init__(

@@ -23,7 +23,7 @@ def trending(folder: Path, files_per_batch: int = 100) -> Pipeline:
     Each batch's new counts are weighed against the list that is held, so the cost is that of the pages viewed in the
     batch, however many there are in all; the list is exact all the same, as views only grow.
 
-    The largest keys of a whole state need none of this: `StateReader(conn, spec).entries(order_by="views",
+    The largest keys of a whole state need none of this: `StateReader(conn, spec).page(order_by="views",
     descending=True, limit=10)`, in SQL `tidemark_live.page_views ORDER BY views DESC`, sorts when asked.
     """
     views = Stream.read(JsonFiles(folder, schema=VIEW, files_per_batch=files_per_batch))

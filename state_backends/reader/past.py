@@ -7,9 +7,8 @@ Each key then has a reach of its own, and one that cannot be told makes an answe
 
 from psycopg import sql
 
-from state_backends.live import live_sql
 from state_backends.table import StateTable, columns, commas
-from state_backends.visible import chosen, visible_columns
+from state_backends.visible import chosen
 
 # The ledger's row as it was when batch %s was the committed one, so that what asks for committed versions gets those of
 # that batch. first_txid: the oldest batch whose time is known. retried_txid: the newest batch since that was tried
@@ -45,23 +44,6 @@ def answer_then(table: StateTable, results: sql.Composed, shown: sql.Composable 
         "greatest({reach}, f.{reach_of_rows}) FROM tidemark.state s JOIN {ledger} p ON p.name = s.pipeline "
         "CROSS JOIN LATERAL ({results}) f WHERE s.name = %s"
     ).format(reach=_reach_of_state(table), reach_of_rows=REACH, ledger=LEDGER_THEN, results=results, shown=shown)
-
-
-def page_then(table: StateTable, page: sql.Composed) -> sql.Composed:
-    """Return `page` as results, with the reach of every row, as each of them might have been on it."""
-    return sql.SQL("SELECT ({page}) AS results, (SELECT max(v.{reach}) FROM {versions} v) AS {reach}").format(
-        page=page, versions=versions_then(table, TRUE), reach=REACH
-    )
-
-
-def live_then(table: StateTable) -> sql.Composed:
-    """Return what the live view shows, as of that batch."""
-    finished = visible_columns(table.spec, "v")
-    shown: list[sql.Composable] = [sql.Identifier("v", name) for name in table.spec.key]
-    shown += [sql.SQL("{} AS {}").format(value, sql.Identifier(name)) for name, value in finished.items()]
-    return sql.SQL("(SELECT {shown}, v.txid, v.updated_at FROM {versions} v WHERE {live})").format(
-        shown=commas(shown), versions=versions_then(table, TRUE), live=live_sql("v", TTL, THEN)
-    )
 
 
 def version_of_key(table: StateTable) -> sql.Composed:

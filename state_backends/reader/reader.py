@@ -106,18 +106,3 @@ class Reader(Protocol):
 
     def committed(self) -> tuple[int, int, datetime | None]:
         """Return txid, attempt and batch time of what a read would answer now; (0, 0, None) before the first batch."""
-
-    def entries(
-        self,
-        *,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        limit: int = 50,
-        offset: int = 0,
-        as_of: int | None = None,
-    ) -> Snapshot:
-        """Answer a page as `page` does, which begins so many entries behind the first; all before it are read, too.
-
-        as_of: every key of the state must be told then, not those of the page alone.
-        """

@@ -206,27 +206,6 @@ class ScanningReader(Reader):
         batch = self._batch(txid)
         return batch.txid, batch.attempt, batch.at
 
-    def entries(
-        self,
-        *,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        limit: int = 50,
-        offset: int = 0,
-        as_of: int | None = None,
-    ) -> Snapshot:
-        if as_of is not None and self._past is not None:
-            return self._past.entries(
-                search=search, order_by=order_by, descending=descending, limit=limit, offset=offset, as_of=as_of
-            )
-        check_order(self.spec, order_by)
-        order = None if order_by is None else Order(order_by, descending)
-        last = offset + limit
-        page = self._until_still(lambda: self._look(Range(search=search), order, None, last, as_of))
-        shown = self._entries(page.rows[offset:], check_measures(self.spec, None))
-        return replace(self._snapshot(page.batch, shown, []), complete=page.complete)
-
     def _look(self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None) -> _Page:
         """Return the first rows of a range behind a place, all of one batch."""
         batch, rows = self._scan(bounds, place if order is None else None, as_of)

@@ -32,12 +32,12 @@ from state_backends.reader.export import (
     rows_sql,
 )
 from state_backends.reader.history import history_sql, key_repeats
-from state_backends.reader.json_sql import json_key, json_object, json_value
-from state_backends.reader.pages import begins_with, page_parameters, page_sql, range_parameters, shape_of
-from state_backends.reader.past import REACH, answer_then, live_then, page_then
+from state_backends.reader.json_sql import json_key, json_value
+from state_backends.reader.pages import page_parameters, page_sql, range_parameters, shape_of
+from state_backends.reader.past import REACH, answer_then
 from state_backends.reader.reader import Reader
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, commas
+from state_backends.table import StateTable
 from state_backends.versioned import Key
 from state_backends.visible import isolation
 
@@ -167,29 +167,6 @@ class StateReader(Reader):
             rows = fetched(self._conn, statement, [ttl, txid, at, retried, *parameters], json_places(shown))
             return Export(txid, attempt, at, shown, rows, resources.pop_all())
 
-    def entries(
-        self,
-        *,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        limit: int = 50,
-        offset: int = 0,
-        as_of: int | None = None,
-    ) -> Snapshot:
-        if order_by is not None:
-            check_measures(self.spec, [order_by])
-        pattern = begins_with(search)
-        parameters: list[Any] = [pattern] * (len(self.spec.key) if search else 0)
-        parameters += [limit, offset]
-        parameters.append(self.spec.name)
-        if as_of is None:
-            page = self._entries_sql(self._table.live_view, bool(search), order_by, descending)
-            return _found_then(self._row(self._answer_sql(page).as_bytes(), parameters))
-        page = self._entries_sql(live_then(self._table), bool(search), order_by, descending)
-        then = answer_then(self._table, page_then(self._table, page)).as_bytes()
-        return self._then(as_of, _found_then, self._row(then, [as_of, *parameters]))
-
     def answer(self, ask: Ask) -> Snapshot:
         return ask.read(self._row(ask.statement, ask.parameters))
 
@@ -282,28 +259,6 @@ class StateReader(Reader):
             "coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
             "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]')"
         ).format(key=json_key(self.spec, "k"), value=json_value(self.spec, "v", measures))
-
-    def _entries_sql(
-        self, entries: sql.Composable, searched: bool, order_by: str | None, descending: bool
-    ) -> sql.Composed:
-        names = list(self.spec.key)
-        matches = [sql.SQL("e.{}::text ILIKE %s").format(sql.Identifier(name)) for name in names]
-        where = sql.SQL(" OR ").join(matches) if searched and names else sql.SQL("true")
-        direction = sql.SQL(" DESC NULLS LAST") if descending else sql.SQL("")
-        first = [sql.Identifier("e", order_by) + direction] if order_by else []
-        order = [*first, *(sql.Identifier("e", name) for name in names)] or [sql.SQL("1")]
-        measures = list(self.spec.measures) or ["value"]
-        return sql.SQL(
-            "SELECT coalesce(json_agg(json_build_object('key', {key}, 'value', {value}, 'txid', r.txid, "
-            "'updated_at', r.updated_at)), '[]') FROM (SELECT e.* FROM {entries} e WHERE {where} ORDER BY {order} "
-            "LIMIT %s OFFSET %s) r"
-        ).format(
-            key=json_key(self.spec, "r"),
-            value=json_object({name: sql.Identifier("r", name) for name in measures}),
-            entries=entries,
-            where=where,
-            order=commas(order),
-        )
 
 
 def _found(row: Sequence[Any]) -> Snapshot:

@@ -74,7 +74,7 @@ class Workspace:
 
     def values(self, state: str) -> dict[Any, Any]:
         """Return the state as a reader sees it: key (alone where it has one part) to its measures."""
-        page = StateReader(self.conn, Catalog(self.conn).get(state)).entries(limit=10_000)
+        page = StateReader(self.conn, Catalog(self.conn).get(state)).page(limit=10_000)
         return {
             (entry["key"][0] if len(entry["key"]) == 1 else tuple(entry["key"])): entry["value"]
             for entry in page.parsed()

@@ -33,7 +33,7 @@ def land(folder: Path) -> None:
 
 
 def counts(conn) -> dict[str, int]:
-    page = StateReader(conn, Catalog(conn).get("words")).entries(limit=10_000)
+    page = StateReader(conn, Catalog(conn).get("words")).page(limit=10_000)
     return {entry["key"][0]: entry["value"]["count"] for entry in page.parsed()}
 
 

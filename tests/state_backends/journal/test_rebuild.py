@@ -95,11 +95,11 @@ def test_readers_see_before_and_after_the_same_in_all_their_ways(feed, conn):
 
     def seen():
         past = [reader.multi_get(keys, as_of=txid) for txid in range(7)]
-        return reader.multi_get(keys), reader.entries(), past
+        return reader.multi_get(keys), reader.page(), past
 
     before = seen()
     lose(feed)
-    assert reader.entries().parsed() == []
+    assert reader.page().parsed() == []
 
     list(rebuild(Changelog(conn, feed.specs[0]), feed.backing(feed.specs[0])))
 

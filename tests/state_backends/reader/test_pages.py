@@ -286,11 +286,11 @@ class TestReachWithoutAChangelog:
         feed.commit(*rows(VIEWS, [("c",)]))
         feed.commit(*rows(VIEWS, [("c",)]))
 
-        assert self.entries(reader, limit=2) == ["a", "b"]
-        assert self.entries(reader, stop=("c",)) == ["a", "b"]
-        assert self.entries(reader, search="b") == ["b"]
+        assert self.page(reader, limit=2) == ["a", "b"]
+        assert self.page(reader, stop=("c",)) == ["a", "b"]
+        assert self.page(reader, search="b") == ["b"]
         with pytest.raises(OutOfReachError) as caught:
-            self.entries(reader, limit=3)
+            self.page(reader, limit=3)
         assert caught.value.oldest == 2
 
     def test_a_row_before_the_page_may_have_moved_on(self, table):
@@ -299,10 +299,10 @@ class TestReachWithoutAChangelog:
         feed.commit(*rows(VIEWS, [("a",)]))
         feed.commit(*rows(VIEWS, [("a",)]))
 
-        assert self.entries(reader, after=["a"]) == ["b"]
-        assert self.entries(reader, start=("b",)) == ["b"]
+        assert self.page(reader, after=["a"]) == ["b"]
+        assert self.page(reader, start=("b",)) == ["b"]
         with pytest.raises(OutOfReachError):
-            self.entries(reader)
+            self.page(reader)
 
     def test_a_row_that_would_have_been_between_two_of_the_page_is_not_left_out(self, table):
         feed, reader = table
@@ -311,10 +311,10 @@ class TestReachWithoutAChangelog:
         feed.commit(*rows(VIEWS, [("b",)]))
 
         with pytest.raises(OutOfReachError) as caught:
-            self.entries(reader, limit=2)
+            self.page(reader, limit=2)
 
         assert caught.value.oldest == 2
-        assert self.entries(reader, limit=1) == ["a"]
+        assert self.page(reader, limit=1) == ["a"]
 
     def test_by_a_measure_every_row_of_the_range_may_have_been_on_the_page(self, table):
         feed, reader = table
@@ -323,8 +323,8 @@ class TestReachWithoutAChangelog:
         feed.commit(*rows(VIEWS, [("b",)]))
 
         with pytest.raises(OutOfReachError):
-            self.entries(reader, order_by="n", limit=1)
-        assert self.entries(reader, order_by="n", stop=("b",)) == ["a"]
+            self.page(reader, order_by="n", limit=1)
+        assert self.page(reader, order_by="n", stop=("b",)) == ["a"]
 
     def test_pages_begun_at_a_batch_end_with_an_error_once_it_is_out_of_reach(self, table):
         feed, reader = table

@@ -147,7 +147,7 @@ class History:
 
 def seen(reader, **as_of):
     """Return what a lookup and a page of entries tell; that an answer is expired and not missing is told now only."""
-    lookup, page = reader.multi_get(KEYS, **as_of), reader.entries(**as_of)
+    lookup, page = reader.multi_get(KEYS, **as_of), reader.page(**as_of)
     assert (lookup.txid, lookup.attempt, lookup.as_of) == (page.txid, page.attempt, page.as_of)
     return [answer["value"] for answer in lookup.parsed()], page.parsed()
 
@@ -236,11 +236,11 @@ class TestAnswers:
         reader = StateReader(conn, logged.specs[0])
 
         def page(**arguments):
-            return [entry["key"][0] for entry in reader.entries(as_of=1, **arguments).parsed()]
+            return [entry["key"][0] for entry in reader.page(as_of=1, **arguments).parsed()]
 
         assert page() == ["ab", "ac", "b"]
         assert page(search="a", order_by="n", descending=True) == ["ac", "ab"]
-        assert page(limit=1, offset=1) == ["ac"]
+        assert page(limit=1, after=["ab"]) == ["ac"]
 
     @pytest.mark.parametrize("changelog", [True, False])
     def test_a_global_state_and_one_of_json_values_have_a_past_too(self, new_feed, fresh, conn, changelog):
@@ -257,7 +257,7 @@ class TestAnswers:
 
         assert read(totals, 1, ()) == [1]
         (answer,) = StateReader(conn, texts.specs[0]).multi_get([("a",)], as_of=1).parsed()
-        (entry,) = StateReader(conn, texts.specs[0]).entries(as_of=1).parsed()
+        (entry,) = StateReader(conn, texts.specs[0]).page(as_of=1).parsed()
         assert (answer["value"], entry["value"]["value"]) == ({"x": [1]}, {"x": [1]})
 
     def test_ttl_is_reckoned_at_the_time_of_the_batch(self, new_feed, fresh):
@@ -336,7 +336,7 @@ class TestWithoutAChangelog:
         bare.run(views(("a", 1), ("new", 1)))
 
         assert read(bare, 1, ("a",), ("b",), ("new",), ("nope",)) == [1, 1, "missing", "missing"]
-        assert [entry["key"] for entry in StateReader(bare.conn, bare.specs[0]).entries(as_of=1).parsed()] == [
+        assert [entry["key"] for entry in StateReader(bare.conn, bare.specs[0]).page(as_of=1).parsed()] == [
             ["a"],
             ["b"],
         ]
@@ -349,7 +349,7 @@ class TestWithoutAChangelog:
         assert read(bare, 1, ("b",)) == [1]
         assert oldest(bare, 1, ("b",), ("a",)) == 2
         with pytest.raises(OutOfReachError):
-            StateReader(bare.conn, bare.specs[0]).entries(as_of=1)
+            StateReader(bare.conn, bare.specs[0]).page(as_of=1)
 
     def test_a_version_that_a_revert_used_up_is_not_taken_for_a_new_key(self, bare):
         bare.run(views(("a", 1)))

@@ -86,16 +86,16 @@ QUESTIONS = {
     "no keys": lambda reader, **at: reader.multi_get([], **at),
     "combined": lambda reader, **at: reader.combine(KEYS[:6], ["n", "mean", "cost", "first"], **at),
     "nothing combined": lambda reader, **at: reader.combine([("nowhere", DAY)], **at),
-    "entries": lambda reader, **at: reader.entries(**at),
-    "by a measure": lambda reader, **at: reader.entries(order_by="n", **at),
-    "by a measure, falling": lambda reader, **at: reader.entries(order_by="mean", descending=True, **at),
-    "by one with nulls": lambda reader, **at: reader.entries(order_by="cost", descending=True, **at),
-    "by a text": lambda reader, **at: reader.entries(order_by="label", **at),
-    "searched": lambda reader, **at: reader.entries(search="A_", **at),
-    "searched by date": lambda reader, **at: reader.entries(search="2024-02", limit=2, **at),
-    "a page": lambda reader, **at: reader.entries(limit=2, offset=1, **at),
-    "a sorted page": lambda reader, **at: reader.entries(order_by="n", descending=True, limit=2, offset=1, **at),
-    "behind the end": lambda reader, **at: reader.entries(offset=90, **at),
+    "entries": lambda reader, **at: reader.page(**at),
+    "by a measure": lambda reader, **at: reader.page(order_by="n", **at),
+    "by a measure, falling": lambda reader, **at: reader.page(order_by="mean", descending=True, **at),
+    "by one with nulls": lambda reader, **at: reader.page(order_by="cost", descending=True, **at),
+    "by a text": lambda reader, **at: reader.page(order_by="label", **at),
+    "searched": lambda reader, **at: reader.page(search="A_", **at),
+    "searched by date": lambda reader, **at: reader.page(search="2024-02", limit=2, **at),
+    "a page": lambda reader, **at: reader.page(limit=2, **at),
+    "a sorted page": lambda reader, **at: reader.page(order_by="n", descending=True, limit=2, **at),
+    "behind the end": lambda reader, **at: reader.page(after=["zzz", "9999-01-01"], **at),
 }
 
 
@@ -151,7 +151,7 @@ def test_a_state_of_json_values_answers_alike(twins):
 
     in_table, in_redis = feed.readers()
 
-    for ask in (lambda reader: reader.multi_get([(ann,), (uuid.UUID(int=8),)]), lambda reader: reader.entries()):
+    for ask in (lambda reader: reader.multi_get([(ann,), (uuid.UUID(int=8),)]), lambda reader: reader.page()):
         assert told(ask, in_redis) == told(ask, in_table)
     with pytest.raises(SpecError, match="holds JSON values, which nothing folds"):
         in_redis.combine([(ann,)])
@@ -185,7 +185,7 @@ def test_what_a_reader_may_not_ask_is_refused_alike(twins):
         with pytest.raises(SpecError, match="no measure 'x'; there are n, mean"):
             reader.multi_get([], ["x"])
         with pytest.raises(SpecError, match="no measure 'x'"):
-            reader.entries(order_by="x")
+            reader.page(order_by="x")
         with pytest.raises(NotCommittedError):
             reader.multi_get([], as_of=4)
 
@@ -213,8 +213,8 @@ def test_a_scan_looks_at_so_many_keys_and_says_where_there_were_more(twins, monk
     _, reader = feed.readers()
     monkeypatch.setattr(scanning, "MOST_SCANNED", 6)
 
-    top = reader.entries(order_by="n", descending=True, limit=2)
-    page = reader.entries(limit=3)
+    top = reader.page(order_by="n", descending=True, limit=2)
+    page = reader.page(limit=3)
 
     assert ([entry["value"]["n"] for entry in top.parsed()], top.complete) == ([6, 5], False)
     assert ([entry["value"]["n"] for entry in page.parsed()], page.complete) == ([1, 2, 3], True)
