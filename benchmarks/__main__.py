@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 
-from benchmarks import bulk, freshness, generic, ingest, merge, redis_merge, scaling
+from benchmarks import bulk, freshness, generic, ingest, listeners, lookup, merge, redis_merge, scaling
 
 # Name to the function that yields its cases; its module says what is measured.
 BENCHMARKS = {
@@ -15,6 +15,8 @@ BENCHMARKS = {
     "scaling": scaling.run,
     "ingest": ingest.run,
     "freshness": freshness.run,
+    "lookup": lookup.run,
+    "events": listeners.run,
 }
 # Those whose input is events.
 SCALED = {"ingest", "freshness"}

@@ -8,6 +8,7 @@ import environ
 from django.templatetags.static import static
 
 from webapp.database import database
+from webapp.observability import logs
 from webapp.secret_key import kept_secret_key
 
 env = environ.Env()
@@ -21,12 +22,45 @@ DATA_DIR = Path(env.str("TIDEMARK_HOME", default="") or BASE_DIR / ".tidemark").
 TIDEMARK_CHANGELOG_KEEP_HOURS = env.int("TIDEMARK_CHANGELOG_KEEP_HOURS", default=168)
 # Finished maintenance runs are forgotten after this long.
 TIDEMARK_RUNS_KEEP_DAYS = env.int("TIDEMARK_RUNS_KEEP_DAYS", default=30)
+# So is who did what.
+TIDEMARK_AUDIT_KEEP_DAYS = env.int("TIDEMARK_AUDIT_KEEP_DAYS", default=400)
 TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
+# The longest that a lookup waits for its `min_txid`; it holds a thread of the web process meanwhile.
+TIDEMARK_MAX_WAIT_MS = env.int("TIDEMARK_MAX_WAIT_MS", default=5_000)
+# A stream that its client has not read from for so long is ended, with the snapshot that it holds.
+TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
+# Routes on their way out, by name: {"query": {"since": "2027-01-31", "sunset": "2027-12-31", "link": "https://.."}}.
+TIDEMARK_DEPRECATED = env.json("TIDEMARK_DEPRECATED", default={})
 # Room for that many keys of 2,048 bytes, escaped.
 TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
 # A revoked key may be used for this long by processes that have just seen it.
 TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)
+# Requests a minute: of an API key that says nothing else, of a user, of an address with wrong keys or passwords, and of
+# one without any. 0: no limit.
+TIDEMARK_API_RATE_PER_MINUTE = env.int("TIDEMARK_API_RATE_PER_MINUTE", default=60_000)
+TIDEMARK_SESSION_RATE_PER_MINUTE = env.int("TIDEMARK_SESSION_RATE_PER_MINUTE", default=6_000)
+TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = env.int("TIDEMARK_WRONG_KEY_RATE_PER_MINUTE", default=30)
+TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEMARK_ANONYMOUS_RATE_PER_MINUTE", default=120)
 TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default=15_000)
+# Where events come from, for the dashboard; empty: the same origin, where a proxy routes /events/ to the events process.
+TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
+# Origins whose pages may listen with their reader's session, such as https://tidemark.example; none but the own one.
+TIDEMARK_EVENTS_ORIGINS = env.list("TIDEMARK_EVENTS_ORIGINS", default=[])
+TIDEMARK_EVENTS_HEARTBEAT_SECONDS = env.float("TIDEMARK_EVENTS_HEARTBEAT_SECONDS", default=15.0)
+# A client that takes nothing for so long is dropped.
+TIDEMARK_EVENTS_SLOW_SECONDS = env.float("TIDEMARK_EVENTS_SLOW_SECONDS", default=20.0)
+# Clients per process, and per API key or user.
+TIDEMARK_EVENTS_MAX_CLIENTS = env.int("TIDEMARK_EVENTS_MAX_CLIENTS", default=4_000)
+TIDEMARK_EVENTS_MAX_CLIENTS_EACH = env.int("TIDEMARK_EVENTS_MAX_CLIENTS_EACH", default=2_000)
+# Changes that a batch is told with, and batches that are caught up on; beyond them clients read anew.
+TIDEMARK_EVENTS_MAX_CHANGES = env.int("TIDEMARK_EVENTS_MAX_CHANGES", default=1_000)
+TIDEMARK_EVENTS_MAX_BATCHES = env.int("TIDEMARK_EVENTS_MAX_BATCHES", default=1_000)
+# Who may see /metrics: whoever has this token; empty: only this machine. See docs/operations.md.
+TIDEMARK_METRICS_TOKEN = env.str("TIDEMARK_METRICS_TOKEN", default="")
+# Whether /readyz tells everybody the names of pipelines and what they suffer from, or only how many are stale.
+TIDEMARK_READYZ_NAMES = env.bool("TIDEMARK_READYZ_NAMES", default=False)
+# A pipeline whose oldest input waits for longer than this is stale.
+TIDEMARK_STALE_AFTER_SECONDS = env.float("TIDEMARK_STALE_AFTER_SECONDS", default=300.0)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 
@@ -49,6 +83,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "rest_framework",
     "webapp.audit",
+    "webapp.observability",
     "webapp.states",
     "webapp.api_keys",
     "webapp.lookup",
@@ -56,7 +91,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "webapp.observability.middleware.ObservedRequests",  # first: what the others do belongs to the request
+    "webapp.csp.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
+    "webapp.lookup.compression.PackedAnswers",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -65,6 +103,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "webapp.dashboard.away.DatabaseAwayMiddleware",
 ]
 
 ROOT_URLCONF = "webapp.urls"
@@ -127,6 +166,7 @@ STORAGES = {
 
 # --- Who may come in ------------------------------------------------------------------------------------------------
 
+AUTHENTICATION_BACKENDS = ["webapp.api_keys.sign_ins.SignInLimit", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
@@ -139,10 +179,9 @@ LOGOUT_REDIRECT_URL = "/"
 HTTPS = env.bool("TIDEMARK_HTTPS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if HTTPS else 0
-SECURE_PROXY_SSL_HEADER = (
-    ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TIDEMARK_BEHIND_PROXY", default=False) else None
-)
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+BEHIND_PROXY = env.bool("TIDEMARK_BEHIND_PROXY", default=False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -156,8 +195,12 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.api_keys.permissions.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["webapp.api_keys.throttling.RateLimit"],
+    # Whose word on the client's address counts: a proxy's, if there is one.
+    "NUM_PROXIES": 1 if BEHIND_PROXY else 0,
     "DEFAULT_RENDERER_CLASSES": ["webapp.lookup.json.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["webapp.lookup.json.OrjsonParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.lookup.negotiation.Negotiation",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "webapp.lookup.problems.problem_response",
 }
@@ -175,6 +218,10 @@ SPECTACULAR_SETTINGS = {
     "ENFORCE_NON_BLANK_FIELDS": True,
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "webapp.lookup.documentation.everywhere.describe_everywhere",
+    ],
     # Of a pipeline and of its reprocess; other things have a status of their own.
     "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.lookup.documentation.DRIVER_STATUSES"},
 }
@@ -200,7 +247,7 @@ UNFOLD = {
             "200": "#b9dbe3",
             "300": "#8cc3d0",
             "400": "#58a3b5",
-            "500": "#23839b",
+            "500": "#3a9fb8",
             "600": "#0b6378",
             "700": "#0a5366",
             "800": "#094453",
@@ -229,11 +276,5 @@ CELERY_ENABLE_UTC = True
 
 # --- Logs: one line each, to standard error -------------------------------------------------------------------------
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.str("LOG_LEVEL", default="INFO")},
-    "loggers": {"django": {"handlers": [], "propagate": True}},
-}
+# LOG_FORMAT: json or text; unset: text on a terminal, JSON elsewhere. LOG_REQUESTS: level of the line per request.
+LOGGING = logs.configuration(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_REQUESTS", default="NOTSET"))

@@ -3,18 +3,23 @@
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from webapp.lookup.health import healthz
+from webapp.events.refusal import events_are_elsewhere
+from webapp.lookup.health import healthz, readyz
+from webapp.observability.views import metrics
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("admin/", admin.site.urls),
     path("login", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
-    path("api/docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("api/v1/", include("webapp.lookup.urls")),
+    path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("webapp.dashboard.urls")),
 ]
 

@@ -1,0 +1,44 @@
+"""What lookups are compared with: Django with nothing but a route and a view that runs the same statement.
+
+No middleware, no authentication, no checks: the body's keys become the statement's parameters, and the JSON that
+PostgreSQL makes becomes the answer's. The statement is planned once per connection, as Tidemark's is.
+"""
+
+import os
+
+import orjson
+import psycopg
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+from benchmarks.rows import SALES
+from state_backends import StateReader
+from webapp.database import database
+
+settings.configure(
+    ALLOWED_HOSTS=["127.0.0.1"],
+    DATABASES={"default": database(os.environ["DATABASE_URL"], prepare_threshold=3) | {"CONN_MAX_AGE": 600}},
+    ROOT_URLCONF=__name__,
+    SECRET_KEY="of no use here",  # noqa: S106
+    USE_TZ=True,
+)
+application = get_wsgi_application()
+
+STATEMENT = StateReader(None, SALES).ask([("shop",)]).statement  # type: ignore[arg-type]
+
+
+def look_up(request: HttpRequest) -> HttpResponse:
+    keys = [key[0] for key in orjson.loads(request.body)["keys"]]
+    connection.ensure_connection()
+    row = psycopg.Cursor(connection.connection).execute(STATEMENT, [keys, SALES.name]).fetchone()
+    txid, _, as_of, results, *_ = row
+    answer = {"txid": txid, "as_of": as_of, "state": SALES.name, "isolation": "committed"}
+    body = orjson.dumps(answer | {"results": orjson.Fragment(results)})
+    # A middleware would say how long it is; without that the server sends it in chunks, which takes longer.
+    return HttpResponse(body, content_type="application/json", headers={"Content-Length": str(len(body))})
+
+
+urlpatterns = [path("query", look_up)]

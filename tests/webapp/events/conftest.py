@@ -1,0 +1,53 @@
+"""A pipeline that commits for good, an events process that hears of it, and clients that end with the test."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from tests.webapp.events.server import Listener, Server, events_server
+from tests.webapp.flights import Flights
+from tests.webapp.lasting import lasting_flights
+from webapp.api_keys.services import create_api_key
+
+HEARTBEAT_SECONDS = 0.5
+
+
+@pytest.fixture
+def flights(transactional_db) -> Iterator[Flights]:
+    """Two batches are committed: 60 keys of flights_by_carrier."""
+    with lasting_flights() as pipeline:
+        yield pipeline
+
+
+@pytest.fixture(scope="module")
+def server(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
+    """One for all tests of a module: it outlives their data."""
+    home: Path = tmp_path_factory.mktemp("events")
+    with django_db_blocker.unblock():
+        quick = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
+        with events_server(home, **quick) as running:
+            yield running
+        connection.close()
+
+
+@pytest.fixture
+def api_key(transactional_db) -> str:
+    return create_api_key("listener", ["read"])[1]
+
+
+@pytest.fixture
+def listen(server: Server, api_key: str) -> Iterator[Callable[..., Listener]]:
+    """Opens a stream: a path, headers beside the API key's, another server's where one is given."""
+    with ExitStack() as stack:
+
+        def listen(path: str, *, at: Server = server, key: str | None = api_key, **options) -> Listener:
+            headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+            headers |= {name.replace("_", "-"): str(value) for name, value in options.pop("headers", {}).items()}
+            listener = Listener(at, path, headers, **options)
+            stack.callback(listener.close)
+            return listener
+
+        yield listen

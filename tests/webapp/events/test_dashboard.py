@@ -1,0 +1,135 @@
+"""An open page follows by push while it can, and asks each second while it cannot; its reader sees the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.webapp.events.server import Server, events_server
+
+CHROMIUM = Path("/usr/bin/chromium")
+TOTALS = "/states/totals/"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
+]
+
+
+@pytest.fixture
+def events(live_server, tmp_path, monkeypatch) -> Iterator[Server]:
+    """An events process beside the web server, whose pages know it."""
+    more = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": live_server.url}
+    with events_server(tmp_path, **more) as server:
+        # As the web server is called, for cookies belong to a host's name.
+        monkeypatch.setattr(settings, "TIDEMARK_EVENTS_URL", f"http://localhost:{server.port}")
+        yield server
+
+
+@pytest.fixture
+def page(flights, live_server, admin_client, monkeypatch) -> Iterator[Page]:
+    # Playwright keeps an event loop in this thread, in which Django would not query.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        context = browser.new_context(base_url=live_server.url)
+        context.add_cookies([session])
+        page = context.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
+        browser.close()
+    assert errors == []
+
+
+def updates_by(page: Page, how: str) -> None:
+    expect(page.locator("body")).to_have_attribute("data-updates", how, timeout=10_000)
+
+
+def looks(page: Page) -> list[str]:
+    """Collects the page's questions from here on."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "?v=" in request.url else None)
+    return asked
+
+
+def test_a_commit_shows_through_push_within_a_second(events, flights, page):
+    page.goto(TOTALS)
+    updates_by(page, "live")
+    page.wait_for_timeout(1_500)
+    asked = looks(page)
+    page.wait_for_timeout(2_500)
+    assert asked == []
+
+    flights.commit({("JFK", "C00"): 1})
+
+    expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=1_000)
+    expect(page.locator("#pause")).to_have_attribute("title", "Live: told of every commit")
+
+
+def test_a_driver_that_dies_is_reported_though_nobody_announces_it(events, flights, page):
+    flights.report("running")
+    page.goto("/")
+    updates_by(page, "live")
+
+    flights.die()
+
+    expect(page.locator(".status[data-announce]")).to_have_text("lost", timeout=4_000)
+
+
+def test_with_no_push_a_page_polls_and_says_nothing_of_it(flights, page):
+    page.goto(TOTALS)
+    updates_by(page, "polling")
+
+    flights.commit({("JFK", "C00"): 1})
+
+    expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=3_000)
+    expect(page.locator("#notice")).to_have_text("")
+
+
+def test_a_page_whose_push_dies_polls_and_takes_it_up_again(events, flights, page, tmp_path):
+    page.goto(TOTALS)
+    updates_by(page, "live")
+    events.process.stop()
+    updates_by(page, "polling")
+
+    flights.commit({("JFK", "C00"): 1})
+
+    expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=3_000)
+    expect(page.locator("#notice")).to_have_text("")
+    again = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": page.evaluate("location.origin")}
+    with events_server(tmp_path, port=events.port, **again):
+        updates_by(page, "live")
+
+
+def test_a_paused_page_stands_still_and_catches_up_when_it_goes_on(events, flights, page):
+    page.goto(TOTALS)
+    updates_by(page, "live")
+    page.get_by_role("button", name="Live").click()
+    flights.commit({("JFK", "C00"): 1})
+
+    page.wait_for_timeout(1_500)
+
+    expect(page.locator(".heroes dd")).to_have_text("6,130")
+    page.get_by_role("button", name="Paused").click()
+    expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=1_000)
+
+
+def test_a_stranger_page_cannot_listen_with_a_readers_session(events, flights, page):
+    page.goto(TOTALS)
+    stranger = page.context.new_page()
+    stranger.goto(f"http://localhost:{events.port}/healthz".replace("localhost", "127.0.0.1"))
+
+    told = stranger.evaluate(
+        """address => new Promise(resolve => {
+            const source = new EventSource(address, { withCredentials: true });
+            source.addEventListener("ready", () => resolve("told"));
+            source.addEventListener("error", () => resolve("refused"));
+        })""",
+        f"http://localhost:{events.port}/events/tide",
+    )
+
+    assert told == "refused"

@@ -1,0 +1,35 @@
+"""The consumer in docs/events.md does what the page says of it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.webapp.events.following import commit, views_feed
+from tests.webapp.events.server import events_server
+
+PAGE = Path(__file__).parents[3] / "docs" / "events.md"
+
+
+def test_the_consumer_follows_and_resumes(transactional_db, api_key, tmp_path):
+    script = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    with views_feed() as feed:
+        commit(feed, a=1)
+        with events_server(tmp_path) as server:
+            url = f"{server.url}/events/states/{feed.specs[0].name}?keys=%5B%22a%22%5D"
+            environ = {"PATH": os.environ["PATH"], "EVENTS_URL": url, "TIDEMARK_API_KEY": api_key}
+            consumer = subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True)
+            assert consumer.stdout is not None
+            try:
+                assert consumer.stdout.readline() == "1 {('a',): {'n': 1}}\n"
+                commit(feed, a=2)
+                assert consumer.stdout.readline() == "2 {('a',): {'n': 3}}\n"
+                server.process.stop()
+                commit(feed, a=4)
+                with events_server(tmp_path, port=server.port):
+                    told = (line for line in consumer.stdout if "again" not in line)
+                    assert [next(told), next(told)][-1] == "3 {('a',): {'n': 7}}\n"
+            finally:
+                consumer.kill()
+                consumer.wait()

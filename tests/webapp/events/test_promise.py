@@ -1,0 +1,89 @@
+"""The promise: snapshot, batches and resets, applied as they come, give what a lookup shows, however often one is cut.
+
+A driver commits, replays with other contents, dies in the middle of a batch and compacts, as fast as it can, while a
+client is cut off at random and comes again with the last id it has seen. The client checks on the way that no batch
+comes twice or behind its time, and in the end that it has the state.
+"""
+
+import random
+import threading
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from state_backends.errors import BatchOrderError
+from state_backends.journal.compaction import compact
+from tests.state_backends.feed import views
+from tests.webapp.events.following import Follower, spec, views_feed
+from webapp.states import stores
+
+PAGES = ["a", "b", "c", "d"]
+BATCHES = 120
+
+
+class Driver(threading.Thread):
+    """Feeds a state at random until it has done enough, then commits one last batch; `error` says what went wrong."""
+
+    def __init__(self, feed, seed, *, compacts):
+        super().__init__(daemon=True)
+        self.feed = feed
+        self.chance = random.Random(seed)
+        self.compacts = compacts
+        self.error = None
+        self.last_txid = None
+
+    def run(self):
+        try:
+            for _ in range(BATCHES):
+                self.step()
+            self.last_txid = self.feed.run(self.rows()).txid
+        except Exception as error:
+            self.error = error
+
+    def step(self):
+        next_id = self.feed.next_batch_id()
+        match self.chance.choices(["commit", "replay", "die", "compact"], [8, 2, 2, 0.3 if self.compacts else 0])[0]:
+            case "commit":
+                self.feed.run(self.rows())
+            case "replay" if next_id:
+                with suppress(BatchOrderError):  # once the next one has been begun
+                    self.feed.run(self.rows(), batch_id=next_id - 1)
+            case "die":
+                self.feed.apply(self.feed.begin(next_id), self.feed.specs[0], views(("a", 1_000)))
+            case "compact":
+                list(compact(self.feed.conn, self.feed.specs[0], keep=timedelta()))
+
+    def rows(self):
+        return views(*((page, self.chance.randint(1, 9)) for page in PAGES if self.chance.random() < 0.5))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("query", ["", '?keys=["a","b","c","d","never"]'])
+@pytest.mark.parametrize("declared", [{}, {"changelog": False}])
+def test_a_client_that_is_cut_again_and_again_ends_with_what_a_lookup_shows(
+    transactional_db, listen, declared, query, seed
+):
+    chance = random.Random(1_000 + seed)
+    with views_feed(spec(**declared)) as feed:
+        followed = feed.specs[0]
+        path = f"/events/states/{followed.name}{query}"
+        driver = Driver(feed, seed, compacts=bool(declared) is False)
+        with stores.own_connection() as conn:
+            follower = Follower(conn, followed)
+            listener = listen(path)
+            follower.take(listener.next())
+            driver.start()
+
+            # A batch that changed none of the keys only moves the last id on.
+            while driver.last_txid is None or listener.last_id != driver.last_txid:
+                assert driver.error is None, driver.error
+                if chance.random() < 0.15:
+                    listener.close()
+                    last, listener = listener.last_id, listen(path, headers={"Last-Event-ID": listener.last_id})
+                    listener.last_id = last
+                with suppress(TimeoutError):
+                    follower.take(listener.next(1.0))
+
+            driver.join()
+            assert follower.values == follower.looked_up()

@@ -1,0 +1,1 @@
+"""What operators see: logs, metrics, and whether what is served is fresh."""
