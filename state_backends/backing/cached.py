@@ -36,7 +36,7 @@ class CachedMap:
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         """Return the row of each key, in the order asked; the inner map is asked, once, for those not remembered."""
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         rows: dict[Key, Versioned | None] = {key: self._rows.get(key) for key in typed}
         missed = [key for key, row in rows.items() if row is None]
         if missed:

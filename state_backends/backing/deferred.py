@@ -23,7 +23,7 @@ class DeferredMap:
         self._held: dict[Key, Versioned] = {}
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         absent = list({key: None for key in typed if key not in self._held})
         found = self._held | dict(zip(absent, self._inner.multi_get(absent), strict=True))
         return [found[key] for key in typed]

@@ -9,16 +9,15 @@ from state_backends.versioned import Key, Versioned
 
 def check_unique(spec: StateSpec, keys: Sequence[Key]) -> list[Key]:
     """Return the keys, typed. Raises KeyShapeError, or DuplicateKeyError naming the key that repeats."""
+    typed = spec.check_keys(keys)
+    if len(set(typed)) == len(typed):
+        return typed
     seen: dict[Key, int] = {}
-    for index, key in enumerate(keys):
-        typed = spec.check_key(key, index)
-        if typed in seen:
-            raise DuplicateKeyError(
-                f"state {spec.name!r}: key {typed!r} comes at {seen[typed]} and {index}; "
-                "combine the rows of a key before writing"
-            )
-        seen[typed] = index
-    return list(seen)
+    again = next(index for index, key in enumerate(typed) if seen.setdefault(key, index) != index)
+    raise DuplicateKeyError(
+        f"state {spec.name!r}: key {typed[again]!r} comes at {seen[typed[again]]} and {again}; "
+        "combine the rows of a key before writing"
+    )
 
 
 def pair(spec: StateSpec, keys: Sequence[Key], rows: Sequence[Versioned]) -> dict[Key, Versioned]:

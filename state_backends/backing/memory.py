@@ -19,7 +19,7 @@ class MemoryBackingMap:
         self._rows: dict[Key, Versioned] = {}
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
-        return [self._rows.get(self.spec.check_key(key, index)) for index, key in enumerate(keys)]
+        return [self._rows.get(key) for key in self.spec.check_keys(keys)]
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
         now = datetime.now(UTC)

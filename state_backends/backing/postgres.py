@@ -50,7 +50,7 @@ class PostgresBackingMap:
         One round trip per 10,000 keys: they travel as one array per column and join the primary key.
         The contract is Trident's IBackingMap.multiGet (apache/storm, trident/state/map/IBackingMap.java).
         """
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         found: list[Versioned | None] = [None] * len(typed)
         statement = self._get_sql().as_bytes()
         decode = self._codec.decode

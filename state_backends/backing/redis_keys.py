@@ -50,7 +50,7 @@ class HashTags:
 
     def encoded(self, keys: Iterable[Key], first: int = 0) -> Iterator[bytes]:
         """Yield keys as bytes. Raises KeyShapeError, with an index that counts from `first`."""
-        return (self._bytes.encode(self._spec.check_key(key, index)) for index, key in enumerate(keys, first))
+        return map(self._bytes.encode, self._spec.check_keys(keys, first))
 
     def shares(self, keys: Sequence[Key], limit: int) -> Iterator[Share]:
         """Yield the keys in chunks of `limit`, 0 for one chunk, and each chunk by tag; so few are in memory at once."""

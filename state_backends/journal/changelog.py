@@ -66,7 +66,7 @@ class Changelog:
 
         The entries stream through COPY into a temporary table, and from there in key order into the changelog.
         """
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         if not typed:
             return 0
         with self.conn.transaction():
@@ -133,7 +133,7 @@ class Changelog:
         Versions come as they are stored: whether one has outlived its ttl is for a reader to say.
         Raises OutOfReachError, naming the oldest batch on hand, NotCommittedError, KeyShapeError, UnknownStateError.
         """
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
         rows = self.conn.execute(self._as_of_sql(), [*arrays, txid])
         found = [None if row[0] is None else self._codec.decode(row) for row in rows]

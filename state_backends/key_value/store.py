@@ -175,7 +175,7 @@ class KeyValueStore:
             raise StoreClosedError(f"store {self.spec.name!r} is closed; open a new one")
 
     def _typed(self, keys: Sequence[Key]) -> list[Key]:
-        return [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        return self.spec.check_keys(keys)
 
     def _checked(self, index: int, entry: tuple[Key, Any]) -> tuple[Key, str]:
         key = self.spec.check_key(entry[0], index)

@@ -84,8 +84,7 @@ class BatchMap(ABC):
 
     def _typed(self, keys: Sequence[Key]) -> list[Key]:
         # One key may be written in several ways, a timestamp as text, say; the batch must know it again.
-        check_key = self._backing.spec.check_key
-        return [check_key(key, index) for index, key in enumerate(keys)]
+        return self._backing.spec.check_keys(keys)
 
     @abstractmethod
     def _seen(self, key: Key, row: Versioned | None) -> Any:

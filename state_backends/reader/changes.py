@@ -102,7 +102,7 @@ def changes(
     """
     asked = list(dict.fromkeys(check_measures(spec, measures)))
     table = StateTable(spec)
-    typed = None if keys is None else [spec.check_key(key, index) for index, key in enumerate(keys)]
+    typed = None if keys is None else spec.check_keys(keys)
     where, parameters = _restriction(table, typed, prefix)
     bound = None if typed is not None else limit * (SEARCHED if prefix else 1)
     # Both ends as numbers, so that the planner knows how little there is between them.

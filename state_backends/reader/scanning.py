@@ -107,7 +107,7 @@ class ScanningReader(Reader):
         if as_of is not None and self._past is not None:
             return self._past.multi_get(keys, measures, as_of=as_of)
         asked = check_measures(self.spec, measures)
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         batch, versions = self._versions(typed, as_of)
         results = [
             {"key": key, "status": version.status, "value": self._answered(version.value, asked)}
@@ -126,7 +126,7 @@ class ScanningReader(Reader):
                 "measures"
             )
         asked = check_measures(self.spec, measures)
-        typed = list(dict.fromkeys(self.spec.check_key(key, index) for index, key in enumerate(keys)))
+        typed = list(dict.fromkeys(self.spec.check_keys(keys)))
         batch, versions = self._versions(typed, as_of)
         statuses = [version.status for version in versions]
         values = [version.value for version in versions if version.status == "found"]

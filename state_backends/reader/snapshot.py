@@ -97,7 +97,7 @@ class StateReader(Reader):
         as_of: int | None = None,
     ) -> Ask:
         """Return the question that `multi_get`, or `combine`, puts; see together for who else does."""
-        typed = [self.spec.check_key(key, index) for index, key in enumerate(keys)]
+        typed = self.spec.check_keys(keys)
         if combine:
             return self._ask_combined(typed, measures, as_of)
         asked, arrays = check_measures(self.spec, measures), self._arrays(typed)

@@ -1,6 +1,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from state_backends import Count, Mean, StateSpec, Sum
 from state_backends.errors import KeyShapeError, SpecError
@@ -83,6 +85,32 @@ def test_a_key_given_as_json_is_returned_typed():
     spec = StateSpec("views", key={"page": "text", "at": "timestamptz", "x": "double precision"}, measures=COUNTS)
 
     assert spec.check_key(["/", "2013-01-01T05:00:00+00:00", 3]) == ("/", datetime(2013, 1, 1, 5, tzinfo=UTC), 3.0)
+
+
+TEXTS = st.one_of(st.text("ab\0é", max_size=3), st.sampled_from(["x" * 1_024, "x" * 1_025, "é" * 600]))
+NUMBERS = st.one_of(st.integers(-(2**33), 2**33), st.sampled_from([2**31 - 1, 2**31, -(2**31), True]))
+PARTS = st.one_of(TEXTS, NUMBERS, st.sampled_from([None, 1.0]))
+KEYS = st.one_of(st.tuples(TEXTS, NUMBERS, TEXTS), st.lists(PARTS, max_size=4), st.tuples(PARTS, PARTS, PARTS), PARTS)
+
+
+@example([("x" * 1_025, 1, "x" * 1_024)])
+@example([("é" * 600, 1, "x" * 1_024)])
+@example([("a", 2**31, "b")])
+@example([("a", -(2**31) - 1, "b")])
+@example([("a", True, "b")])
+@example([("a", 1)])
+@given(keys=st.lists(KEYS, max_size=3))
+def test_many_keys_are_checked_as_each_of_them_would_be(keys):
+    spec = StateSpec("views", key={"page": "text", "size": "integer", "to": "text"}, measures=COUNTS)
+    outcomes = []
+
+    for check in (lambda: [spec.check_key(key, n) for n, key in enumerate(keys, 5)], lambda: spec.check_keys(keys, 5)):
+        try:
+            outcomes.append(check())
+        except KeyShapeError as error:
+            outcomes.append((str(error), error.index))
+
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("part", ["x" * 100_000, 10**3000, ["x" * 100_000], {"a": "x" * 100_000}, b"x" * 100_000])
