@@ -1,9 +1,36 @@
-"""Is this process able to answer? For load balancers and for people."""
+"""Is this process able to answer, and how fresh is what it answers? For load balancers and for people.
 
-from django.db import Error, connection
+`/healthz` asks whether the database answers. `/readyz` refuses traffic only where nothing can be served: a stale
+state is exact as of its txid, so it is served, and said to be stale.
+"""
+
+from typing import Any
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, Error, connection, connections
+from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+
+from webapp.observability.access import may_observe
+from webapp.observability.freshness import Freshness, freshness
+from webapp.observability.look import look
+
+
+class _Migrations:
+    """Whether the tables are there. Once they are, they stay."""
+
+    applied = False
+
+    def missing(self) -> bool:
+        if not self.applied:
+            executor = MigrationExecutor(connections[DEFAULT_DB_ALIAS])
+            self.applied = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+        return not self.applied
+
+
+migrations = _Migrations()
 
 
 @require_safe
@@ -15,3 +42,38 @@ def healthz(request: HttpRequest) -> JsonResponse:
     except Error:
         return JsonResponse({"status": "unwell", "database": "does not answer"}, status=503)
     return JsonResponse({"status": "ok", "database": "ok"})
+
+
+@require_safe
+@never_cache
+def readyz(request: HttpRequest) -> JsonResponse:
+    try:
+        if migrations.missing():
+            return JsonResponse({"status": "unready", "reason": "migrations are missing"}, status=503)
+        pipelines = freshness(look())
+    except Error:
+        return JsonResponse({"status": "unready", "reason": "the database does not answer"}, status=503)
+    return JsonResponse(_report(pipelines, with_names=_may_see_names(request)))
+
+
+def _may_see_names(request: HttpRequest) -> bool:
+    return settings.TIDEMARK_READYZ_NAMES or may_observe(request) or request.user.is_authenticated
+
+
+def _report(pipelines: list[Freshness], *, with_names: bool) -> dict[str, Any]:
+    stale = [one for one in pipelines if one.reason]
+    counts = {"fresh": len(pipelines) - len(stale), "stale": len(stale)}
+    report = {"status": "stale" if stale else "ready", **counts}
+    return report | {"pipelines": [_document(one) for one in pipelines]} if with_names else report
+
+
+def _document(pipeline: Freshness) -> dict[str, Any]:
+    return {
+        "name": pipeline.name,
+        "status": pipeline.status,
+        "stale": bool(pipeline.reason),
+        "committed_txid": pipeline.committed_txid,
+        "committed_at": pipeline.committed_at,
+        "stale_seconds": pipeline.seconds if pipeline.reason else 0.0,
+        "reason": pipeline.reason,
+    }

@@ -14,8 +14,17 @@ from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
+from structlog.contextvars import get_contextvars
 
-from state_backends.errors import KeyShapeError, MovedOnError, SpecError, UnknownPipelineError, UnknownStateError
+from state_backends.errors import (
+    KeyShapeError,
+    MovedOnError,
+    NotCommittedError,
+    OutOfReachError,
+    SpecError,
+    UnknownPipelineError,
+    UnknownStateError,
+)
 from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
 
 MEDIA_TYPE = "application/problem+json"
@@ -29,7 +38,12 @@ STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     StateBusyError: HTTPStatus.CONFLICT,
     RunFinishedError: HTTPStatus.CONFLICT,
     BrokerUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    OutOfReachError: HTTPStatus.GONE,
+    NotCommittedError: HTTPStatus.CONFLICT,
 }
+
+# What errors carry, and what a problem calls it.
+MEMBER_OF = {"index": "index", "query": "query", "oldest": "oldest_txid", "newest": "committed_txid"}
 
 # From the library's connection and from Django's.
 DATABASE_GONE = (psycopg.OperationalError, psycopg.InterfaceError, OperationalError, InterfaceError)
@@ -37,7 +51,9 @@ DATABASE_GONE = (psycopg.OperationalError, psycopg.InterfaceError, OperationalEr
 
 def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
     """Return a problem document; members: what a program may want to know beyond the text."""
-    return {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
+    told = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
+    request_id = get_contextvars().get("request_id")
+    return told | {"request_id": str(request_id)} if request_id else told
 
 
 def problem_response(error: Exception, context: Mapping[str, Any]) -> Response | None:
@@ -63,18 +79,20 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def _foreseen(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
     status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), None)
-    if isinstance(error, KeyShapeError):
-        return problem(HTTPStatus.BAD_REQUEST, str(error), index=error.index), {}
     if status is not None:
-        return problem(status, str(error)), {}
+        return problem(status, str(error), **_members(error)), {}
     if isinstance(error, Http404):
         return problem(404, "there is no such thing"), {}
     if isinstance(error, PermissionDenied):
-        return problem(403, str(error) or "this is not allowed"), {}
+        return problem(403, str(error) or "this is not allowed", **_members(error)), {}
     if isinstance(error, exceptions.APIException):
         return _refused(error), _headers(error)
-    if isinstance(error, redis.RedisError | MovedOnError):
+    if isinstance(error, MovedOnError):
+        return problem(503, str(error)), {"Retry-After": "1"}
+    if isinstance(error, redis.RedisError):
         return problem(503, "the store of this state does not answer; try again shortly"), {"Retry-After": "1"}
+    if _timed_out(error):
+        return problem(504, "the question took longer than one may here; ask for less at a time"), {}
     if isinstance(error, DATABASE_GONE):
         return problem(503, "the database does not answer; try again shortly"), {"Retry-After": "1"}
     return None, {}
@@ -83,7 +101,18 @@ def _foreseen(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
 def _refused(error: exceptions.APIException) -> dict[str, Any]:
     if isinstance(error.detail, list | dict):
         return problem(error.status_code, "the request does not fit; see errors", errors=error.detail)
-    return problem(error.status_code, str(error.detail))
+    return problem(error.status_code, str(error.detail), **_members(error))
+
+
+def _members(error: Exception) -> dict[str, Any]:
+    """Return what an error knows beyond its text."""
+    told = {member: getattr(error, name, None) for name, member in MEMBER_OF.items()}
+    return {member: value for member, value in told.items() if value is not None} | getattr(error, "members", {})
+
+
+def _timed_out(error: Exception) -> bool:
+    # Django wraps what psycopg raised.
+    return isinstance(error, psycopg.errors.QueryCanceled) or isinstance(error.__cause__, psycopg.errors.QueryCanceled)
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:

@@ -1,97 +1,163 @@
-"""The bulk lookup: what a client may ask, and the answer at one committed batch.
+"""The bulk lookup: keys of one state, answered at one committed batch.
 
-The only query is the reader's own, and PostgreSQL's JSON goes out as it comes in.
+The only query is the reader's own, and PostgreSQL's JSON goes out as it comes in. A poll for an answer that the client
+has already costs less still: see `tags`.
 """
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import psycopg
-from django.conf import settings
 from rest_framework.exceptions import ParseError
 
 from state_backends import Snapshot, StateSpec
+from state_backends.errors import KeyShapeError
+from state_backends.factory import Reader
+from state_backends.reader.together import Question, at_one_batch
+from webapp.api_keys.confinement import Confinement
+from webapp.lookup import tags
+from webapp.lookup.question import Keys, Queries, Query, When
+from webapp.lookup.waiting import await_batch
 from webapp.states import specs, stores
 
-MEMBERS = {"keys", "measures"}
+Answered = TypeVar("Answered")
 
 
-@dataclass(frozen=True)
-class Query:
-    """keys: as the client wrote them. measures: which ones to answer; None means all."""
+class WrongQueryError(ParseError):
+    """One of several queries has a key that does not fit."""
 
-    keys: list[Any]
-    measures: list[str] | None = None
-
-    @classmethod
-    def from_body(cls, body: Any) -> "Query":
-        """Raises ParseError naming what does not fit."""
-        if not isinstance(body, dict):
-            raise ParseError('the body must be an object such as {"keys": [["JFK", "AA"]]}')
-        unknown = sorted(set(body) - MEMBERS)
-        if unknown:
-            raise ParseError(f"unknown member {unknown[0]!r}; there are {', '.join(sorted(MEMBERS))}")
-        return cls(_keys(body.get("keys")), _measures(body.get("measures")))
+    def __init__(self, query: int, error: KeyShapeError) -> None:
+        super().__init__(f"query {query}: {error}")
+        self.members = {"query": query, "index": error.index}
 
 
 @dataclass(frozen=True)
 class Answer:
+    """What one state answers. combined: whether the results are one, folded."""
+
     state: str
     isolation: str
     snapshot: Snapshot
-
-    @property
-    def etag(self) -> str:
-        """State, txid and attempt; and a digest, as keys expire, and weaker kinds change, between two txids."""
-        digest = hashlib.blake2b(self.snapshot.results, digest_size=8).hexdigest()
-        return f'"{self.state}-{self.snapshot.txid}-{self.snapshot.attempt}-{digest}"'
+    combined: bool
+    etag: str = ""
 
     @property
     def document(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "txid": self.snapshot.txid,
-            "as_of": self.snapshot.as_of,
-            "isolation": self.isolation,
-            "results": orjson.Fragment(self.snapshot.results),
-        }
+        """The answer without its batch, which several may share."""
+        return {"state": self.state, "isolation": self.isolation, **self._results}
+
+    @property
+    def batch(self) -> dict[str, Any]:
+        return {"txid": self.snapshot.txid, "as_of": self.snapshot.as_of}
+
+    @property
+    def _results(self) -> dict[str, Any]:
+        results = self.snapshot.results
+        # The one result of a fold, without the brackets of the list that it comes in.
+        return {"combined": orjson.Fragment(results[1:-1])} if self.combined else {"results": orjson.Fragment(results)}
 
 
-def look_up(name: str, query: Query) -> Answer:
-    """Raises UnknownStateError, KeyShapeError naming the key's index, SpecError for an unknown measure."""
+def look_up(name: str, query: Query, confined: Confinement, known: Sequence[str] = ()) -> Answer | str:
+    """Return the answer; or the ETag, of those the client knows, under which it has the answer already.
+
+    Raises UnknownStateError, KeyShapeError naming the key's index, SpecError for an unknown measure, OutsideError for
+    what the API key is not for, NotReachedError, NotCommittedError, OutOfReachError.
+    """
+    confined.check_state(name)
+    wait_for(name, query.when)
+    question = tags.of_question(query)
+    candidates = [tag for tag in known if question in tag]
+    held = read(lambda conn: _holding(conn, name, query, confined, candidates)) if candidates else None
+    return held or read(lambda conn: _ask(conn, name, query, confined, question, candidates))
+
+
+def look_up_together(queries: Queries, confined: Confinement) -> list[Answer]:
+    """Return the answers of several states of one pipeline, at one batch. Raises what look_up does.
+
+    WrongQueryError naming the query that does not fit; SpecError for states of several pipelines.
+    """
+    names = list(dict.fromkeys(name for name, _ in queries.of_states))
+    for name in names:
+        confined.check_state(name)
+    await_batch(f"states {', '.join(names)}", queries.when, lambda: min(committed(name) for name in names))
+    return read(lambda conn: _ask_together(conn, queries, confined))
+
+
+def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
+    """Ask, and once more where a state was made anew since we looked into the catalog."""
     try:
-        return stores.read(lambda conn: _ask(conn, name, query))
+        return stores.read(question)
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-        # The state was made anew since we looked into the catalog.
         specs.forget()
-        return stores.read(lambda conn: _ask(conn, name, query))
+        return stores.read(question)
 
 
-def _ask(conn: psycopg.Connection, name: str, query: Query) -> Answer:
-    reader = specs.reader(conn, name)
-    return Answer(name, reader.isolation, reader.multi_get(_as_tuples(reader.spec, query.keys), query.measures))
+def wait_for(name: str, when: When) -> None:
+    """Wait until a state shows the batch that is waited for. Raises NotReachedError."""
+    await_batch(f"state {name!r}", when, lambda: committed(name))
 
 
-def _as_tuples(spec: StateSpec, keys: Sequence[Any]) -> Sequence[Any]:
-    """Let a bare value stand for a key of one part."""
-    if len(spec.key) != 1:
+def committed(name: str) -> int:
+    """Return the batch that a lookup would be answered at now."""
+    return read(lambda conn: specs.reader(conn, name).committed()[0])
+
+
+def typed_keys(spec: StateSpec, keys: Sequence[Any], confined: Confinement) -> Sequence[Any]:
+    """Let a bare value stand for a key of one part. Raises OutsideError for keys that are not the API key's."""
+    # Tuples, for the library sees at a fraction of the cost that they fit.
+    if len(spec.key) == 1:
+        keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
+    else:
+        keys = [tuple(key) if isinstance(key, list) else key for key in keys]
+    if confined.is_free or not confined.prefix_of(spec):
         return keys
-    return [key if isinstance(key, list) else [key] for key in keys]
+    typed = spec.check_keys(keys)
+    confined.check_keys(spec, typed)
+    return typed
 
 
-def _keys(keys: Any) -> list[Any]:
-    if not isinstance(keys, list):
-        raise ParseError("keys must be a list of keys, each a list of its parts")
-    limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
-    if len(keys) > limit:
-        raise ParseError(f"{len(keys)} keys are over the limit of {limit}; ask for them in several requests")
-    return keys
+def _holding(
+    conn: psycopg.Connection, name: str, query: Query, confined: Confinement, candidates: Sequence[str]
+) -> str | None:
+    if not confined.is_free:
+        typed_keys(specs.reader(conn, name).spec, query.keys.asked, confined)
+    return tags.holding(conn, name, candidates)
 
 
-def _measures(measures: Any) -> list[str] | None:
-    if measures is None or (isinstance(measures, list) and all(isinstance(measure, str) for measure in measures)):
-        return measures
-    raise ParseError("measures must be a list of names")
+def _ask(
+    conn: psycopg.Connection, name: str, query: Query, confined: Confinement, question: str, known: Sequence[str]
+) -> Answer | str:
+    reader, made = specs.marked_reader(conn, name)
+    keys = typed_keys(reader.spec, query.keys.asked, confined)
+    snapshot = _answered(reader, keys, query.keys, query.when.as_of)
+    etag = tags.of_answer(reader.spec, made, query, question, snapshot)
+    # A tag of the batch was found not to hold a moment ago: the reader's mark may be as old as the client's.
+    if etag in known and not tags.is_of_batch(etag):
+        return etag
+    return Answer(name, reader.isolation, snapshot, query.keys.combine, etag)
+
+
+def _ask_together(conn: psycopg.Connection, queries: Queries, confined: Confinement) -> list[Answer]:
+    questions = [_question(conn, index, *query, confined) for index, query in enumerate(queries.of_states)]
+    snapshots = at_one_batch(conn, questions, as_of=queries.when.as_of)
+    return [
+        Answer(question.reader.spec.name, question.reader.isolation, snapshot, question.combine)
+        for question, snapshot in zip(questions, snapshots, strict=True)
+    ]
+
+
+def _question(conn: psycopg.Connection, index: int, name: str, keys: Keys, confined: Confinement) -> Question:
+    reader = specs.reader(conn, name)
+    try:
+        typed = typed_keys(reader.spec, keys.asked, confined)
+        checked = reader.spec.check_keys(typed)
+    except KeyShapeError as error:
+        raise WrongQueryError(index, error) from error
+    return Question(reader, checked, keys.measures, keys.combine)
+
+
+def _answered(reader: Reader, keys: Sequence[Any], asked: Keys, as_of: int | None) -> Snapshot:
+    ask = reader.combine if asked.combine else reader.multi_get
+    return ask(keys, asked.measures, as_of=as_of)

@@ -1,91 +1,89 @@
-"""The doors of the API: parse, ask a selector or a service, answer."""
+"""The doors to pipelines, states and maintenance: parse, ask a selector or a service, answer."""
 
 from typing import Any
 
 from django.urls import reverse
-from django.utils.http import parse_etags
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from webapp.api_keys.confinement import confinement
 from webapp.api_keys.models import Scope
-from webapp.api_keys.permissions import api_key
+from webapp.api_keys.permissions import STEER_PIPELINES, api_key
 from webapp.lookup import documentation
-from webapp.lookup.query import Query, look_up
+from webapp.lookup.api_view import ApiView
+from webapp.lookup.seen import seen_batches, seen_pipeline, seen_pipelines, seen_run
 from webapp.states import runs, selectors, services
 from webapp.states.models import MaintenanceRun
-from webapp.states.representations import batch_document, pipeline_document, run_document, state_document
+from webapp.states.representations import pipeline_document, run_document, state_document
 
 MAX_LIST = 500
 
 
-class StateQueryView(APIView):
-    @documentation.state_query
-    def post(self, request: Request, name: str) -> Response:
-        answer = look_up(name, Query.from_body(request.data))
-        headers = {"ETag": answer.etag}
-        if answer.etag in parse_etags(request.headers.get("If-None-Match", "")):
-            return Response(status=304, headers=headers)
-        return Response(answer.document, headers=headers)
-
-
-class StatesView(APIView):
+class StatesView(ApiView):
     @documentation.states
     def get(self, request: Request) -> Response:
-        return Response({"states": [state_document(state) for state in selectors.states()]})
+        confined = confinement(request)
+        return Response(
+            {"states": [state_document(state) for state in selectors.states() if confined.sees(state.name)]}
+        )
 
 
-class StateView(APIView):
+class StateView(ApiView):
     @documentation.state
     def get(self, request: Request, name: str) -> Response:
+        confinement(request).check_state(name)
         return Response(state_document(selectors.state(name)))
 
 
-class PipelinesView(APIView):
+class PipelinesView(ApiView):
     @documentation.pipelines
     def get(self, request: Request) -> Response:
-        return Response({"pipelines": [pipeline_document(pipeline) for pipeline in selectors.pipelines()]})
+        return Response({"pipelines": seen_pipelines(confinement(request))})
 
 
-class PipelineView(APIView):
+class PipelineView(ApiView):
     @documentation.pipeline
     def get(self, request: Request, name: str) -> Response:
-        return Response(pipeline_document(selectors.pipeline(name)))
+        return Response(seen_pipeline(name, confinement(request)))
 
 
-class BatchesView(APIView):
+class BatchesView(ApiView):
     @documentation.batches
     def get(self, request: Request, name: str) -> Response:
-        batches = selectors.batches(name, _limit(request))
-        return Response({"batches": [batch_document(batch) for batch in batches]})
+        return Response({"batches": seen_batches(name, _limit(request), confinement(request))})
 
 
-class PauseView(APIView):
+class PauseView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
+    permission = STEER_PIPELINES
 
     @documentation.pause
     def post(self, request: Request, name: str) -> Response:
+        confinement(request).check_free()
         services.pause_pipeline(name=name, requested_by=_requester(request))
         return Response(pipeline_document(selectors.pipeline(name)), status=202)
 
 
-class ResumeView(APIView):
+class ResumeView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
+    permission = STEER_PIPELINES
 
     @documentation.resume
     def post(self, request: Request, name: str) -> Response:
+        confinement(request).check_free()
         services.resume_pipeline(name=name, requested_by=_requester(request))
         return Response(pipeline_document(selectors.pipeline(name)), status=202)
 
 
-class StateMaintenanceView(APIView):
+class StateMaintenanceView(ApiView):
     """Asks for a run; `kind` is set by the route."""
 
     kind = ""
     scopes = {"POST": Scope.MAINTAIN}
 
     def post(self, request: Request, name: str) -> Response:
+        confinement(request).check_whole_state(name)
         run = services.request_maintenance(kind=self.kind, state=name, requested_by=_requester(request))
         return _accepted(run)
 
@@ -106,7 +104,7 @@ class ExpiryView(StateMaintenanceView):
         return super().post(request, name)
 
 
-class RunsView(APIView):
+class RunsView(ApiView):
     @documentation.runs
     def get(self, request: Request) -> Response:
         found = runs.runs(
@@ -114,20 +112,23 @@ class RunsView(APIView):
             kind=_choice(request, "kind", MaintenanceRun.Kind.values),
             status=_choice(request, "status", MaintenanceRun.Status.values),
             limit=_limit(request),
+            states=confinement(request).states,
         )
         return Response({"runs": [run_document(run) for run in found]})
 
 
-class RunView(APIView):
+class RunView(ApiView):
     scopes = {"DELETE": Scope.MAINTAIN}
 
     @documentation.run
     def get(self, request: Request, run_id: int) -> Response:
-        return Response(run_document(runs.run(run_id)))
+        return Response(run_document(seen_run(run_id, confinement(request))))
 
     @documentation.cancel
     def delete(self, request: Request, run_id: int) -> Response:
-        return _accepted(services.cancel_maintenance(run_id))
+        confined = confinement(request)
+        confined.check_whole_state(seen_run(run_id, confined).state_id)
+        return _accepted(services.cancel_maintenance(run_id, requested_by=_requester(request)))
 
 
 def _accepted(run: MaintenanceRun) -> Response:

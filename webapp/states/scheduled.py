@@ -1,10 +1,15 @@
 """The schedule, read: which tasks run by themselves, how often, and when next."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Max
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
+
+from webapp.states.models import MaintenanceRun
+from webapp.states.services import SCHEDULE
 
 
 @dataclass(frozen=True)
@@ -24,18 +29,34 @@ def scheduled() -> list[ScheduledTask]:
     tasks = PeriodicTask.objects.filter(task="states.maintain_all").select_related(
         "interval", "crontab", "solar", "clocked"
     )
-    return [as_told(task) for task in tasks.order_by("name") if task.scheduler]
+    asked = _asked_for()
+    return [as_told(task, asked.get(_kind(task))) for task in tasks.order_by("name") if task.scheduler]
 
 
-def as_told(task: PeriodicTask) -> ScheduledTask:
+def as_told(task: PeriodicTask, asked_at: datetime | None = None) -> ScheduledTask:
+    """asked_at: when the task was last seen at work; the scheduler itself notes that minutes later."""
     # A crontab's own text is for its author.
     every = getattr(task.scheduler, "human_readable", None) or str(task.scheduler)
-    return ScheduledTask(task.id, task.name, every, task.enabled, task.last_run_at, _next_at(task))
+    last_at = max((at for at in (task.last_run_at, asked_at) if at), default=None)
+    return ScheduledTask(task.id, task.name, every, task.enabled, last_at, _next_at(task, last_at))
 
 
-def _next_at(task: PeriodicTask) -> datetime | None:
+def _asked_for() -> dict[str, datetime]:
+    """Return when the schedule last asked for a run of each kind."""
+    runs = MaintenanceRun.objects.filter(requested_by=SCHEDULE).order_by()
+    return dict(runs.values_list("kind").annotate(Max("requested_at")))
+
+
+def _kind(task: PeriodicTask) -> str:
+    try:
+        return str(json.loads(task.args)[0])
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def _next_at(task: PeriodicTask, last_at: datetime | None) -> datetime | None:
     """Return when the scheduler takes it up next, by its own reckoning; now where that is overdue."""
     if not task.enabled:
         return None
-    began = task.last_run_at or task.start_time or task.date_changed
+    began = last_at or task.start_time or task.date_changed
     return timezone.now() + max(timedelta(), task.schedule.remaining_estimate(began))

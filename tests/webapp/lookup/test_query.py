@@ -5,7 +5,8 @@ import pytest
 from django.db import connection as django_connection
 from django.test.utils import CaptureQueriesContext
 
-from state_backends import Catalog, Count, PostgresBackingMap, StateSpec, Versioned
+from state_backends import Catalog, Count, StateSpec
+from tests.webapp.lookup.states import add_state
 from webapp.states import specs
 
 QUERY = "/states/flights_by_carrier/query"
@@ -15,12 +16,6 @@ RIGHT = {"flights_by_carrier": ["JFK", "C01"], "flights_by_hour": ["2013-01-01T1
 
 def query(api, keys, state="flights_by_carrier", **body):
     return api.ask("POST", f"/states/{state}/query", {"keys": keys, **body})
-
-
-def add_state(conn, spec, rows):
-    """Register a further state of the pipeline and fill it."""
-    Catalog(conn).register_states("flights", [spec], {spec.name: "exactly once"})
-    PostgresBackingMap(conn, spec).multi_put(list(rows), [Versioned(value, 1) for value in rows.values()])
 
 
 def let_time_pass(conn):
@@ -137,7 +132,12 @@ def test_an_unknown_measure_is_a_400_that_names_those_there_are(filled, api):
         ({"keys": "JFK"}, "keys must be a list"),
         ({"keys": [], "measures": "flights"}, "measures must be a list of names"),
         ({"keys": [], "measures": [1]}, "measures must be a list of names"),
-        ({"keys": [], "min_txid": 3}, "unknown member 'min_txid'; there are keys, measures"),
+        ({"keys": [], "max_txid": 3}, "unknown member 'max_txid'; there are as_of, combine, keys, measures, min_txid"),
+        ({"keys": [], "combine": 1}, "combine must be true or false"),
+        ({"keys": [], "as_of": True}, "as_of must be a whole number from 0 to"),
+        ({"keys": [], "as_of": -1}, "as_of must be a whole number from 0 to"),
+        ({"keys": [], "min_txid": 2**63}, "min_txid must be a whole number from 0 to"),
+        ({"keys": [], "min_txid": 1, "wait_ms": 5001}, "wait_ms must be a whole number from 0 to 5000, got '5001'"),
     ],
 )
 def test_a_body_that_does_not_fit_is_a_400_that_says_why(filled, api, body, why):
@@ -168,35 +168,6 @@ def test_another_content_type_is_a_415(filled, api):
 
 def test_an_accept_header_without_json_is_a_406(filled, api):
     assert api.ask("POST", QUERY, {"keys": []}, headers={"Accept": "text/html"}).status_code == 406
-
-
-class TestETag:
-    def test_it_names_state_txid_and_attempt(self, filled, api):
-        assert query(api, [["JFK", "C01"]]).headers["ETag"].startswith('"flights_by_carrier-2-1-')
-
-    def test_an_unchanged_answer_costs_a_304(self, filled, api):
-        etag = query(api, [["JFK", "C01"]]).headers["ETag"]
-
-        known = {"If-None-Match": f'"other", {etag}'}
-        response = api.ask("POST", QUERY, {"keys": [["JFK", "C01"]]}, headers=known)
-
-        assert (response.status_code, response.content, response.headers["ETag"]) == (304, b"", etag)
-
-    def test_the_next_batch_is_another_answer(self, filled, api):
-        etag = query(api, [["JFK", "C01"]]).headers["ETag"]
-        filled.commit({("LGA", "C01"): 1})
-
-        response = api.ask("POST", QUERY, {"keys": [["JFK", "C01"]]}, headers={"If-None-Match": etag})
-
-        assert response.status_code == 200
-
-    def test_a_key_that_expires_between_two_batches_is_another_answer(self, filled, api):
-        etag = query(api, [["JFK", "C01"]]).headers["ETag"]
-        let_time_pass(filled.conn)
-
-        response = api.ask("POST", QUERY, {"keys": [["JFK", "C01"]]}, headers={"If-None-Match": etag})
-
-        assert response.json()["results"][0]["status"] == "expired"
 
 
 def test_a_warm_lookup_makes_one_query_and_none_through_the_orm(filled, api, monkeypatch):

@@ -1,0 +1,141 @@
+"""Entries as files: CSV, JSON lines, Arrow; the same columns in each, key parts first, then measures.
+
+Every writer takes batches of rows and gives bytes for each, so a state of any size goes through in the memory of one
+batch. A null is an empty field in CSV. Numbers of any precision (`numeric`) are text in Arrow, since a column of its
+decimals has one precision for all; JSON values are text in CSV and Arrow.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+Columns = Mapping[str, str]
+Rows = Sequence[tuple[Any, ...]]
+Cell = Callable[[Any], Any]
+
+ARROW_TYPES = {
+    "bigint": pa.int64(),
+    "integer": pa.int32(),
+    "double precision": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+    "bytea": pa.binary(),
+}
+SCALARS = {*ARROW_TYPES, "text", "uuid", "numeric"}
+
+
+@dataclass(frozen=True)
+class Format:
+    """write: columns, name to SQL type, and batches of rows to bytes."""
+
+    media_type: str
+    content_type: str
+    write: Callable[[Columns, Iterable[Rows]], Iterator[bytes]]
+
+
+def csv_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
+    cells = [_csv_cell(sql_type) for sql_type in columns.values()]
+    yield _csv([list(columns)])
+    for rows in batches:
+        yield _csv([_converted(row, cells) for row in rows])
+
+
+def json_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
+    names = list(columns)
+    cells = [_json_cell(sql_type) for sql_type in columns.values()]
+    for rows in batches:
+        lines = [dict(zip(names, _converted(row, cells), strict=True)) for row in rows]
+        yield b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+
+
+def arrow_stream(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
+    schema = pa.schema([(name, ARROW_TYPES.get(sql_type, pa.string())) for name, sql_type in columns.items()])
+    cells = [_arrow_cell(sql_type) for sql_type in columns.values()]
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for rows in batches:
+            converted = [_converted(row, cells) for row in rows]
+            arrays = [pa.array([row[place] for row in converted], field.type) for place, field in enumerate(schema)]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            yield _taken(sink)
+    yield _taken(sink)
+
+
+FORMATS = {
+    "csv": Format("text/csv", "text/csv; charset=utf-8", csv_lines),
+    "ndjson": Format("application/x-ndjson", "application/x-ndjson", json_lines),
+    "arrow": Format("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", arrow_stream),
+}
+
+
+def _converted(row: tuple[Any, ...], cells: Sequence[Cell]) -> list[Any]:
+    return [value if value is None else cell(value) for cell, value in zip(cells, row, strict=True)]
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _taken(sink: io.BytesIO) -> bytes:
+    """Return what was written since the last time."""
+    written = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return written
+
+
+def _csv_cell(sql_type: str) -> Cell:
+    if sql_type in ("double precision", "numeric"):
+        return _number_as_text
+    if sql_type == "boolean":
+        return lambda value: "true" if value else "false"
+    return _arrow_cell(sql_type) if sql_type not in ARROW_TYPES else _text
+
+
+def _json_cell(sql_type: str) -> Cell:
+    if sql_type == "double precision":
+        return lambda value: value if math.isfinite(value) else _number_as_text(value)
+    if sql_type == "numeric":
+        return lambda value: orjson.Fragment(format(value, "f")) if value.is_finite() else _number_as_text(value)
+    return _text if sql_type == "bytea" else _utc if sql_type == "timestamptz" else _same
+
+
+def _arrow_cell(sql_type: str) -> Cell:
+    if sql_type == "numeric":
+        return _number_as_text
+    if sql_type not in SCALARS:
+        return lambda value: orjson.dumps(value, default=str).decode()
+    return str if sql_type == "uuid" else _same
+
+
+def _number_as_text(value: float | Decimal) -> str:
+    """Return what PostgreSQL would: no exponent in decimals, `NaN` and `Infinity` by name."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return format(value, "f") if isinstance(value, Decimal) else repr(value).removesuffix(".0")
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    return _utc(value).isoformat() if isinstance(value, date | datetime) else value
+
+
+def _utc(value: Any) -> Any:
+    # Sessions may have another zone; a file has one.
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def _same(value: Any) -> Any:
+    return value
