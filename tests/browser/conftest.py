@@ -10,6 +10,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,33 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, demo: Demo) -> Iterator[Page]:
-    """A page whose visitor has signed in; it fails the test if the page's scripts do or ask other machines."""
-    context = browser.new_context(base_url=f"http://127.0.0.1:{demo.port}", viewport={"width": 1280, "height": 900})
+    """A page at a desk, whose visitor has signed in."""
+    with signed_in(browser, demo, viewport={"width": 1280, "height": 900}) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def phone(browser: Browser, demo: Demo) -> Iterator[Page]:
+    """A page in the hand, in the dark, whose visitor has signed in."""
+    look = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "has_touch": True, "is_mobile": True}
+    with signed_in(browser, demo, **look) as visitor:
+        yield visitor
+
+
+@contextmanager
+def signed_in(browser: Browser, demo: Demo, **look: Any) -> Iterator[Page]:
+    """Open a page; it fails the test if its scripts do, are refused by the page's policy, or ask other machines."""
+    context = browser.new_context(base_url=f"http://127.0.0.1:{demo.port}", **look)
     visitor = context.new_page()
     faults: list[str] = []
     visitor.on("pageerror", lambda error: faults.append(str(error)))
+    visitor.on("console", lambda said: faults.append(said.text) if "Security Policy" in said.text else None)
     visitor.on("request", lambda request: faults.append(request.url) if "127.0.0.1" not in request.url else None)
     visitor.goto("/")
     visitor.get_by_label("Name").fill(demo.access()["admin_user"])
     visitor.get_by_label("Password").fill(demo.access()["admin_password"])
     visitor.get_by_role("button", name="Sign in").click()
+    visitor.get_by_role("heading", name="Overview").wait_for()
     yield visitor
     context.close()
     assert faults == []

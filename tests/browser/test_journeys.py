@@ -1,14 +1,25 @@
-"""A visitor of the demo: sees the dashboard move, looks keys up, compacts a state, stops everything and comes back."""
+"""Journeys of a reader, an operator and a phone through the demo; then its visitor stops everything and comes back."""
 
 import json
+import os
+import signal
+import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from docs import screenshots
+
 pytestmark = [pytest.mark.browser, pytest.mark.spark]
 
 PATIENCE_MS = 60_000
+
+# A demo that folds a year of flights leaves a small machine little for its pages.
+expect.set_options(timeout=20_000)
 
 
 COMMITTED = "Number(document.querySelector('[data-key=flights] .figures dd').innerText.replaceAll(',', ''))"
@@ -31,23 +42,144 @@ def test_the_overview_moves_while_batches_commit(page, demo):
     expect(page.locator("[data-key=flights]")).to_contain_text("exactly once")
 
 
-def test_a_state_page_shows_schema_leaders_and_entries_that_can_be_searched(page, demo):
-    demo.wait_for_batch(2)
-    page.goto("/states/routes/")
-
-    expect(page.get_by_role("heading", level=1)).to_contain_text("routes")
-    page.get_by_role("searchbox").fill("LAX")
-    page.get_by_role("searchbox").press("Enter")
-
+def test_a_reader_finds_a_value_its_past_and_takes_the_state_away(page, demo):
+    demo.wait_for_batch(3)
+    page.get_by_role("link", name="flights_by_carrier").click()
+    page.get_by_role("searchbox").fill("AA")
     rows = page.locator("table.entries tbody tr")
-    expect(rows.filter(has_text="LAX").first).to_be_visible()
-    expect(rows.filter(has_not_text="LAX")).to_have_count(0)
+    expect(rows.filter(has_not_text="AA")).to_have_count(0)
+    rows.filter(has_text="JFK").get_by_role("link", name="JFK").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("JFK · AA")
+    versions = page.locator("table.versions tbody tr")
+    expect(versions.nth(1)).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator(".chart .line")).to_be_visible()
+    versions.first.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Batch ")
+
+    page.get_by_role("link", name="flights_by_carrier").click()
+    page.get_by_label("One key a line").fill('JFK,AA\nEWR\tUA\nLGA,nothing\n["JFK"]')
+    page.get_by_role("button", name="Look up").click()
+    for status in ("2 found", "1 missing", "1 not understood"):
+        expect(page.get_by_text(status)).to_be_visible()
+
+    page.locator(".trail").get_by_role("link", name="flights_by_carrier").click()
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="CSV").click()
+    lines = Path(taken.value.path()).read_text().splitlines()
+    assert lines[0] == "origin,carrier,flights,mean_delay,largest_delay"
+    assert len(lines) > 25
+
+
+def test_an_operator_pauses_resumes_maintains_and_calls_off(page, demo):
+    demo.wait_for_batch(3)
+    page.goto("/pipelines/flights/")
+    page.get_by_role("button", name="Pause pipeline").click()
+    expect(page.locator(".headline .status")).to_have_text("paused", timeout=PATIENCE_MS)
+    page.get_by_role("button", name="Resume pipeline").click()
+    expect(page.locator(".headline .status")).to_have_text("running", timeout=PATIENCE_MS)
+
+    page.get_by_role("link", name="Maintenance").click()
+    page.get_by_role("button", name="Compact flights_by_carrier now").click()
+    expect(page.locator(".headline .status")).to_have_text("done", timeout=PATIENCE_MS)
+    figures = page.get_by_role("region", name="Before and after").locator("tr", has_text="changelog rows")
+    before, after = (int(figures.locator("td").nth(n).inner_text().replace(",", "")) for n in (0, 1))
+    assert after < before
+
+    with asleep(worker_pid(page)):
+        page.get_by_role("link", name="Maintenance").first.click()
+        page.get_by_role("button", name="Compact routes now").click()
+        expect(page.locator(".headline .status")).to_have_text("queued")
+        page.get_by_role("button", name="Cancel run").click()
+        expect(page.locator(".headline .status")).to_have_text("cancelled")
+    page.get_by_role("link", name="Maintenance").first.click()
+    expect(page.locator("table.runs tbody tr").first).to_contain_text("cancelled")
+
+
+def worker_pid(page: Page) -> int:
+    page.goto("/")
+    return int(page.locator("tr", has=page.get_by_role("rowheader", name="worker")).locator("td").nth(3).inner_text())
+
+
+@contextmanager
+def asleep(pid: int) -> Iterator[None]:
+    """Keep a worker from taking anything up."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_phone_in_the_dark_reaches_every_page_with_a_thumb(phone, demo):
+    demo.wait_for_batch(3)
+    assert phone.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    red, green, blue = phone.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert max(red, green, blue) < 64
+
+    for address in PAGES:
+        phone.goto(address)
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
+        assert phone.evaluate(TOO_SMALL) == [], address
+
+    phone.goto("/")
+    for name in ("Maintenance", "API keys", "Overview"):
+        phone.get_by_role("navigation", name="Main").get_by_role("link", name=name).tap()
+        expect(phone.locator("nav [aria-current=page]")).to_have_text(name)
+    phone.locator("[data-key=routes]").get_by_role("link").tap()
+    phone.get_by_role("searchbox").fill("LAX")
+    expect(phone.locator("table.entries tbody tr").first).to_contain_text("LAX")
+
+
+PAGES = [
+    "/",
+    "/pipelines/flights/",
+    "/pipelines/flights/batches",
+    "/pipelines/flights/batches/1",
+    "/pipelines/flights/dead-letters",
+    "/states/flights_by_carrier/",
+    "/states/totals/",
+    '/states/flights_by_carrier/key?key=["JFK","AA"]',
+    "/maintenance",
+    "/keys",
+]
+
+# What a thumb must hit, but for words within a text or a table, which have room around them.
+TOO_SMALL = """() => [...document.querySelectorAll(
+        ".top a, .top button, main button, main input, main select, main textarea, .pages a, .choices a")]
+    .filter((target) => target.type !== "hidden" && target.offsetParent && getComputedStyle(target).clipPath === "none")
+    .filter((target) => target.getBoundingClientRect().height < 32 || target.getBoundingClientRect().width < 24)
+    .map((target) => target.outerHTML.slice(0, 120))"""
+
+
+def test_the_screenshots_of_the_readme_can_be_taken_anew(browser, demo, tmp_path):
+    demo.wait_for_batch(3)
+    taken = screenshots.take(demo.access(), tmp_path, browser)
+
+    assert [path.name for path in taken] == [shot.file_name for shot in screenshots.SHOTS]
+    for path, shot in zip(taken, screenshots.SHOTS, strict=True):
+        assert size_of(path) == (shot.size["width"], shot.size["height"])
+        assert 10_000 < path.stat().st_size < 200_000
+
+
+def test_the_readme_has_the_screenshots_that_the_script_takes():
+    kept = {path.name for path in screenshots.IMAGES.glob("*.png")}
+
+    assert kept == {shot.file_name for shot in screenshots.SHOTS}
+    assert all(path.stat().st_size < 200_000 for path in screenshots.IMAGES.glob("*.png"))
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height, from the header of a PNG."""
+    header = path.read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    return struct.unpack(">II", header[16:24])
 
 
 def test_the_printed_curl_line_works(demo):
     demo.wait_for_batch(1)
     said = demo.said()
-    command = said[said.index("curl -s") : said.index("Ctrl-C stops everything")].strip()
+    command = said[said.index("curl -s") :].partition("\n\n")[0]
 
     answer = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)  # noqa: S602
 
@@ -59,8 +191,9 @@ def test_a_compaction_started_from_the_admin_runs_and_shows_what_it_did(page, de
     demo.wait_for_batch(5)
     page.goto("/admin/states/state/")
     page.locator("tr", has_text="flights_by_carrier").locator("input[name=_selected_action]").check()
-    page.locator("select[name=action]").select_option(label="Compact")
+    page.locator("select[name=action]").select_option("compact")
     page.locator("button[name=index]").click()
+    page.locator("form:has([name=confirmed]) button[type=submit]").click()
 
     page.wait_for_url("**/admin/states/maintenancerun/*/change/", timeout=PATIENCE_MS)
     expect(page.get_by_text("done", exact=True).first).to_be_visible(timeout=PATIENCE_MS)

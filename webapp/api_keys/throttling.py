@@ -7,6 +7,7 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from webapp.api_keys.handfuls import take_by_handful
 from webapp.api_keys.limits import Verdict, take
 from webapp.api_keys.models import ApiKey
 from webapp.api_keys.selectors import rate_of
@@ -53,9 +54,9 @@ def take_wrong_secret(kind: str, request: Any, cost: int = 1) -> Verdict | None:
 def _taken(request: Request) -> tuple[str, Verdict | None]:
     key = request.auth
     if isinstance(key, ApiKey):
-        return "this API key", take(f"key:{key.prefix}", rate_of(key), key.burst)
+        return "this API key", take_by_handful(f"key:{key.prefix}", rate_of(key), key.burst)
     if request.user.is_authenticated:
-        return "this user", take(f"user:{request.user.pk}", settings.TIDEMARK_SESSION_RATE_PER_MINUTE)
+        return "this user", take_by_handful(f"user:{request.user.pk}", settings.TIDEMARK_SESSION_RATE_PER_MINUTE)
     return "this address", take(f"address:{subscriber_of(request)}", settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE)
 
 

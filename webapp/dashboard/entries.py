@@ -1,45 +1,65 @@
-"""The entries of one state as its page shows them: searched, sorted, in pages, and the leading keys as bars."""
+"""The entries of one state as its page shows them: filtered, sorted, in pages, and the leading keys as bars.
+
+A page begins behind the last entry of the one before, so the thousandth costs what the first one does, and one leads on
+but not back; the way back is the browser's, or the first page.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from math import isfinite
 from typing import Any
 from urllib.parse import urlencode
 
 from state_backends import StateSpec
+from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
 from state_backends.factory import Reader
+from state_backends.versioned import Key
+from webapp.dashboard.asked import whole_number
+from webapp.dashboard.pasted import pasted_prefix
 
 PAGE_ENTRIES = 25
 LEADING_KEYS = 10
-
-# A page further on than this is nobody's reading, and the database would count its way there.
-LAST_PAGE = 4_000
+FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
 NUMBERS = {"bigint", "integer", "double precision", "numeric"}
+
+# What a reader may have asked for and cannot have; the page says why.
+REFUSED = (KeyShapeError, OutOfReachError, NotCommittedError, SpecError)
 
 
 @dataclass(frozen=True)
 class EntriesQuery:
-    """What the reader asked for. q: beginning of a key part. order: a measure, `-` for descending, empty for key order.
+    """What the reader asked for.
 
-    by: the measure of the leading keys, empty for the first one. page: from 1.
+    q: beginning of a key part. prefix: leading key parts, as they were typed. order: a measure, `-` for descending,
+    empty for key order. by: the measure of the leading keys, empty for the first one. as_of: a batch, None for now.
+    after: where the page before ended, as JSON, empty for the first page. n: how many entries are on earlier pages.
     """
 
     q: str = ""
+    prefix: str = ""
     order: str = ""
     by: str = ""
-    page: int = 1
+    as_of: int | None = None
+    after: str = ""
+    n: int = 0
 
     @classmethod
     def parse(cls, asked: Mapping[str, str], spec: StateSpec) -> "EntriesQuery":
         """Read a query string; what makes no sense in it is left out."""
         numbers = number_measures(spec)
-        order, by, page = asked.get("order", ""), asked.get("by", ""), asked.get("page", "")
+        order, by = asked.get("order", ""), asked.get("by", "")
+        after = asked.get("after", "") if isinstance(_json(asked.get("after", "")), list) else ""
         return cls(
-            q=asked.get("q", "").replace("\0", "").strip()[:200],
+            q=_text(asked, "q"),
+            prefix=_text(asked, "prefix"),
             order=order if order.removeprefix("-") in numbers else "",
             by=by if by in numbers else "",
-            page=min(max(int(page), 1), LAST_PAGE) if page.isdecimal() and len(page) < 9 else 1,
+            as_of=whole_number(asked.get("as_of", "")),
+            after=after,
+            n=whole_number(asked.get("n", "")) or 0 if after else 0,
         )
 
     @property
@@ -50,26 +70,50 @@ class EntriesQuery:
     def descending(self) -> bool:
         return self.order.startswith("-")
 
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.q or self.prefix)
+
+    @property
+    def place(self) -> list[Any] | None:
+        """Where the page before ended, as the reader takes it."""
+        return _json(self.after) if self.after else None
+
     def address(self, **changes: Any) -> str:
         """Return the query string of this query with some parts changed."""
-        parts = {name: part for name, part in asdict(replace(self, **changes)).items() if part and part != 1}
+        parts = {name: part for name, part in asdict(replace(self, **changes)).items() if part not in ("", None, 0)}
+        if self.as_of == 0 and "as_of" not in changes:
+            parts["as_of"] = 0
         return f"?{urlencode(parts)}"
 
     @property
-    def in_key_order(self) -> str:
-        return self.address(order="", page=1)
-
-    @property
-    def without_search(self) -> str:
-        return self.address(q="", page=1)
-
-    @property
     def first_page(self) -> str:
-        return self.address(page=1)
+        return self.address(after="", n=0)
+
+    @property
+    def in_key_order(self) -> str:
+        return self.address(order="", after="", n=0)
+
+    @property
+    def without_filter(self) -> str:
+        return self.address(q="", prefix="", after="", n=0)
+
+    @property
+    def now(self) -> str:
+        return self.address(as_of=None, after="", n=0)
 
     def sorted_by(self, measure: str) -> str:
         """Return the address that sorts by a measure: the largest first, then the smallest."""
-        return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", page=1)
+        return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", after="", n=0)
+
+    def export(self, prefix: Key) -> list[tuple[str, str]]:
+        """Return name and query string, for the API's entries, of each format that they come in.
+
+        prefix: the typed one. A stream is a range of keys in their order, so a search does not narrow it.
+        """
+        parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
+        parts |= {"as_of": str(self.as_of)} if self.as_of is not None else {}
+        return [(label, f"?{urlencode({'format': name, **parts})}") for name, label in FORMATS.items()]
 
 
 @dataclass(frozen=True)
@@ -95,57 +139,96 @@ class Bar:
 
 @dataclass(frozen=True)
 class EntriesPage:
-    """complete: False where only the first keys of the state were looked at."""
+    """first, last: from 1. following: where the next page is; empty on the last one.
+
+    complete: False where only the first keys of the state were looked at. txid: the batch it shows.
+    """
 
     query: EntriesQuery
     columns: list[Column]
     entries: list[dict[str, Any]]
-    first: int
-    last: int
-    previous: str
     following: str
     complete: bool
+    txid: int
+
+    @cached_property
+    def first(self) -> int:
+        return self.query.n + 1
+
+    @cached_property
+    def last(self) -> int:
+        return self.query.n + len(self.entries)
 
 
 def number_measures(spec: StateSpec) -> list[str]:
     return [name for name, aggregator in spec.measures.items() if aggregator.result_type in NUMBERS]
 
 
-def entries_page(reader: Reader, query: EntriesQuery) -> EntriesPage:
-    offset = (query.page - 1) * PAGE_ENTRIES
-    snapshot = reader.entries(
+def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPage:
+    """Raises KeyShapeError for a place that is none, OutOfReachError, NotCommittedError."""
+    snapshot = reader.page(
+        prefix=prefix,
         search=query.q,
         order_by=query.order_by,
         descending=query.descending,
+        after=query.place,
         # One more than is shown tells whether there is a next page.
         limit=PAGE_ENTRIES + 1,
-        offset=offset,
+        as_of=query.as_of,
     )
     found = snapshot.parsed()
     shown = [_with_cells(entry) for entry in found[:PAGE_ENTRIES]]
-    return EntriesPage(
-        query=query,
-        columns=_columns(reader.spec, query),
-        entries=shown,
-        first=offset + 1,
-        last=offset + len(shown),
-        previous=query.address(page=query.page - 1) if query.page > 1 else "",
-        following=query.address(page=query.page + 1) if len(found) > PAGE_ENTRIES else "",
-        complete=snapshot.complete,
+    following = _behind(query, shown[-1], len(shown)) if len(found) > PAGE_ENTRIES else ""
+    return EntriesPage(query, _columns(reader.spec, query), shown, following, snapshot.complete, snapshot.txid)
+
+
+def leading_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> list[Bar]:
+    """Return the keys with the largest numbers; they follow the prefix and the batch asked for, not the search."""
+    snapshot = reader.page(
+        prefix=prefix, order_by=measure, descending=True, limit=LEADING_KEYS, measures=[measure], as_of=query.as_of
     )
-
-
-def leading_keys(reader: Reader, measure: str) -> list[Bar]:
-    snapshot = reader.entries(order_by=measure, descending=True, limit=LEADING_KEYS)
     numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
-    longest = max((abs(number) for _, number in numbers if number is not None), default=0) or 1
-    return [Bar(key, number, round(100 * abs(number or 0) / longest, 2)) for key, number in numbers]
+    longest = max((abs(number) for _, number in numbers if is_number(number)), default=0) or 1
+    return [
+        Bar(key, number, round(100 * abs(number) / longest, 2) if is_number(number) else 0.0) for key, number in numbers
+    ]
 
 
-def global_value(reader: Reader) -> dict[str, Any] | None:
+def is_number(value: Any) -> bool:
+    """Tell numbers from what JSON has no number for: NaN, infinities, nothing."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def global_value(reader: Reader, as_of: int | None) -> dict[str, Any] | None:
     """Return the value of a global aggregate, measure by measure; None before its first batch."""
-    value = reader.multi_get([()]).parsed()[0]["value"]
+    value = reader.multi_get([()], as_of=as_of).parsed()[0]["value"]
     return value if value is None or reader.spec.measures else {"value": value}
+
+
+def asked_prefix(query: EntriesQuery, spec: StateSpec) -> Key:
+    """Raises KeyShapeError."""
+    return pasted_prefix(query.prefix, spec)
+
+
+def cells(value: Any) -> list[tuple[str, Any]]:
+    """Return the measures of a value as names and values; a JSON value is one."""
+    return list(value.items()) if isinstance(value, dict) else [("value", value)]
+
+
+def _behind(query: EntriesQuery, last: dict[str, Any], shown: int) -> str:
+    place = [last["value"][query.order_by], last["key"]] if query.order_by else last["key"]
+    return query.address(after=json.dumps(place), n=query.n + shown)
+
+
+def _text(asked: Mapping[str, str], name: str) -> str:
+    return asked.get(name, "").replace("\0", "").strip()[:400]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _columns(spec: StateSpec, query: EntriesQuery) -> list[Column]:

@@ -1,5 +1,6 @@
-"""Live pages: a page asks once a second whether the tide has moved, and gets new content only if it has.
+"""Live pages: a page asks whether the tide has moved, and gets new content only if it has.
 
+It asks when the events process tells of a commit, and every now and then besides; where none tells, once a second.
 One view and one address serve both: a browser gets the page, htmx the part that is refreshed. The page names the
 version it shows in `v`; while that is the latest one the answer is an empty 204, for the price of a statement or two.
 """
@@ -11,6 +12,7 @@ from hashlib import blake2s
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -70,6 +72,7 @@ def page(
     frame = {
         "layout": "dashboard/part.html" if part else "dashboard/base.html",
         "poll": orjson.dumps({**query, "v": version}).decode(),
+        "tides": f"{settings.TIDEMARK_EVENTS_URL}/events/tide",
         "now": now(),
     }
     response = render(request, template, {**context, **frame})

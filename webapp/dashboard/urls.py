@@ -1,13 +1,43 @@
-from django.urls import path
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
 
-from webapp.dashboard import views
+from webapp.dashboard.views import access, batches, keys, maintenance, overview, pipelines, states
+from webapp.states.models import MaintenanceRun
+
+
+class ShownNameConverter(StringConverter):
+    regex = "[^/\0]+"  # PostgreSQL takes no NUL
+
+
+class TxidConverter(StringConverter):
+    regex = "[0-9]{1,18}"  # as many digits as fit into a bigint
+
+    def to_python(self, value: str) -> int:  # type: ignore[override]
+        return int(value)
+
+
+register_converter(ShownNameConverter, "shown_name")
+register_converter(TxidConverter, "number")
 
 app_name = "dashboard"
 
+COMPACTION, EXPIRY = {"kind": MaintenanceRun.Kind.COMPACTION}, {"kind": MaintenanceRun.Kind.EXPIRY}
+
 urlpatterns = [
-    path("", views.overview, name="index"),
-    path("pipelines/<str:name>/", views.pipeline, name="pipeline"),
-    path("pipelines/<str:name>/pause", views.pause, name="pause"),
-    path("pipelines/<str:name>/resume", views.resume, name="resume"),
-    path("states/<str:name>/", views.state, name="state"),
+    path("", overview.overview, name="index"),
+    path("pipelines/<shown_name:name>/", pipelines.pipeline, name="pipeline"),
+    path("pipelines/<shown_name:name>/pause", pipelines.pause, name="pause"),
+    path("pipelines/<shown_name:name>/resume", pipelines.resume, name="resume"),
+    path("pipelines/<shown_name:name>/batches", batches.batches, name="batches"),
+    path("pipelines/<shown_name:name>/batches/<number:txid>", batches.batch, name="batch"),
+    path("pipelines/<shown_name:name>/dead-letters", batches.dead_letters, name="dead_letters"),
+    path("states/<shown_name:name>/", states.state, name="state"),
+    path("states/<shown_name:name>/key", keys.key, name="key"),
+    path("states/<shown_name:name>/lookup", keys.lookup, name="lookup"),
+    path("states/<shown_name:name>/compact", maintenance.ask, COMPACTION, name="compact"),
+    path("states/<shown_name:name>/expire", maintenance.ask, EXPIRY, name="expire"),
+    path("maintenance", maintenance.maintenance, name="maintenance"),
+    path("maintenance/<number:run_id>", maintenance.run, name="run"),
+    path("maintenance/<number:run_id>/cancel", maintenance.cancel, name="cancel"),
+    path("keys", access.api_keys, name="keys"),
 ]

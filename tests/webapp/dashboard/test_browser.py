@@ -1,7 +1,9 @@
 """What only a browser can tell: the page follows the batches, and its reader does not notice but by the figures."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -44,21 +46,32 @@ def _address() -> str:
 
 
 @pytest.fixture
-def page(live_server, admin_client, monkeypatch) -> Iterator[Page]:
-    """A signed-in browser; what it was refused or logged as an error fails the test."""
+def visit(live_server, admin_client, monkeypatch) -> Iterator[Callable[..., Page]]:
+    """Opens a page of a signed-in browser of any kind; what its scripts are refused, or fail at, fails the test."""
+    visits: list[tuple[Page, list[str]]] = []
+
+    def visit(**context: Any) -> Page:
+        opened = browser.new_context(base_url=live_server.url, **context)
+        opened.add_cookies([session])
+        errors: list[str] = []
+        visits.append((opened.new_page(), errors))
+        visits[-1][0].on("pageerror", lambda error: errors.append(str(error)))
+        visits[-1][0].on("console", lambda said: errors.append(said.text) if "Security Policy" in said.text else None)
+        return visits[-1][0]
+
     # Playwright keeps an event loop in this thread, in which Django would not query.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        context = browser.new_context(base_url=live_server.url)
-        context.add_cookies([session])
-        page = context.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
+        yield visit
         browser.close()
-    assert errors == []
+    assert [errors for _, errors in visits if errors] == []
+
+
+@pytest.fixture
+def page(visit) -> Page:
+    return visit()
 
 
 def test_a_commit_shows_without_moving_the_reader(flights, page):
@@ -122,9 +135,187 @@ def test_a_paused_page_stands_still(flights, page):
     expect(page.locator(".heroes dd")).to_have_text("5,131")
 
 
+PAGES = [
+    "/",
+    "/pipelines/flights/",
+    "/pipelines/flights/batches",
+    "/pipelines/flights/batches/1",
+    "/pipelines/flights/dead-letters",
+    STATE,
+    "/states/flights_by_hour/",
+    "/states/totals/",
+    f'{STATE}key?key=["EWR","C00"]',
+    "/maintenance",
+    "/keys",
+]
+
+
 def test_no_page_is_wider_than_a_phone(flights, page):
     page.set_viewport_size({"width": 360, "height": 740})
 
-    for address in ["/", "/pipelines/flights/", STATE, "/states/flights_by_hour/", "/states/totals/"]:
+    for address in PAGES:
         page.goto(address)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
+
+
+def test_a_table_too_wide_for_the_desk_scrolls_in_its_own_box(flights, page):
+    page.set_viewport_size({"width": 800, "height": 740})
+
+    for address in PAGES:
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 800, address
+
+
+def test_times_are_told_in_the_zone_of_the_reader(flights, visit):
+    page = visit(timezone_id="Asia/Tokyo", locale="en-GB")
+    page.goto("/pipelines/flights/batches/1")
+    shown = page.locator(".facts time").first
+
+    assert page.locator("#zone").inner_text() == "Asia/Tokyo (GMT+9)"
+    hour = (int(re.search(r"T(\d\d):", shown.get_attribute("datetime"))[1]) + 9) % 24
+    assert re.search(rf"\b{hour:02}:\d\d:\d\d$", shown.inner_text())
+
+
+def test_without_scripts_the_pages_still_search_sort_turn_and_say_utc(flights, visit):
+    page = visit(java_script_enabled=False)
+    page.goto(STATE)
+    page.locator("#q").fill("C0")
+    page.get_by_role("button", name="Show").click()
+    page.locator("#sort-flights").click()
+    page.get_by_role("link", name="JFK", exact=True).first.click()
+
+    assert page.get_by_role("heading", level=1).inner_text() == "JFK · C00"
+    assert page.locator("#zone").inner_text() == "UTC"
+    assert page.locator(".versions time").inner_text().endswith(" UTC")
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(flights, page):
+    for address in ("/", STATE, "/maintenance"):
+        page.goto(address)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+
+        visited = set()
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            where = page.evaluate(FOCUSED)
+            if where["body"]:
+                break
+            assert where["outlined"], where
+            visited.add(where["text"])
+        else:
+            raise AssertionError(f"the keyboard is trapped on {address}")
+        assert len(visited) >= 5
+
+
+FOCUSED = """() => {
+    const at = document.activeElement;
+    return {
+        body: at === document.body || at.className === "skip",
+        outlined: getComputedStyle(at).outlineStyle !== "none",
+        text: at.outerHTML.slice(0, 200),
+    };
+}"""
+
+
+def test_dark_and_light_are_told_apart_and_both_can_be_read(flights, visit):
+    for scheme in ("light", "dark"):
+        page = visit(color_scheme=scheme)
+        page.goto(STATE)
+
+        assert page.evaluate(LEAST_CONTRAST) >= 4.5, scheme
+
+
+# Of the text of the page with the colour behind it, by the formula of WCAG 2.
+LEAST_CONTRAST = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const parts = (colour) => {
+        canvas.clearRect(0, 0, 1, 1);
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        return canvas.getImageData(0, 0, 1, 1).data;
+    };
+    const light = (colour) => {
+        const [r, g, b] = [...parts(colour)].slice(0, 3).map((part) => {
+            const share = part / 255;
+            return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+            const colour = getComputedStyle(at).backgroundColor;
+            if (parts(colour)[3] === 255) return colour;
+        }
+        return "white";
+    };
+    let least = 21;
+    const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const holder = texts.currentNode.parentElement;
+        if (!texts.currentNode.data.trim() || holder.closest("option, .off, .unseen, .unseen-until-focus")) continue;
+        const [a, b] = [light(getComputedStyle(holder).color), light(behind(holder))].sort((x, y) => y - x);
+        least = Math.min(least, (a + 0.05) / (b + 0.05));
+    }
+    return least;
+}"""
+
+
+def test_a_list_of_keys_is_pasted_and_answered_line_by_line(flights, page):
+    page.goto(STATE)
+    page.get_by_label("One key a line").fill("EWR,C07\nJFK\tC07\nLGA,C07\nEWR")
+    page.get_by_role("button", name="Look up").click()
+
+    rows = page.locator(".answers tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(0)).to_contain_text("found")
+    expect(rows.nth(2)).to_contain_text("missing")
+    expect(rows.nth(3)).to_contain_text("expected 2 parts")
+    page.wait_for_timeout(1_500)
+    expect(rows).to_have_count(4)
+
+
+def test_the_pages_of_entries_lead_on_and_the_browser_leads_back(flights, page):
+    page.goto(f"{STATE}?order=-flights")
+    first = page.locator(".entries tbody th").first.inner_text()
+    page.locator("#next").click()
+    expect(page.locator(".pages")).to_contain_text("26–50")  # noqa: RUF001
+
+    page.go_back()
+    expect(page.locator(".pages")).to_contain_text("1–25 of 60")  # noqa: RUF001
+    assert page.locator(".entries tbody th").first.inner_text() == first
+
+
+def test_a_download_is_the_range_that_the_page_shows(flights, page):
+    page.goto(f"{STATE}?prefix=JFK")
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="CSV").click()
+
+    lines = Path(taken.value.path()).read_text().splitlines()
+    assert taken.value.suggested_filename == "flights_by_carrier-1.csv"
+    assert lines[0] == "origin,carrier,flights,mean_delay,max_delay"
+    assert lines[1].startswith("JFK,C00,100,12.5,140")
+    assert len(lines) == 1 + 30
+
+
+def test_what_a_reader_pastes_survives_a_commit(flights, page):
+    page.goto(STATE)
+    page.get_by_label("One key a line").fill("EWR,C07")
+
+    flights.commit({("EWR", "C07"): 5_000})
+
+    expect(page.get_by_role("row", name="EWR C07")).to_contain_text("5,093")
+    expect(page.get_by_label("One key a line")).to_have_value("EWR,C07")
+
+
+def test_a_value_that_changes_grows_its_chart_and_its_table(flights, page):
+    page.goto(f'{STATE}key?key=["EWR","C00"]')
+    expect(page.locator(".versions tbody tr")).to_have_count(1)
+
+    flights.commit({("EWR", "C00"): 5})
+
+    expect(page.locator(".versions tbody tr")).to_have_count(2)
+    expect(page.locator(".chart .line")).to_have_count(1)
+    expect(page.get_by_role("img")).to_have_accessible_name(re.compile("flights in 2 versions, between 100 and 105"))

@@ -7,7 +7,16 @@ from django.test import Client
 
 from state_backends.journal import roster
 
-LIVE = ["/", "/pipelines/flights/", "/states/flights_by_carrier/", "/states/totals/"]
+LIVE = [
+    "/",
+    "/pipelines/flights/",
+    "/pipelines/flights/batches",
+    "/pipelines/flights/batches/2",
+    "/pipelines/flights/dead-letters",
+    "/states/flights_by_carrier/",
+    "/states/totals/",
+    '/states/flights_by_carrier/key?key=["EWR","C00"]',
+]
 
 
 def next_question(response) -> dict[str, str]:
@@ -91,18 +100,15 @@ def test_a_process_that_comes_or_goes_brings_new_content(filled, reader):
 
 
 def test_search_sort_and_page_stay_with_the_reader(filled, reader):
-    page = reader.get("/states/flights_by_carrier/?q=C&order=-flights&page=2&by=max_delay")
+    place = '[90, ["EWR", "C10"]]'
+    asked = {"q": "C", "order": "-flights", "after": place, "n": "25", "by": "max_delay", "prefix": "EWR"}
+    page = reader.get("/states/flights_by_carrier/", asked)
     question = next_question(page)
     filled.commit({("EWR", "C00"): 1})
 
     answer = ask(reader, "/states/flights_by_carrier/", question)
 
-    assert {name: question[name] for name in ("q", "order", "page", "by")} == {
-        "q": "C",
-        "order": "-flights",
-        "page": "2",
-        "by": "max_delay",
-    }
+    assert {name: question[name] for name in asked} == asked
     assert next_question(answer) == {**question, "v": next_question(answer)["v"]}
 
 

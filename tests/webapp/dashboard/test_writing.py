@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from tests.webapp.flights import BY_CARRIER
-from webapp.dashboard.entries import LAST_PAGE, EntriesQuery
+from webapp.dashboard.entries import EntriesQuery
 from webapp.dashboard.sparkline import HEIGHT, WIDTH, sparkline
 from webapp.dashboard.templatetags import dashboard
 from webapp.states.selectors import BatchSummary
@@ -59,19 +59,35 @@ def test_a_long_json_value_is_cut():
 
 class TestEntriesQuery:
     def test_an_address_keeps_the_rest_of_the_query(self):
-        query = EntriesQuery.parse({"q": "J K", "order": "-flights", "page": "3", "by": "max_delay"}, BY_CARRIER)
+        asked = {
+            "q": "J K",
+            "prefix": "JFK",
+            "order": "-flights",
+            "after": '[5, ["JFK", "AA"]]',
+            "n": "25",
+            "as_of": "0",
+        }
+        query = EntriesQuery.parse(asked | {"by": "max_delay"}, BY_CARRIER)
 
-        assert query.address(page=4) == "?q=J+K&order=-flights&by=max_delay&page=4"
-        assert query.first_page == "?q=J+K&order=-flights&by=max_delay"
+        assert query.first_page == "?q=J+K&prefix=JFK&order=-flights&by=max_delay&as_of=0"
+        assert query.address(by="flights").startswith("?q=J+K&prefix=JFK&order=-flights&by=flights&after=%5B5%2C")
+        assert query.now == "?q=J+K&prefix=JFK&order=-flights&by=max_delay"
 
-    def test_a_second_click_turns_the_order_round(self):
-        query = EntriesQuery.parse({"order": "-flights"}, BY_CARRIER)
+    def test_a_second_click_turns_the_order_round_and_begins_anew(self):
+        query = EntriesQuery.parse({"order": "-flights", "after": '[5, ["JFK", "AA"]]', "n": "25"}, BY_CARRIER)
 
         assert query.sorted_by("max_delay") == "?order=-max_delay"
         assert query.sorted_by("flights") == "?order=flights"
 
-    def test_pages_end_somewhere(self):
-        assert EntriesQuery.parse({"page": "99999999"}, BY_CARRIER).page == LAST_PAGE
+    def test_a_place_that_is_no_list_is_the_beginning(self):
+        query = EntriesQuery.parse({"after": '{"a": 1}', "n": "25"}, BY_CARRIER)
+
+        assert (query.place, query.n) == (None, 0)
+
+    def test_a_download_has_the_range_and_the_batch_but_no_page(self):
+        query = EntriesQuery.parse({"q": "A", "prefix": "JFK", "as_of": "3", "after": '["JFK", "AA"]'}, BY_CARRIER)
+
+        assert query.export(("JFK",))[0] == ("CSV", "?format=csv&prefix=%5B%22JFK%22%5D&as_of=3")
 
 
 class TestSparkline:

@@ -3,28 +3,23 @@
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from webapp.dashboard import attention
 from webapp.dashboard.entries import EntriesQuery
+from webapp.dashboard.skew import Skew, worst_skew
+from webapp.dashboard.upkeep import Figure
+from webapp.states.selectors import BatchSummary, PipelineStatus
 
 register = template.Library()
 
 SHOWN_CHARACTERS = 160
-
-TONES = {
-    "running": "good",
-    "finished": "calm",
-    "stopped": "calm",
-    "never started": "calm",
-    "paused": "watch",
-    "starting": "watch",
-    "restarting": "watch",
-    "failed": "bad",
-    "lost": "bad",
-}
 
 
 @register.filter
@@ -78,6 +73,12 @@ def until(moment: datetime | None) -> str | SafeString:
     return _time(moment, "until", "") if moment else "—"
 
 
+@register.filter
+def at(moment: datetime | str | None) -> str | SafeString:
+    """A time to the second, in UTC and saying so; the page's script tells it in the reader's own zone."""
+    return _time(moment, "at", "") if moment else "—"
+
+
 def _time(moment: datetime | str, form: str, suffix: str) -> SafeString:
     at = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone(UTC)
     return format_html(
@@ -95,6 +96,8 @@ def _told(at: datetime, form: str, suffix: str) -> str:
         return _passed(at, suffix)
     if form == "until":
         return _left(at)
+    if form == "at":
+        return f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return at.isoformat(" ", _precision(at)).replace("+00:00", "Z")
 
 
@@ -114,7 +117,64 @@ def _precision(at: datetime) -> str:
 
 @register.filter
 def tone(status: str) -> str:
-    return TONES.get(status, "watch")
+    return attention.tone(status)
+
+
+@register.filter
+def key_tone(status: str) -> str:
+    return {"found": "good", "expired": "watch"}.get(status, "calm")
+
+
+@register.filter
+def apikey_tone(status: str) -> str:
+    return {"in force": "good", "expired": "watch"}.get(status, "calm")
+
+
+@register.filter
+def urgency(pipeline: PipelineStatus) -> str:
+    return attention.urgency(pipeline)
+
+
+@register.filter
+def skew(batch: BatchSummary) -> Skew | None:
+    return worst_skew(batch)
+
+
+@register.filter
+def times(ratio: float | None) -> str:
+    """A ratio as a multiple; one that no reader would see as more than 1 is even."""
+    return "—" if ratio is None else f"{ratio:.1f}×"  # noqa: RUF001
+
+
+@register.filter
+def amount(figure: Figure, count: int) -> str:
+    """A number of bytes or rows, as the figure counts them."""
+    return size(count) if figure.is_bytes else number(count)
+
+
+@register.filter
+def changed(figure: Figure) -> str:
+    if figure.change is None:
+        return "—"
+    if not figure.change:
+        return "none"
+    return f"{'+' if figure.change > 0 else '−'}{amount(figure, abs(figure.change))}"  # noqa: RUF001
+
+
+@register.filter
+def of(mapping: dict[str, Any], name: str) -> Any:
+    return mapping.get(name)
+
+
+@register.filter
+def query(parts: dict[str, str], before: str = "") -> str:
+    """A query string of these parts, and of where the next page begins."""
+    return urlencode(parts | ({"before": before} if before else {}))
+
+
+@register.filter(name="json")
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 @register.filter
@@ -179,6 +239,25 @@ def typed(key: list[Any], columns: dict[str, str]) -> list[tuple[str, Any, str]]
 @register.filter
 def with_measure(query: EntriesQuery, measure: str) -> str:
     return query.address(by=measure)
+
+
+@register.simple_tag
+def key_address(state: str, key: list[Any]) -> SafeString:
+    """The address of the page of one key."""
+    return format_html("{}?{}", reverse("dashboard:key", args=[state]), urlencode({"key": _compact(key)}))
+
+
+@register.simple_tag
+def turn_key(request: HttpRequest, key: str, measure: str) -> SafeString:
+    """As `turn`, for the measure that a key's chart shows."""
+    parts = {"key": key, "by": measure}
+    if before := request.GET.get("before"):
+        parts["before"] = before
+    return turn(f"?{urlencode(parts)}", request.path)
+
+
+def _compact(key: list[Any]) -> str:
+    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))
 
 
 @register.simple_tag

@@ -1,6 +1,7 @@
 /* Keeps a page up to date without disturbing its reader: new content is merged into what stands there, so scroll,
    focus, selection and typed text stay; figures that changed glow for a moment; times are told as time
-   passes, and on hovering in the reader's own zone. */
+   passes, and on hovering in the reader's own zone.
+   It looks when the events process tells of a commit; while nobody tells, each second. */
 (() => {
   "use strict";
 
@@ -112,6 +113,76 @@
     say(now ? "No answer from the server; trying again every second" : "");
   }
 
+  // --- When to look: told by push, else by polling
+
+  const CALM_MS = 15000; // between two looks while commits are told: for what nobody tells of
+  const LONGEST_WAIT_MS = 300000; // between two tries to be told, where the server does not do that
+  let source = null;
+  let told = false; // whether commits are told now
+  let due = true; // something was told that has not been looked at
+  let lookedAt = -Infinity;
+  let waitMs = 5000;
+  let retry = 0;
+
+  function setTold(now) {
+    told = now;
+    if (pause) pause.title = now ? "Live: told of every commit" : "Live: asking every second";
+    document.body.dataset.updates = now ? "live" : "polling";
+  }
+
+  function look() {
+    due = true;
+    const poll = document.getElementById("poll");
+    if (poll) htmx.trigger(poll, "tide");
+  }
+
+  function listen() {
+    const address = document.body.dataset.tides;
+    if (source || !address || document.hidden) return;
+    source = new EventSource(address, { withCredentials: true });
+    source.addEventListener("ready", () => {
+      waitMs = 5000;
+      setTold(true);
+      look();
+    });
+    source.addEventListener("tide", look);
+    source.addEventListener("error", () => {
+      setTold(false);
+      // A lost connection is tried again by itself; a refusal is not.
+      if (source && source.readyState === EventSource.CLOSED) tryAgainLater();
+    });
+  }
+
+  function tryAgainLater() {
+    rest();
+    retry = setTimeout(listen, waitMs);
+    waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS);
+  }
+
+  function rest() {
+    clearTimeout(retry);
+    if (source) source.close();
+    source = null;
+    setTold(false);
+  }
+
+  function restOrListen() {
+    if (document.hidden) return rest();
+    due = true;
+    listen();
+  }
+
+  const isDue = () => due || !told || performance.now() - lookedAt >= CALM_MS;
+
+  function looking() {
+    due = false;
+    lookedAt = performance.now();
+  }
+
+  document.addEventListener("visibilitychange", restOrListen);
+  window.addEventListener("pagehide", rest);
+  window.addEventListener("pageshow", restOrListen);
+
   // --- htmx
 
   const isPoll = (event) => event.detail.requestConfig && event.detail.requestConfig.elt.id === "poll";
@@ -133,10 +204,13 @@
   });
 
   document.addEventListener("htmx:beforeRequest", (event) => {
-    if (isPoll(event) && paused()) event.preventDefault();
+    if (!isPoll(event)) return;
+    if (paused() || !isDue()) event.preventDefault();
+    else looking();
   });
   document.addEventListener("htmx:beforeSwap", (event) => { polled = isPoll(event); });
   document.addEventListener("htmx:afterRequest", (event) => {
+    if (isPoll(event) && !event.detail.successful) due = true;
     // A request that a newer one took the place of says nothing about the server.
     if (event.detail.xhr && event.detail.xhr.status) setCutOff(event.detail.xhr.status >= 500);
   });
@@ -158,6 +232,7 @@
       const now = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(now));
       button.lastElementChild.textContent = now ? "Paused" : "Live";
+      if (!now) look();
     } else if (button && button.dataset.copy) {
       await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);
       say("Copied");

@@ -1,0 +1,27 @@
+"""Pages as a reader sees them."""
+
+import re
+from html import unescape
+
+
+def text(response) -> str:
+    """What a reader sees of a page, in one line."""
+    body = re.sub(r"<(head|svg).*?</\1>|<[^>]+>", " ", response.content.decode(), flags=re.DOTALL)
+    return " ".join(unescape(body).split())
+
+
+def told(response) -> str:
+    """The same, on however slow a machine."""
+    return re.sub(r"\b\d+ s ago", "just now", text(response))
+
+
+def following(response) -> str | None:
+    """Where the link to the next page leads."""
+    link = re.search(r'rel="next"\s+href="([^"]*)"', response.content.decode())
+    return unescape(link[1]) if link else None
+
+
+def keys(response) -> list[str]:
+    """The keys of the table of entries, as JSON."""
+    table = response.content.decode().partition('<table class="stack entries">')[2].partition("</table>")[0]
+    return [unescape(key) for key in re.findall(r'data-key="([^"]*)"', table)]

@@ -1,0 +1,174 @@
+import re
+
+import pytest
+
+from state_backends.journal.dead_letters import DeadLetter, put_aside
+from state_backends.journal.ledger import record_metrics
+from tests.webapp.dashboard.reading import text
+from webapp.dashboard.skew import Skew, skews, worst_skew
+from webapp.dashboard.views import batches
+from webapp.states import selectors
+from webapp.states.batch_history import batch_page
+from webapp.states.selectors import BatchSummary
+
+
+def txids(response) -> list[int]:
+    return [int(txid) for txid in re.findall(r'<tr data-key="(\d+)"', response.content.decode())]
+
+
+class TestBatchesPage:
+    def test_each_batch_shows_rows_speed_time_keys_by_state_and_what_was_left_out(self, filled, reader):
+        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)], late=7, dropped=2)
+
+        page = text(reader.get("/pipelines/flights/batches"))
+
+        assert "Skew flights_by_carrier flights_by_hour totals Dead letters Late Committed" in page
+        assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ s — 1 1 1 1 7 2 dropped just now", page)
+
+    def test_a_replay_is_marked(self, filled, reader):
+        filled.open({("JFK", "C00"): 5})
+        filled.commit({("JFK", "C00"): 5})
+
+        page = reader.get("/pipelines/flights/batches")
+
+        assert " 3 committed replay 2 5 " in text(page)
+        assert len(re.findall(r'<rect [^>]* class="watch"', page.content.decode())) == 1
+
+    def test_the_open_batch_shows_no_figures_yet(self, filled, reader):
+        filled.open({("JFK", "C00"): 5})
+
+        assert " 3 open — — — — — — — 0 0 — " in text(reader.get("/pipelines/flights/batches"))
+
+    def test_pages_lead_on_and_back_with_every_batch_once(self, filled, reader, monkeypatch):
+        monkeypatch.setattr(batches, "PAGE_BATCHES", 2)
+        for _ in range(3):
+            filled.commit({("JFK", "C00"): 1})
+        newest = reader.get("/pipelines/flights/batches")
+        middle = reader.get("/pipelines/flights/batches?before=4")
+        oldest = reader.get("/pipelines/flights/batches?before=2")
+
+        assert [txids(page) for page in (newest, middle, oldest)] == [[5, 4], [3, 2], [1]]
+        assert b'href="?before=4">Older' in newest.content
+        assert b'href="?before=6">Newer' in middle.content
+        assert b'<span class="off">Older</span>' in oldest.content
+
+    def test_a_page_that_compaction_took_leads_back(self, filled, reader):
+        assert "Nothing older is kept. Back to the newest batches" in text(
+            reader.get("/pipelines/flights/batches?before=1")
+        )
+
+    @pytest.mark.parametrize("before", ["x", "-1", "99999999999999999999", "%00"])
+    def test_a_place_that_makes_no_sense_is_the_newest_page(self, filled, reader, before):
+        assert txids(reader.get(f"/pipelines/flights/batches?before={before}")) == [2, 1]
+
+    def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
+        # Session, user and permissions, then the pipeline and its batches.
+        with django_assert_num_queries(6):
+            reader.get("/pipelines/flights/batches")
+
+
+class TestBatchPage:
+    def test_it_shows_keys_by_state_times_by_part_and_offsets(self, filled, reader):
+        batch = filled.commit({("JFK", "C00"): 5})
+        filled.conn.execute("UPDATE tidemark.batch SET offsets = '[{\"logOffset\": 41}]'")
+        record_metrics(filled.conn, batch, {"duration_ms": {"triggerExecution": 1812, "addBatch": 906}})
+
+        response = reader.get("/pipelines/flights/batches/3")
+
+        assert "flights_by_carrier 1 — — — — flights_by_hour 1 " in text(response)
+        assert "triggerExecution 1,812 ms addBatch 906 ms" in text(response)
+        assert b'<rect width="50.0%"' in response.content
+        assert '{ "logOffset": 41 }' in text(response)
+
+    def test_it_leads_to_its_neighbours(self, filled, reader):
+        first, last = (reader.get(f"/pipelines/flights/batches/{txid}").content for txid in (1, 2))
+
+        assert b'<span class="off">Earlier</span>' in first
+        assert b'rel="next" href="/pipelines/flights/batches/2"' in first
+        assert b'rel="prev" href="/pipelines/flights/batches/1"' in last
+        assert b'<span class="off">Later</span>' in last
+
+    @pytest.mark.parametrize("txid", ["99", "999999999999999999", "0"])
+    def test_one_that_is_not_there_leads_to_those_that_are(self, filled, reader, txid):
+        response = reader.get(f"/pipelines/flights/batches/{txid}")
+
+        assert response.status_code == 404
+        assert f"No batch called {txid} It may not be there yet" in text(response)
+
+    @pytest.mark.parametrize("address", ["batches", "batches/1", "dead-letters"])
+    def test_an_unknown_pipeline_names_those_there_are(self, filled, reader, address):
+        response = reader.get(f"/pipelines/fligths/{address}")
+
+        assert response.status_code == 404
+        assert "There is: flights" in text(response)
+
+
+class TestDeadLettersPage:
+    @pytest.fixture
+    def letters(self, filled):
+        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])
+        batch = filled.commit({("JFK", "C00"): 5})
+        put_aside(filled.conn, batch, [DeadLetter("/in/b.jsonl", "[]", "no object", 7)], state="totals")
+        return filled
+
+    def test_pages_have_every_letter_once_newest_first(self, letters, reader):
+        first = reader.get("/pipelines/flights/dead-letters")
+        following = re.search(r'rel="next" href="([^"]*)"', first.content.decode())[1]
+        second = reader.get(f"/pipelines/flights/dead-letters{following}")
+        lines = re.findall(r"([ab])\.jsonl:(\d+)", text(first)) + re.findall(r"([ab])\.jsonl:(\d+)", text(second))
+
+        assert lines == [("b", "7"), *(("a", str(line)) for line in range(30, 0, -1))]
+
+    def test_they_are_filtered_by_state_and_by_batch(self, letters, reader):
+        by_state = text(reader.get("/pipelines/flights/dead-letters?state=totals"))
+        by_batch = text(reader.get("/pipelines/flights/dead-letters?txid=3"))
+
+        assert "b.jsonl:7 batch 4 , state totals" in by_state
+        assert "a.jsonl" not in by_state
+        assert "b.jsonl" not in by_batch
+        assert "a.jsonl:30 batch 3 " in by_batch
+
+    def test_the_next_page_keeps_the_filter(self, letters, reader):
+        page = reader.get("/pipelines/flights/dead-letters?txid=3").content.decode()
+
+        assert re.search(r'rel="next" href="\?txid=3&amp;before=3\.\d+"', page)
+
+    def test_a_filter_without_result_leads_back(self, letters, reader):
+        page = text(reader.get("/pipelines/flights/dead-letters?state=<i>&txid=2"))
+
+        assert "None of that state or batch. Show all" in page
+
+    def test_those_of_the_open_batch_do_not_show(self, filled, reader):
+        filled.open({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
+
+        assert "None. All that came in so far was counted." in text(reader.get("/pipelines/flights/dead-letters"))
+
+    @pytest.mark.parametrize(
+        "query", ["before=x", "before=1.x", "before=99999999999999999999.1", "txid=x", "state=%00"]
+    )
+    def test_a_query_that_makes_no_sense_is_no_error(self, letters, reader, query):
+        assert reader.get(f"/pipelines/flights/dead-letters?{query}").status_code == 200
+
+
+class TestSkew:
+    def test_it_is_the_fullest_task_by_the_average(self):
+        assert worst_skew(batch({"a": 100, "b": 10}, {"a": (4, 50), "b": (2, 5)})) == Skew("a", 100, 4, 50)
+        assert Skew("a", 100, 4, 50).ratio == 2.0
+
+    def test_one_task_or_none_cannot_be_uneven(self):
+        found = batch({"a": 100, "b": 0, "c": 3}, {"a": (1, 100), "b": (2, 0)})
+
+        assert [skew.ratio for skew in skews(found)] == [None, None, None]
+        assert worst_skew(found) is None
+
+
+def batch(keys: dict[str, int], tasks: dict[str, tuple[int, int]]) -> BatchSummary:
+    told = {state: {"tasks": count, "largest": largest} for state, (count, largest) in tasks.items()}
+    return BatchSummary("flights", 1, 1, "committed", None, None, 1.0, 1, keys, 0, tasks=told)
+
+
+def test_a_page_of_history_tells_a_batch_as_the_newest_ones_are_told(filled):
+    filled.commit({("JFK", "C00"): 5}, late=7, dropped=2)
+    filled.open({("JFK", "C00"): 5})
+
+    assert batch_page(selectors.pipeline("flights"), before=None, limit=50) == selectors.batches("flights")

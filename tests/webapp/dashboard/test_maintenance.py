@@ -1,0 +1,277 @@
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django_celery_beat.models import PeriodicTask
+
+from tests.webapp.dashboard.reading import text, told
+from webapp.dashboard.upkeep import RunView
+from webapp.dashboard.views import maintenance
+from webapp.states import services
+from webapp.states.maintenance import lock
+from webapp.states.models import MaintenanceRun
+from webapp.states.scheduled import scheduled
+
+CARRIERS = "flights_by_carrier"
+BEFORE = {"state_rows": 60, "state_bytes": 80_000, "changelog_rows": 61, "changelog_bytes": 40_000}
+
+
+@pytest.fixture
+def operator(django_user_model) -> Client:
+    """Somebody who may ask for maintenance, and is no staff."""
+    user = django_user_model.objects.create_user("operator")
+    user.user_permissions.add(Permission.objects.get(codename="add_maintenancerun"))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[int]:
+    """The runs that workers are told about; none of them listens."""
+    told: list[int] = []
+    monkeypatch.setattr(services, "_send", told.append)
+    return told
+
+
+def run(**told) -> MaintenanceRun:
+    return MaintenanceRun.objects.create(kind="compaction", state_id=CARRIERS, requested_by="ann", **told)
+
+
+def running(connection, **told) -> MaintenanceRun:
+    """A run in the hands of a worker, which holds the state's lock."""
+    assert lock(connection, CARRIERS)
+    return run(status="running", started_at=datetime.now(UTC), before=BEFORE, **told)
+
+
+class TestMaintenancePage:
+    def test_each_state_shows_size_and_when_it_was_last_maintained(self, filled, reader):
+        run(status="done", finished_at=datetime.now(UTC) - timedelta(minutes=5))
+
+        page = text(reader.get("/maintenance"))
+
+        assert re.search(rf"{CARRIERS} 60 [\d.]+ kB kept 400 days 5 min ago — flights_by_hour ", page)
+
+    def test_a_run_under_way_shows_how_far_it_is(self, filled, reader):
+        running(filled.conn, progress={"steps": [{"step": "changelog entries", "seen": 61, "removed": 1}]})
+
+        response = reader.get("/maintenance")
+
+        assert "Compaction of flights_by_carrier running Asked for by ann; running since just now ." in told(response)
+        assert "25% · changelog entries: 61 seen, 1 removed in all" in text(response)
+        assert b'<progress max="100" value="25"' in response.content
+
+    def test_past_runs_show_who_asked_and_what_changed(self, filled, reader):
+        now = datetime.now(UTC)
+        after = BEFORE | {"changelog_rows": 12, "changelog_bytes": 8_000}
+        steps = {"steps": [{"step": "changelog entries", "seen": 61, "removed": 49}]}
+        times = {"started_at": now - timedelta(seconds=3), "finished_at": now}
+        done = run(status="done", before=BEFORE, after=after, progress=steps, **times)
+
+        page = told(reader.get("/maintenance"))
+
+        assert f" {done.id} compaction flights_by_carrier done ann 49 61 → 12 120 kB → 88 kB 3 s just now " in page
+
+    def test_the_schedule_shows_when_each_task_ran_and_runs_next(self, filled, reader):
+        PeriodicTask.objects.filter(name="Compact all states").update(
+            last_run_at=datetime.now(UTC) - timedelta(minutes=20, seconds=0.5)
+        )
+        PeriodicTask.objects.filter(name="Expire rows past their time").update(enabled=False)
+
+        page = text(reader.get("/maintenance"))
+
+        assert re.search(r"Compact all states every hour 20 min ago in 39 min ", page)
+        assert re.search(r"Expire rows past their time every 10 minutes — off ", page)
+
+    def test_runs_come_in_pages(self, filled, reader, monkeypatch):
+        monkeypatch.setattr(maintenance, "PAGE_RUNS", 2)
+        ids = [run(status="done", finished_at=datetime.now(UTC)).id for _ in range(3)]
+
+        newest = reader.get("/maintenance").content.decode()
+        older = reader.get(f"/maintenance?before={ids[1]}").content.decode()
+
+        assert f'href="?before={ids[1]}">Older' in newest
+        assert [f">{run_id}</a>" in older for run_id in ids] == [True, False, False]
+
+    def test_without_states_or_runs_it_says_what_will_be_there(self, db, reader):
+        page = text(reader.get("/maintenance"))
+
+        assert "No state yet" in page
+        assert "No run yet. The schedule asks for them, and so can people." in page
+
+    def test_a_run_that_goes_on_brings_new_content(self, filled, reader):
+        going = running(filled.conn)
+        question = {"v": re.search(r"&quot;v&quot;:&quot;(\w+)", reader.get("/maintenance").content.decode())[1]}
+        headers = {"HX-Request": "true"}
+        unchanged = reader.get("/maintenance", question, headers=headers)
+        MaintenanceRun.objects.filter(pk=going.id).update(progress={"steps": []})
+
+        changed = reader.get("/maintenance", question, headers=headers)
+
+        assert (unchanged.status_code, changed.status_code) == (204, 200)
+
+    def test_it_asks_each_second_as_no_commit_tells_how_far_a_run_is(self, filled, reader):
+        queued = run(status="queued")
+
+        for address, waits in (("/", True), ("/maintenance", False), (f"/maintenance/{queued.id}", False)):
+            assert (b"data-tides=" in reader.get(address).content) == waits, address
+
+    def test_its_statements_do_not_grow_with_states_or_runs(self, filled, reader, django_assert_num_queries):
+        for _ in range(3):
+            run(status="done", finished_at=datetime.now(UTC))
+
+        # Session, user and permissions, then runs, those under way, two for the schedule, two for states, latest runs.
+        with django_assert_num_queries(11):
+            reader.get("/maintenance")
+
+
+class TestRunPage:
+    def test_it_shows_figures_before_and_after_and_each_step(self, filled, reader):
+        steps = [
+            {"step": "changelog entries", "seen": 61, "removed": 49},
+            {"step": "tombstones", "seen": 60, "removed": 0},
+        ]
+        after = BEFORE | {"changelog_rows": 12, "state_bytes": 90_000}
+        done = run(status="done", before=BEFORE, after=after, progress={"steps": steps})
+
+        page = text(reader.get(f"/maintenance/{done.id}"))
+
+        assert "changelog rows 61 12 −49" in page  # noqa: RUF001
+        assert "state bytes 80 kB 90 kB +10 kB" in page
+        assert "state rows 60 60 none" in page
+        assert "changelog entries 61 49 tombstones 60 0" in page
+
+    def test_one_that_failed_says_why(self, filled, reader):
+        failed = run(status="failed", error="LockNotAvailable: <b>")
+
+        assert "The run failed. LockNotAvailable: <b>" in text(reader.get(f"/maintenance/{failed.id}"))
+
+    def test_one_that_is_not_there_leads_to_those_that_are(self, filled, reader):
+        response = reader.get("/maintenance/999")
+
+        assert response.status_code == 404
+        assert "No maintenance run called 999" in text(response)
+
+
+class TestAskingForARun:
+    def test_who_may_asks_and_is_led_to_the_run(self, filled, operator, sent, django_capture_on_commit_callbacks):
+        with django_capture_on_commit_callbacks(execute=True):
+            response = operator.post(f"/states/{CARRIERS}/compact", follow=True)
+        queued = MaintenanceRun.objects.get()
+
+        assert sent == [queued.id]
+        assert (queued.kind, queued.requested_by) == ("compaction", "operator")
+        assert response.redirect_chain == [(f"/maintenance/{queued.id}", 302)]
+        assert "Queued: compaction of flights_by_carrier." in text(response)
+        assert "Cancel run" in text(response)
+
+    def test_a_state_that_is_busy_leads_to_the_run_it_is_busy_with(self, filled, operator, sent):
+        queued = run(status="queued")
+
+        response = operator.post(f"/states/{CARRIERS}/expire", follow=True)
+
+        assert response.redirect_chain == [(f"/maintenance/{queued.id}", 302)]
+        assert f"State 'flights_by_carrier': compaction {queued.id} is queued already, asked for by ann" in text(
+            response
+        )
+        assert MaintenanceRun.objects.count() == 1
+
+    def test_an_unknown_state_names_those_there_are(self, filled, operator):
+        response = operator.post("/states/nothing/compact")
+
+        assert response.status_code == 404
+        assert "No state called nothing There are: flights_by_carrier" in text(response)
+
+    @pytest.mark.parametrize("kind", ["compact", "expire"])
+    def test_others_are_offered_no_button_and_refused(self, filled, reader, sent, kind):
+        assert b"<button" not in reader.get("/maintenance").content.partition(b"<main")[2]
+        assert reader.post(f"/states/{CARRIERS}/{kind}").status_code == 403
+        assert Client().post(f"/states/{CARRIERS}/{kind}").status_code == 302
+        assert not MaintenanceRun.objects.exists()
+
+    def test_a_link_or_a_form_from_elsewhere_asks_for_nothing(self, filled, admin_user, sent):
+        visitor = Client(enforce_csrf_checks=True)
+        visitor.force_login(admin_user)
+
+        assert visitor.post(f"/states/{CARRIERS}/compact").status_code == 403
+        assert visitor.get(f"/states/{CARRIERS}/compact").status_code == 405
+        assert not MaintenanceRun.objects.exists()
+
+
+class TestCancelling:
+    def test_who_may_calls_a_run_off(self, filled, operator):
+        going = running(filled.conn)
+
+        response = operator.post(f"/maintenance/{going.id}/cancel", follow=True)
+
+        assert "cancelling" in text(response)
+        assert "Cancel run" not in text(response)
+        assert MaintenanceRun.objects.get().cancel_requested
+
+    def test_one_that_is_over_cannot_be_called_off(self, filled, operator):
+        done = run(status="done")
+
+        response = operator.post(f"/maintenance/{done.id}/cancel", follow=True)
+
+        assert f"Maintenance run {done.id} is done already; there is nothing to cancel." in text(response)
+
+    def test_one_that_is_not_there_is_said_so(self, filled, operator):
+        assert operator.post("/maintenance/999/cancel").status_code == 404
+
+    def test_others_cannot(self, filled, reader):
+        queued = run(status="queued")
+
+        assert "Cancel run" not in text(reader.get("/maintenance"))
+        assert reader.post(f"/maintenance/{queued.id}/cancel").status_code == 403
+        assert MaintenanceRun.objects.get().status == "queued"
+
+
+class TestProgress:
+    @pytest.mark.parametrize(
+        ("kind", "status", "step", "seen", "percent"),
+        [
+            ("compaction", "queued", None, 0, 0),
+            ("compaction", "running", "changelog entries", 100, 25),
+            ("compaction", "running", "dead entries", 50, 37),
+            ("compaction", "running", "tombstones", 100, 75),
+            # More than was counted before, as writers go on meanwhile.
+            ("compaction", "running", "previous versions", 900, 99),
+            ("compaction", "running", "ledger rows", 7, 99),
+            ("compaction", "done", "changelog entries", 1, 100),
+            ("expiry", "running", "expired rows", 50, 50),
+        ],
+    )
+    def test_it_is_the_share_of_the_rows_to_walk_over(self, kind, status, step, seen, percent):
+        steps = [{"step": step, "seen": seen, "removed": 0}] if step else []
+        before = {"changelog_rows": 100, "state_rows": 100}
+
+        going = MaintenanceRun(kind=kind, status=status, progress={"steps": steps}, before=before)
+
+        assert RunView(going).percent == pytest.approx(percent, abs=1)
+
+    def test_without_a_changelog_the_rows_of_the_state_are_the_whole(self):
+        steps = {"steps": [{"step": "tombstones", "seen": 50, "removed": 0}]}
+
+        going = MaintenanceRun(kind="compaction", status="running", progress=steps, before={"state_rows": 100})
+
+        assert RunView(going).percent == 25
+
+
+def test_a_task_that_is_overdue_is_next_now(db):
+    PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(days=3))
+
+    assert all(abs(task.next_at - datetime.now(UTC)) < timedelta(seconds=5) for task in scheduled())
+
+
+def test_a_run_that_the_schedule_asked_for_counts_before_the_scheduler_notes_it_down(filled):
+    PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(minutes=10))
+    asked = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="schedule")
+    asked.refresh_from_db()
+
+    compaction, expiry = scheduled()
+
+    assert expiry.last_at == asked.requested_at
+    assert expiry.next_at - datetime.now(UTC) > timedelta(minutes=9)
+    assert compaction.last_at < asked.requested_at

@@ -1,0 +1,127 @@
+"""Charts drawn on the server: bars of the batches, and the steps of a value over time, as numbers for SVG.
+
+The picture stretches with its page, so letters and dots stay out of its coordinates: templates set the axes in HTML,
+and dots are strokes that do not scale.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+WIDTH, HEIGHT = 1000, 100
+
+# Room for the stroke at the highest and the lowest point.
+MARGIN = 3
+
+
+@dataclass(frozen=True)
+class ChartBar:
+    """One bar. x, y, width, height: in the chart's units. tone: `watch` marks it. txid: the batch it stands for."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    txid: int
+    number: float
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """bars: oldest first. highest: what the top of the chart stands for."""
+
+    bars: list[ChartBar]
+    highest: float
+
+    @property
+    def is_marked(self) -> bool:
+        return any(bar.tone for bar in self.bars)
+
+    @property
+    def first_txid(self) -> int:
+        return self.bars[0].txid
+
+    @property
+    def last_txid(self) -> int:
+        return self.bars[-1].txid
+
+
+@dataclass(frozen=True)
+class StepChart:
+    """A value over time. lines: one path per stretch without a gap. dots: one path of points, where it changed.
+
+    lowest, highest: of the numbers shown, at the bottom and at the top. since, until: the ends of the time axis.
+    """
+
+    lines: list[str]
+    dots: str
+    lowest: float
+    highest: float
+    since: datetime
+    until: datetime
+    points: int
+
+
+def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
+    """Draw (txid, number, tone), oldest first; None where there is nothing to compare."""
+    if len(numbers) < 2:
+        return None
+    highest = max(number for _, number, _ in numbers) or 1.0
+    slot = WIDTH / len(numbers)
+    bars = [
+        ChartBar(
+            x=round(index * slot + 0.1 * slot, 2),
+            y=round(HEIGHT - _bar_height(number, highest), 2),
+            width=round(0.8 * slot, 2),
+            height=round(_bar_height(number, highest), 2),
+            txid=txid,
+            number=number,
+            tone=tone,
+        )
+        for index, (txid, number, tone) in enumerate(numbers)
+    ]
+    return BarChart(bars, highest)
+
+
+def step_chart(versions: Sequence[tuple[datetime, float | None]]) -> StepChart | None:
+    """Draw a number that holds until the next version of it, oldest first; None stands for a gap.
+
+    Returns None where fewer than two numbers make no line.
+    """
+    numbers = [number for _, number in versions if number is not None]
+    if len(numbers) < 2:
+        return None
+    since, until = versions[0][0], versions[-1][0]
+    lowest, highest = min(numbers), max(numbers)
+    placed = [
+        (_across(at, since, until), None if number is None else _up(number, lowest, highest)) for at, number in versions
+    ]
+    dots = " ".join(f"M{x} {y}h0" for x, y in placed if y is not None)
+    return StepChart(_stretches(placed), dots, lowest, highest, since, until, len(numbers))
+
+
+def _bar_height(number: float, highest: float) -> float:
+    # A batch that took no time to speak of was still there.
+    return max(1.0, number / highest * (HEIGHT - MARGIN))
+
+
+def _across(at: datetime, since: datetime, until: datetime) -> float:
+    whole = (until - since).total_seconds()
+    return round(WIDTH * (at - since).total_seconds() / whole, 1) if whole else WIDTH
+
+
+def _up(number: float, lowest: float, highest: float) -> float:
+    share = (number - lowest) / (highest - lowest) if highest > lowest else 0.5
+    return round(HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN), 1)
+
+
+def _stretches(placed: Sequence[tuple[float, float | None]]) -> list[str]:
+    lines, line = [], ""
+    for x, y in placed:
+        if y is None:
+            lines.append(f"{line}H{x}" if line else "")
+            line = ""
+        else:
+            line = f"{line}H{x}V{y}" if line else f"M{x} {y}"
+    return [path for path in (*lines, line) if "H" in path]

@@ -1,0 +1,108 @@
+"""Keys as people paste them: one a line, as CSV, as TSV or as JSON lists, or all of them as one JSON list of lists."""
+
+import csv
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from state_backends import StateSpec
+from state_backends.errors import KeyShapeError
+from state_backends.versioned import Key
+
+NUMBERS = {"bigint": int, "integer": int, "double precision": float}
+TRUTHS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class PastedKey:
+    """One line. line: from 1. text: as it was pasted. key: typed; None where it is none, and `error` says why."""
+
+    line: int
+    text: str
+    key: Key | None
+    error: str = ""
+
+
+def pasted_keys(text: str, spec: StateSpec) -> list[PastedKey]:
+    """Return a key or an error for each line that is not blank; a first line with the columns' names is left out."""
+    whole = _lists(text)
+    if whole is not None:
+        return [_typed(number, json.dumps(parts), parts, spec) for number, parts in enumerate(whole, 1)]
+    return [
+        _read(number, line.strip(), spec)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not (number == 1 and _is_header(line, spec))
+    ]
+
+
+def pasted_prefix(text: str, spec: StateSpec) -> Key:
+    """Return the leading parts of a key, written as a key is. Raises KeyShapeError."""
+    if not text.strip():
+        return ()
+    try:
+        return spec.check_prefix(_parts(text.strip(), spec))
+    except ValueError as error:
+        raise KeyShapeError(f"prefix: {error}") from None
+
+
+def _lists(text: str) -> list[Any] | None:
+    """Return the lists in a JSON list of lists; None for any other text."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and found and all(isinstance(parts, list) for parts in found) else None
+
+
+def _read(number: int, line: str, spec: StateSpec) -> PastedKey:
+    try:
+        return _typed(number, line, _parts(line, spec), spec)
+    except ValueError as error:
+        return PastedKey(number, line, None, str(error))
+
+
+def _typed(number: int, line: str, parts: Any, spec: StateSpec) -> PastedKey:
+    try:
+        return PastedKey(number, line, spec.check_key(parts))
+    except KeyShapeError as error:
+        return PastedKey(number, line, None, str(error))
+
+
+def _parts(line: str, spec: StateSpec) -> list[Any]:
+    """Return the parts in a line. Raises ValueError for one that begins as JSON and is none."""
+    if line.startswith("["):
+        return _json_parts(line.rstrip(","))
+    texts = _texts(line, len(spec.key))
+    return [_as_json(text, sql_type) for text, sql_type in zip(texts, spec.key.values(), strict=False)] + texts[
+        len(spec.key) :
+    ]
+
+
+def _json_parts(line: str) -> list[Any]:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f'it begins as a JSON list and is none ({error}); write it as ["JFK", "AA"]') from None
+
+
+def _texts(line: str, columns: int) -> list[str]:
+    # A comma in the only part of a key is a part of it.
+    if columns == 1 and not line.startswith('"'):
+        return [line]
+    return next(csv.reader([line], delimiter="\t" if "\t" in line else ",", skipinitialspace=True), [])
+
+
+def _as_json(text: str, sql_type: str) -> Any:
+    """Return what a text says in a column of that type, or the text where it says nothing of the kind."""
+    if sql_type == "boolean":
+        return TRUTHS.get(text.strip().lower(), text)
+    try:
+        return NUMBERS[sql_type](text) if sql_type in NUMBERS else text
+    except ValueError:
+        return text
+
+
+def _is_header(line: str, spec: StateSpec) -> bool:
+    return [text.strip() for text in _texts(line.strip(), len(spec.key))] == list(spec.key)

@@ -1,0 +1,118 @@
+"""The batches of a pipeline, page by page, one of them in detail, and the input that none of them could count."""
+
+from typing import Any
+
+from django.views.decorators.http import require_safe
+
+from state_backends.errors import UnknownPipelineError
+from webapp.dashboard.asked import whole_number
+from webapp.dashboard.charts import BarChart, bar_chart
+from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
+from webapp.dashboard.skew import skews
+from webapp.dashboard.views.missing import no_batch, no_pipeline
+from webapp.states import selectors
+from webapp.states.batch_history import batch_detail, batch_page, dead_letter_page
+from webapp.states.selectors import BatchSummary
+
+PAGE_BATCHES = 50
+PAGE_LETTERS = 25
+
+# More columns than this are not read as a table any more.
+STATE_COLUMNS = 5
+
+
+@require_safe
+@signed_in
+def batches(request, name):
+    try:
+        pipeline = selectors.pipeline(name)
+    except UnknownPipelineError:
+        return no_pipeline(request, name)
+    version = tide([pipeline])
+    if is_seen(request, version):
+        return unchanged()
+    before = whole_number(request.GET.get("before", ""))
+    found = batch_page(pipeline, before=before, limit=PAGE_BATCHES + 1)
+    shown = found[:PAGE_BATCHES]
+    context = {
+        "pipeline": pipeline,
+        "batches": shown,
+        "chart": duration_chart(shown),
+        "columns": pipeline.states if len(pipeline.states) <= STATE_COLUMNS else [],
+        "has_watermark": any(batch.watermark for batch in shown),
+    } | _pages(shown, before, has_more=len(found) > PAGE_BATCHES)
+    return page(request, "dashboard/batches.html", version, context, {"before": str(before)} if before else {})
+
+
+@require_safe
+@signed_in
+def batch(request, name, txid):
+    try:
+        pipeline = selectors.pipeline(name)
+    except UnknownPipelineError:
+        return no_pipeline(request, name)
+    version = tide([pipeline])
+    if is_seen(request, version):
+        return unchanged()
+    found = batch_detail(pipeline, txid)
+    if found is None:
+        return no_batch(request, name, txid)
+    durations = sorted(found.summary.metrics.get("duration_ms", {}).items(), key=lambda part: -part[1])
+    context = {
+        "pipeline": pipeline,
+        "detail": found,
+        "batch": found.summary,
+        "skews": skews(found.summary),
+        "durations": [(part, ms, round(100 * ms / max(durations[0][1], 1), 1)) for part, ms in durations],
+        "newest": pipeline.open_txid or pipeline.committed_txid,
+    }
+    return page(request, "dashboard/batch.html", version, context)
+
+
+@require_safe
+@signed_in
+def dead_letters(request, name):
+    try:
+        pipeline = selectors.pipeline(name)
+    except UnknownPipelineError:
+        return no_pipeline(request, name)
+    version = tide([pipeline])
+    if is_seen(request, version):
+        return unchanged()
+    asked = {part: request.GET[part].replace("\0", "") for part in ("state", "txid", "before") if request.GET.get(part)}
+    found = dead_letter_page(
+        pipeline,
+        state=asked.get("state", ""),
+        txid=whole_number(asked.get("txid", "")),
+        before=_place(asked.get("before", "")),
+        limit=PAGE_LETTERS,
+    )
+    context = {
+        "pipeline": pipeline,
+        "letters": found.letters,
+        "asked": asked,
+        "filters": {part: text for part, text in asked.items() if part != "before"},
+        "following": "{}.{}".format(*found.following) if found.following else "",
+    }
+    return page(request, "dashboard/dead_letters.html", version, context, asked)
+
+
+def duration_chart(shown: list[BatchSummary]) -> BarChart | None:
+    """Draw how long the committed ones took, oldest first; replays are marked."""
+    timed = [batch for batch in reversed(shown) if batch.seconds is not None and batch.status == "committed"]
+    return bar_chart([(batch.txid, batch.seconds or 0.0, "watch" if batch.attempt > 1 else "") for batch in timed])
+
+
+def _pages(shown: list[BatchSummary], before: int | None, *, has_more: bool) -> dict[str, Any]:
+    """Return where the pages beside this one begin: txids rise by one, so the newer page is a page further up."""
+    return {
+        "older": shown[-1].txid if has_more else None,
+        "newer": shown[0].txid + PAGE_BATCHES + 1 if before and shown else None,
+        "is_first": not before,
+    }
+
+
+def _place(text: str) -> tuple[int, int] | None:
+    txid, _, letter_id = text.partition(".")
+    place = whole_number(txid), whole_number(letter_id)
+    return None if place[0] is None or place[1] is None else (place[0], place[1])
