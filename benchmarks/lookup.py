@@ -1,7 +1,7 @@
 """lookup: 100 keys over HTTP with everything on, beside a bare Django view with the same statement, and pgbench.
 
 Everything: an API key, its rate limit in Redis, the log, the metrics, all middleware. Both views are served by granian
-in the same way, one worker each, and are asked in turn. A poll is a lookup whose client has the answer: a 304.
+in the same way, as the Procfile says, and are asked in turn. A poll is a lookup whose client has the answer: a 304.
 """
 
 import json
@@ -93,10 +93,10 @@ def fill(conn: psycopg.Connection) -> None:
 
 @contextmanager
 def served(application: str, environ: Mapping[str, str]) -> Iterator[int]:
-    """Serve a WSGI application by one worker of granian; gives the port."""
+    """Serve a WSGI application by granian; gives the port."""
     port = free_port()
     words = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--workers", "1", "--blocking-threads", "32", application]
+    words += ["--workers", "2", "--blocking-threads", "32", application]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             words,

@@ -42,7 +42,7 @@ TIDEMARK_SESSION_RATE_PER_MINUTE = env.int("TIDEMARK_SESSION_RATE_PER_MINUTE", d
 TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = env.int("TIDEMARK_WRONG_KEY_RATE_PER_MINUTE", default=30)
 TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEMARK_ANONYMOUS_RATE_PER_MINUTE", default=120)
 TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default=15_000)
-# Where events come from, for the dashboard; empty: the same origin, where a proxy routes /events/ to the events process.
+# Where events come from, for the dashboard; empty: the same origin, whose proxy routes /events/ to the events process.
 TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
 # Origins whose pages may listen with their reader's session, such as https://tidemark.example; none but the own one.
 TIDEMARK_EVENTS_ORIGINS = env.list("TIDEMARK_EVENTS_ORIGINS", default=[])

@@ -11,10 +11,10 @@ from psycopg import sql
 
 from state_backends.live import live_sql
 from state_backends.reader.bounds import READ_AGAIN, Place, Range
-from state_backends.reader.json_sql import json_key, json_object
+from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.past import REACH, THEN, TTL, answer_then, carried, newest_logged
 from state_backends.table import StateTable, columns, commas
-from state_backends.visible import chosen, exists_at_commit, finished, visible_columns
+from state_backends.visible import chosen, exists_at_commit, finished
 
 NOW, TRUE, FALSE = sql.SQL("now()"), sql.SQL("true"), sql.SQL("false")
 
@@ -118,7 +118,7 @@ def _results(table: StateTable, shape: Shape) -> sql.Composed:
         "json_agg({place}) -> -1 AS after, {last} FROM ({page}) r"
     ).format(
         key=key,
-        value=json_object(visible_columns(table.spec, "r", shape.measures)),
+        value=json_value(table.spec, "r", shape.measures),
         place=place,
         last=_oldest_or_reach(table, shape),
         page=_page(table, shape),

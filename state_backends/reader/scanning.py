@@ -224,7 +224,7 @@ class ScanningReader(Reader):
 
     def _entries(self, rows: Sequence[Row], measures: Sequence[str]) -> list[dict[str, Any]]:
         return [
-            {"key": key, "value": self._measured(row.value, measures), "txid": row.txid, "updated_at": row.at}
+            {"key": key, "value": self._answered(row.value, measures), "txid": row.txid, "updated_at": row.at}
             for key, row in rows
         ]
 

@@ -18,11 +18,11 @@ MOST_BUCKETS = 10_000
 
 @dataclass
 class _Handful:
-    """last: what Redis said. until: on the monotonic clock. verdicts: of requests that were taken and not used yet."""
+    """last: what Redis said. until: on the monotonic clock. left: how many remain behind each request that is held."""
 
     last: Verdict
     until: float
-    verdicts: deque[Verdict]
+    left: deque[int]
 
 
 _held: dict[tuple[str, int, int | None], _Handful] = {}
@@ -34,9 +34,9 @@ def take_by_handful(name: str, rate: int, burst: int | None = None) -> Verdict |
     if handful < 2:
         return take(name, rate, burst)
     held = _held.get((name, rate, burst))
-    if held is not None and held.verdicts and time.monotonic() < held.until:
+    if held is not None and held.left and time.monotonic() < held.until:
         try:
-            return held.verdicts.pop()
+            return replace(held.last, remaining=held.left.pop())
         except IndexError:
             pass  # another thread was faster
     return _fetch(name, rate, burst, handful if held is not None and _has_plenty(held.last) else 1)
@@ -56,6 +56,6 @@ def _fetch(name: str, rate: int, burst: int | None, cost: int) -> Verdict | None
         return None
     if len(_held) >= MOST_BUCKETS:
         _held.clear()
-    left = (replace(verdict, remaining=verdict.remaining + more) for more in range(cost - 1))
-    _held[name, rate, burst] = _Handful(verdict, until, deque(left))
-    return replace(verdict, remaining=verdict.remaining + cost - 1) if verdict.is_allowed else verdict
+    behind = verdict.remaining + cost - 1
+    _held[name, rate, burst] = _Handful(verdict, until, deque(range(verdict.remaining, behind)))
+    return replace(verdict, remaining=behind) if cost > 1 else verdict

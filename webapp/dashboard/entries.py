@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlencode
 
-from state_backends import StateSpec
+from state_backends import Snapshot, StateSpec
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
 from state_backends.factory import Reader
 from state_backends.versioned import Key
@@ -177,8 +177,8 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
         as_of=query.as_of,
     )
     found = snapshot.parsed()
-    shown = [_with_cells(entry) for entry in found[:PAGE_ENTRIES]]
-    following = _behind(query, shown[-1], len(shown)) if len(found) > PAGE_ENTRIES else ""
+    shown = [_with_cells(reader.spec, entry) for entry in found[:PAGE_ENTRIES]]
+    following = _behind(query, snapshot) if len(found) > PAGE_ENTRIES else ""
     return EntriesPage(query, _columns(reader.spec, query), shown, following, snapshot.complete, snapshot.txid)
 
 
@@ -210,14 +210,18 @@ def asked_prefix(query: EntriesQuery, spec: StateSpec) -> Key:
     return pasted_prefix(query.prefix, spec)
 
 
-def cells(value: Any) -> list[tuple[str, Any]]:
-    """Return the measures of a value as names and values; a JSON value is one."""
-    return list(value.items()) if isinstance(value, dict) else [("value", value)]
+def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
+    """Return names and values to show: the measures, or a JSON value as one; none where there is no value."""
+    if value is None:
+        return []
+    return list(value.items()) if spec.measures else [("value", value)]
 
 
-def _behind(query: EntriesQuery, last: dict[str, Any], shown: int) -> str:
+def _behind(query: EntriesQuery, page: Snapshot) -> str:
+    # Fractions as text, since a float has not all digits of a numeric.
+    last = json.loads(page.results, parse_float=str)[PAGE_ENTRIES - 1]
     place = [last["value"][query.order_by], last["key"]] if query.order_by else last["key"]
-    return query.address(after=json.dumps(place), n=query.n + shown)
+    return query.address(after=json.dumps(place), n=query.n + PAGE_ENTRIES)
 
 
 def _text(asked: Mapping[str, str], name: str) -> str:
@@ -245,5 +249,5 @@ def _direction(measure: str, query: EntriesQuery) -> str:
     return "descending" if query.descending else "ascending"
 
 
-def _with_cells(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**entry, "id": json.dumps(entry["key"]), "cells": list(entry["value"].items())}
+def _with_cells(spec: StateSpec, entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry, "id": json.dumps(entry["key"]), "cells": cells(spec, entry["value"])}

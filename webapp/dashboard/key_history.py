@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from state_backends import StateSpec
 from state_backends.factory import Reader
 from state_backends.versioned import Key
 from webapp.dashboard.charts import StepChart, step_chart
@@ -52,11 +53,11 @@ def read_key(text: str) -> Any:
 
 def history(reader: Reader, key: Key, before: int | None) -> History:
     snapshot = reader.history(key, limit=PAGE_VERSIONS + 1, before=before)
-    found = [_version(version) for version in snapshot.parsed()]
+    found = [_version(reader.spec, version) for version in snapshot.parsed()]
     shown = found[:PAGE_VERSIONS]
     return History(shown, shown[-1].txid if len(found) > PAGE_VERSIONS else None, snapshot.complete)
 
 
-def _version(version: dict[str, Any]) -> Version:
+def _version(spec: StateSpec, version: dict[str, Any]) -> Version:
     at = datetime.fromisoformat(version["at"])
-    return Version(version["txid"], at, version["status"], [] if version["value"] is None else cells(version["value"]))
+    return Version(version["txid"], at, version["status"], cells(spec, version["value"]))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from state_backends import StateSpec
 from state_backends.factory import Reader
 from webapp.dashboard.entries import cells
 from webapp.dashboard.pasted import PastedKey, pasted_keys
@@ -53,10 +54,11 @@ def look_up_pasted(reader: Reader, text: str, *, limit: int, as_of: int | None) 
     snapshot = reader.multi_get([line.key for line in pasted if line.key is not None], as_of=as_of)
     answers = iter(snapshot.parsed())
     lines = [
-        Line(line, [], "not understood", []) if line.key is None else _answered(line, next(answers)) for line in pasted
+        Line(line, [], "not understood", []) if line.key is None else _answered(reader.spec, line, next(answers))
+        for line in pasted
     ]
     return Lookup(lines, snapshot.txid, snapshot.as_of)
 
 
-def _answered(line: PastedKey, answer: dict[str, Any]) -> Line:
-    return Line(line, answer["key"], answer["status"], [] if answer["value"] is None else cells(answer["value"]))
+def _answered(spec: StateSpec, line: PastedKey, answer: dict[str, Any]) -> Line:
+    return Line(line, answer["key"], answer["status"], cells(spec, answer["value"]))

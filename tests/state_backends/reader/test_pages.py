@@ -277,7 +277,7 @@ def table(twins):
 class TestReachWithoutAChangelog:
     """A page needs to be told what it shows, and no more."""
 
-    def entries(self, reader, **question):
+    def page(self, reader, **question):
         return [entry["key"][0] for entry in reader.page(as_of=1, **question).parsed()]
 
     def test_a_row_beyond_the_page_may_have_moved_on(self, table):

@@ -258,7 +258,7 @@ class TestAnswers:
         assert read(totals, 1, ()) == [1]
         (answer,) = StateReader(conn, texts.specs[0]).multi_get([("a",)], as_of=1).parsed()
         (entry,) = StateReader(conn, texts.specs[0]).page(as_of=1).parsed()
-        assert (answer["value"], entry["value"]["value"]) == ({"x": [1]}, {"x": [1]})
+        assert (answer["value"], entry["value"]) == ({"x": [1]}, {"x": [1]})
 
     def test_ttl_is_reckoned_at_the_time_of_the_batch(self, new_feed, fresh):
         feed = new_feed(fresh(VIEWS))

@@ -210,7 +210,7 @@ def test_the_page_of_a_state_in_redis_shows_its_entries(views, reader):
     assert "page 39" in leading
     assert "page 39" not in entries
     assert entries.index("page 19") < entries.index("page 18")
-    assert "Its rows live in <strong>redis</strong>" in page
+    assert "<dt>Rows live in</dt><dd>redis</dd>" in page
     assert "tidemark_live" not in page
 
 

@@ -62,7 +62,7 @@ def _versions(reader: Reader, asked: dict[str, str]) -> dict[str, Any]:
         "key": answer["key"],
         "key_json": json.dumps(answer["key"]),
         "status": answer["status"],
-        "cells": [] if answer["value"] is None else cells(answer["value"]),
+        "cells": cells(reader.spec, answer["value"]),
         "until": snapshot.until,
         "history": past,
         "names": list(reader.spec.measures) or ["value"],
