@@ -18,11 +18,11 @@ from webapp.events import door, metrics
 from webapp.events.door import Admitted, Refused
 from webapp.events.feed import PASSING, Feed
 from webapp.events.listener import Listener
-from webapp.events.member import EventsMember
 from webapp.events.questions import Question, TideQuestion
 from webapp.events.steps import TideStand, tide_step
 from webapp.events.stream import Send, Stream
 from webapp.events.tides import EVERY_PIPELINE, Tides
+from webapp.states.member import ProcessMembership
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Hub:
         self._callers: Counter[str] = Counter()
         self._welcomes: dict[Any, tuple[float, asyncio.Task[Admitted | Refused]]] = {}
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="events")
-        self._member = EventsMember()
+        self._member = ProcessMembership("events")
         listener = Listener(_parameters(), self._tides)
         running = (listener.run(), self._watch_unannounced(), self._say_alive())
         self._running = [asyncio.create_task(each) for each in running]

@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from django.views.decorators.http import require_safe
-
-from state_backends.errors import UnknownPipelineError
 from webapp.dashboard.asked import whole_number
 from webapp.dashboard.charts import BarChart, bar_chart
-from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
+from webapp.dashboard.live import page
 from webapp.dashboard.skew import skews
-from webapp.dashboard.views.missing import no_batch, no_pipeline
-from webapp.states import selectors
+from webapp.dashboard.views.following import of_pipeline
+from webapp.dashboard.views.missing import no_batch
 from webapp.states.batch_history import batch_detail, batch_page, dead_letter_page
 from webapp.states.selectors import BatchSummary
 
@@ -21,16 +18,8 @@ PAGE_LETTERS = 25
 STATE_COLUMNS = 5
 
 
-@require_safe
-@signed_in
-def batches(request, name):
-    try:
-        pipeline = selectors.pipeline(name)
-    except UnknownPipelineError:
-        return no_pipeline(request, name)
-    version = tide([pipeline])
-    if is_seen(request, version):
-        return unchanged()
+@of_pipeline
+def batches(request, pipeline, version):
     before = whole_number(request.GET.get("before", ""))
     found = batch_page(pipeline, before=before, limit=PAGE_BATCHES + 1)
     shown = found[:PAGE_BATCHES]
@@ -44,19 +33,11 @@ def batches(request, name):
     return page(request, "dashboard/batches.html", version, context, {"before": str(before)} if before else {})
 
 
-@require_safe
-@signed_in
-def batch(request, name, txid):
-    try:
-        pipeline = selectors.pipeline(name)
-    except UnknownPipelineError:
-        return no_pipeline(request, name)
-    version = tide([pipeline])
-    if is_seen(request, version):
-        return unchanged()
+@of_pipeline
+def batch(request, pipeline, version, txid):
     found = batch_detail(pipeline, txid)
     if found is None:
-        return no_batch(request, name, txid)
+        return no_batch(request, pipeline.name, txid)
     durations = sorted(found.summary.metrics.get("duration_ms", {}).items(), key=lambda part: -part[1])
     context = {
         "pipeline": pipeline,
@@ -69,16 +50,8 @@ def batch(request, name, txid):
     return page(request, "dashboard/batch.html", version, context)
 
 
-@require_safe
-@signed_in
-def dead_letters(request, name):
-    try:
-        pipeline = selectors.pipeline(name)
-    except UnknownPipelineError:
-        return no_pipeline(request, name)
-    version = tide([pipeline])
-    if is_seen(request, version):
-        return unchanged()
+@of_pipeline
+def dead_letters(request, pipeline, version):
     asked = {part: request.GET[part].replace("\0", "") for part in ("state", "txid", "before") if request.GET.get(part)}
     found = dead_letter_page(
         pipeline,

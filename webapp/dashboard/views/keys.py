@@ -7,7 +7,7 @@ from django.conf import settings
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
 from state_backends.errors import KeyShapeError, UnknownStateError
 from state_backends.factory import Reader
@@ -16,24 +16,17 @@ from webapp.dashboard.asked import whole_number
 from webapp.dashboard.curl import curl
 from webapp.dashboard.entries import REFUSED, cells, number_measures
 from webapp.dashboard.key_history import history, read_key
-from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
+from webapp.dashboard.live import page, signed_in
 from webapp.dashboard.lookups import TooManyKeysError, look_up_pasted
+from webapp.dashboard.views.following import of_state
 from webapp.dashboard.views.missing import no_state
 from webapp.dashboard.views.states import SILENT
 from webapp.dashboard.views.still import still_page
 from webapp.states import selectors, specs, stores
 
 
-@require_safe
-@signed_in
-def key(request, name):
-    try:
-        feeding = selectors.pipeline_of(name)
-    except UnknownStateError:
-        return no_state(request, name)
-    version = tide([feeding])
-    if is_seen(request, version):
-        return unchanged()
+@of_state
+def key(request, feeding, version, name):
     reader = specs.reader(stores.connection(), name)
     asked = {part: request.GET[part] for part in ("key", "by", "before") if request.GET.get(part)}
     try:

@@ -8,8 +8,9 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
-from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
+from webapp.dashboard.live import page
 from webapp.dashboard.sparkline import sparkline
+from webapp.dashboard.views.following import of_pipeline
 from webapp.dashboard.views.missing import no_pipeline
 from webapp.states import selectors, services
 
@@ -20,22 +21,15 @@ SHOWN_DEAD_LETTERS = 5
 STEER = "states.change_pipeline"
 
 
-@signed_in
-def pipeline(request, name):
-    try:
-        found = selectors.pipeline(name)
-    except UnknownPipelineError:
-        return no_pipeline(request, name)
-    version = tide([found])
-    if is_seen(request, version):
-        return unchanged()
-    batches = selectors.batches(name, SPARKLINE_BATCHES)
+@of_pipeline
+def pipeline(request, found, version):
+    batches = selectors.batches(found.name, SPARKLINE_BATCHES)
     shown = {
         "pipeline": found,
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
-        "dead_letters": selectors.dead_letters(name, SHOWN_DEAD_LETTERS) if found.dead_letters else [],
-        "states": selectors.states(name),
+        "dead_letters": selectors.dead_letters(found.name, SHOWN_DEAD_LETTERS) if found.dead_letters else [],
+        "states": selectors.states(found.name),
         "may_steer": request.user.has_perm(STEER),
     }
     return page(request, "dashboard/pipeline.html", version, shown)

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from django.views.decorators.http import require_safe
 from redis import RedisError
 
-from state_backends.errors import MovedOnError, UnknownStateError
+from state_backends.errors import MovedOnError
 from state_backends.factory import Reader
 from webapp.dashboard import entries
 from webapp.dashboard.curl import curl
 from webapp.dashboard.entries import REFUSED, EntriesQuery
-from webapp.dashboard.live import is_seen, page, signed_in, tide, unchanged
-from webapp.dashboard.views.missing import no_state
+from webapp.dashboard.live import page
+from webapp.dashboard.views.following import of_state
 from webapp.states import selectors, specs, stores
 
 ASKED = ("q", "prefix", "order", "by", "as_of", "after", "n")
@@ -20,16 +19,8 @@ ASKED = ("q", "prefix", "order", "by", "as_of", "after", "n")
 SILENT = (RedisError, MovedOnError)
 
 
-@require_safe
-@signed_in
-def state(request, name):
-    try:
-        feeding = selectors.pipeline_of(name)
-    except UnknownStateError:
-        return no_state(request, name)
-    version = tide([feeding])
-    if is_seen(request, version):
-        return unchanged()
+@of_state
+def state(request, feeding, version, name):
     reader = specs.reader(stores.connection(), name)
     asked = {part: request.GET[part] for part in ASKED if request.GET.get(part)}
     try:

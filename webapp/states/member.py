@@ -1,4 +1,4 @@
-"""The process among the members, so that operators see that it lives, as they see drivers and workers."""
+"""A process of ours among the members: it says that it lives, as drivers do, so that operators see it."""
 
 from contextlib import suppress
 
@@ -12,12 +12,16 @@ from webapp.states import stores
 HARMLESS = (psycopg.Error, SynchronizerError)
 
 
-class EventsMember:
-    """Its connection is its own, and renewed when the database was away."""
+class ProcessMembership:
+    """The membership of this process, on a connection of its own, renewed when the database was away.
+
+    role: what it is, for people. Somebody calls `heartbeat` every `pause_seconds`, and `leave` at the end.
+    """
 
     pause_seconds = HEARTBEAT_SECONDS
 
-    def __init__(self) -> None:
+    def __init__(self, role: str) -> None:
+        self._role = role
         self._conn: psycopg.Connection | None = None
         self._membership: Membership | None = None
 
@@ -38,7 +42,7 @@ class EventsMember:
 
     def _join(self) -> None:
         self._conn = stores.own_connection()
-        membership = Membership(self._conn, "events")
+        membership = Membership(self._conn, self._role)
         membership.join()
         self._membership = membership
 

@@ -1,10 +1,10 @@
 from state_backends.synchronizer.membership import members
 from tests.webapp.lasting import no_database
-from webapp.states.worker import WorkerMembership
+from webapp.states.member import ProcessMembership
 
 
 def test_a_worker_without_a_database_goes_on_and_joins_when_there_is_one(lasting):
-    worker = WorkerMembership()
+    worker = ProcessMembership("worker")
     with no_database():
         worker.heartbeat()
         worker.leave()
@@ -19,7 +19,7 @@ def test_a_worker_without_a_database_goes_on_and_joins_when_there_is_one(lasting
 
 
 def test_a_worker_whose_connection_broke_joins_again(lasting):
-    worker = WorkerMembership()
+    worker = ProcessMembership("worker")
     worker.heartbeat()
     [first] = members(lasting.conn)
     worker._conn.close()
