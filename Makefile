@@ -20,8 +20,8 @@ demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..
 	@$(BIN)/python manage.py demo $(ARGS)
 
 # The tests of streams wait for Spark half of their time, so the others run beside them; with ARGS all is one run.
-STREAMS := tests/pipelines --ignore=tests/pipelines/sources --ignore=tests/pipelines/cluster
-OTHERS := tests/pipelines/sources tests/pipelines/cluster $(wildcard tests/test_*.py) \
+STREAMS := tests/pipelines
+OTHERS := $(wildcard tests/test_*.py) \
 	$(filter-out tests/pipelines tests/vectors tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 
 test: $(DEV) chromium ## run the tests; options go in ARGS="..."

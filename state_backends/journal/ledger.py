@@ -237,9 +237,12 @@ class BatchLedger:
     def _lock(self, patience_ms: int) -> bool:
         try:
             with self._conn.transaction():
+                before = self._conn.execute("SELECT current_setting('lock_timeout')").fetchone()
                 self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
                 # Held by the session, beyond this transaction.
                 self._conn.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
+                # The caller's transaction, if this is within one, has its own patience.
+                self._conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
         except psycopg.errors.LockNotAvailable:
             return False
         return True

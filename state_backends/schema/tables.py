@@ -157,7 +157,8 @@ def _create_changelog(table: StateTable) -> sql.Composed:
 def _brin(table: sql.Identifier) -> sql.Composed:
     # Summarising indexes leave updates HOT, and recovery finds a batch's rows without reading the whole table.
     # PostgreSQL names it, as no name is free for sure: an index shares its names with the states' tables.
-    return sql.SQL("CREATE INDEX ON {} USING brin (txid)").format(table)
+    # What is appended is summarised as it fills up: a vacuum may be a fifth of the table away.
+    return sql.SQL("CREATE INDEX ON {} USING brin (txid) WITH (autosummarize = on)").format(table)
 
 
 def _define(name: str, sql_type: LiteralString, constraint: LiteralString = "") -> sql.Composed:

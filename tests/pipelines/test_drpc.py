@@ -1,7 +1,5 @@
 """DRPC: verbs over argument tuples, at what is committed when it is asked."""
 
-from datetime import timedelta
-
 import pytest
 
 from pipelines.drpc import Arguments, execute
@@ -62,10 +60,10 @@ def test_arguments_may_go_two_ways_and_meet_again_and_an_outlived_count_is_absen
     workspace.land("1.txt", "cat dog dog")
     workspace.run(word_count(workspace.input))
     workspace.conn.execute("UPDATE tidemark_state.words SET updated_at = now() - interval '2 days' WHERE word = 'cat'")
-    short = StateSpec("words", key=WORDS.key, measures=WORDS.measures, ttl=timedelta(days=1))
+    workspace.conn.execute("UPDATE tidemark.state SET ttl = '1 day' WHERE name = 'words'")
     words = Stream.read(Arguments("word string NOT NULL, weight int"))
     heavy, light = words.where("weight > 5"), words.where("weight <= 5")
-    found = heavy.merge(light).state_query(short, ["word"], count="bigint").project("word", "weight", "count")
+    found = heavy.merge(light).state_query(WORDS, ["word"], count="bigint").project("word", "weight", "count")
 
     answer = ask(found, [{"word": "dog", "weight": 9}, {"word": "cat", "weight": 1}, {"word": "eel"}])
 

@@ -70,10 +70,10 @@ def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorte
 def test_an_event_joins_two_open_sessions_and_one_that_is_late_is_counted_as_such(workspace):
     workspace.land("1.json", action("ann", 0), action("ann", 35), action("bob", 0))
     workspace.run(sessions(workspace.input, 1))
-    two = workspace.values("open_sessions")["ann"]["value"]["sessions"]
+    two = workspace.values("open_sessions")["ann"]["sessions"]
     workspace.land("2.json", action("ann", 28), {"user": "bob", "at": "+12345-01-01T00:00:00Z"})
     workspace.run(sessions(workspace.input, 1))
-    one = workspace.values("open_sessions")["ann"]["value"]["sessions"]
+    one = workspace.values("open_sessions")["ann"]["sessions"]
     workspace.land("3.json", action("bob", 80))
     workspace.land("4.json", action("ann", 36))
 

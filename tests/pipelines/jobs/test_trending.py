@@ -30,8 +30,8 @@ def recount(*batches):
 
 def tops(workspace):
     return {
-        datetime.fromisoformat(hour).astimezone(UTC).isoformat()[:13]: entry["value"]
-        for hour, entry in workspace.values("top_pages").items()
+        datetime.fromisoformat(hour).astimezone(UTC).isoformat()[:13]: pages
+        for hour, pages in workspace.values("top_pages").items()
     }
 
 

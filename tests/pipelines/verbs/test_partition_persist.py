@@ -58,7 +58,7 @@ def test_a_batch_that_comes_again_builds_upon_the_version_before(workspace):
     batches = workspace.run(opaque())
 
     assert batches == [(2, 2)]
-    assert workspace.values("baskets") == {"ann": {"value": ["pear", "plum"]}}
+    assert workspace.values("baskets") == {"ann": ["pear", "plum"]}
 
 
 class WritesElsewhere:
@@ -80,7 +80,7 @@ def test_a_tuple_whose_key_no_state_can_hold_is_a_dead_letter(workspace):
 
     workspace.run(baskets(workspace.input))
 
-    assert workspace.values("baskets") == {"ann": {"value": ["apple"]}}
+    assert workspace.values("baskets") == {"ann": ["apple"]}
     assert workspace.rows("SELECT state, reason FROM tidemark.dead_letter") == [("baskets", "key column user is null")]
 
 

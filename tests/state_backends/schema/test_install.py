@@ -22,7 +22,7 @@ def test_installing_again_waits_for_nobody_who_reads_or_writes(installed, databa
 
         install(installed)
 
-    assert versions(installed) == [(3,)]
+    assert versions(installed) == [(4,)]
 
 
 def test_another_page_than_the_one_installed_is_installed(installed, monkeypatch, tmp_path):
@@ -35,7 +35,7 @@ def test_another_page_than_the_one_installed_is_installed(installed, monkeypatch
     assert installed.execute("SELECT to_regclass('tidemark.newcomer') IS NOT NULL").fetchone() == (True,)
 
 
-def test_tables_of_version_2_gain_what_version_3_has(installed):
+def test_tables_of_version_2_gain_what_later_ones_have(installed):
     installed.execute("INSERT INTO tidemark.pipeline (name) VALUES ('old')")
     installed.execute(
         "INSERT INTO tidemark.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, dead_letters) "
@@ -49,7 +49,7 @@ def test_tables_of_version_2_gain_what_version_3_has(installed):
 
     install(installed)
 
-    assert versions(installed) == [(2,), (3,)]
+    assert versions(installed) == [(2,), (4,)]
     assert installed.execute("SELECT dead_letters, late, tasks, metrics FROM tidemark.batch").fetchall() == [
         (2, 0, None, {})
     ]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import orjson
 import pytest
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bound_contextvars, clear_contextvars
 
 from webapp.observability import logs
 
@@ -14,6 +14,7 @@ from webapp.observability import logs
 @pytest.fixture
 def formatted(monkeypatch):
     """Format a record as LOG_FORMAT says; `extra` as given to the logger."""
+    clear_contextvars()
 
     def line(form, message, *args, extra=None, exc_info=None):
         monkeypatch.setenv("LOG_FORMAT", form)
