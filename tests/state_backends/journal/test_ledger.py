@@ -375,6 +375,14 @@ class TestFence:
         )
         assert ledger.begin(0).txid == 1  # and the first one goes on
 
+    def test_a_transaction_around_it_keeps_its_own_patience(self, conn, name):
+        with conn.transaction():
+            conn.execute("SET LOCAL lock_timeout = '7s'")
+            Catalog(conn).register_pipeline(name, spout="opaque")
+            BatchLedger(conn, name).acquire()
+
+            assert conn.execute("SHOW lock_timeout").fetchone() == ("7s",)
+
     def test_a_killed_driver_lets_the_next_one_in(self, connect, name):
         killed, admin = connect(), connect()
         Catalog(admin).register_pipeline(name, spout="opaque")
