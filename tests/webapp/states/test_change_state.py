@@ -69,6 +69,9 @@ class TestService:
 
 
 class TestCommand:
+    def test_whole_days_are_said_as_such(self, filled):
+        assert set_state(CARRIERS, "--ttl", "30d").startswith(f"{CARRIERS}: kept for 30 days, with")
+
     def test_it_sets_and_says_what_is_in_force_and_when(self, filled):
         said = set_state(CARRIERS, "--ttl", "1d12h", "--changelog", "off")
 

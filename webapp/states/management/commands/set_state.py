@@ -53,7 +53,7 @@ def parse_ttl(text: str) -> Ttl:
 
 
 def sentence(name: str, terms: Terms) -> str:
-    kept = "for ever" if terms.ttl is None else f"for {terms.ttl}"
+    kept = "for ever" if terms.ttl is None else f"for {terms.ttl}".removesuffix(", 0:00:00")
     log = "with a changelog" if terms.next_changelog else "without a changelog"
     when = "" if terms.next_changelog == terms.changelog else f" {NEXT_START}"
     return f"{name}: kept {kept}, {log}{when}; set by people: {', '.join(sorted(terms.edited)) or 'nothing'}"
