@@ -122,7 +122,10 @@ def test_the_pages_of_the_door_do_not(page):
 def test_the_documentation_lists_the_calls_without_an_inline_script(page):
     page.goto("/api/docs")
 
-    page.get_by_text("/api/v1/states/{name}/query").first.wait_for(timeout=10_000)
+    call = page.get_by_text("/api/v1/states/{name}/query").first
+    call.wait_for(timeout=10_000)
+
+    assert call.is_visible()
 
 
 def test_an_inline_script_would_be_seen_and_not_run(page):
