@@ -57,6 +57,14 @@ def check_measures(spec: StateSpec, measures: Iterable[str] | None) -> list[str]
     return asked
 
 
+def check_folds(spec: StateSpec) -> None:
+    """Raise SpecError for a state of JSON values, which nothing says how to fold."""
+    if not spec.measures:
+        raise SpecError(
+            f"state {spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it measures"
+        )
+
+
 def orders(spec: StateSpec) -> dict[str, str]:
     """Return the measures that entries can be ordered by, name to SQL type."""
     return {name: measure.result_type for name, measure in spec.measures.items() if measure.result_type in READ_AGAIN}

@@ -16,9 +16,17 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import psycopg
 
-from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
+from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.answer import Snapshot, expiry
-from state_backends.reader.bounds import Place, Range, check_after, check_measures, check_order, check_range
+from state_backends.reader.bounds import (
+    Place,
+    Range,
+    check_after,
+    check_folds,
+    check_measures,
+    check_order,
+    check_range,
+)
 from state_backends.reader.export import Export, columns_of
 from state_backends.reader.history import NEVER_ANOTHER
 from state_backends.reader.json_form import json_form
@@ -120,11 +128,7 @@ class ScanningReader(Reader):
     ) -> Snapshot:
         if as_of is not None and self._past is not None:
             return self._past.combine(keys, measures, as_of=as_of)
-        if not self.spec.measures:
-            raise SpecError(
-                f"state {self.spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it "
-                "measures"
-            )
+        check_folds(self.spec)
         asked = check_measures(self.spec, measures)
         typed = list(dict.fromkeys(self.spec.check_keys(keys)))
         batch, versions = self._versions(typed, as_of)

@@ -17,10 +17,10 @@ from typing import Any, LiteralString, NamedTuple, Self
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, UnknownStateError
+from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.answer import Snapshot, expiry
 from state_backends.reader.asked import asked_now, asked_then
-from state_backends.reader.bounds import Range, check_after, check_measures, check_order, check_range
+from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
 from state_backends.reader.combined import combine_sql, combine_then_sql, folded, width
 from state_backends.reader.export import (
     Export,
@@ -171,11 +171,7 @@ class StateReader(Reader):
         return ask.read(self._row(ask.statement, ask.parameters))
 
     def _ask_combined(self, keys: Sequence[Key], measures: Sequence[str] | None, as_of: int | None) -> Ask:
-        if not self.spec.measures:
-            raise SpecError(
-                f"state {self.spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it "
-                "measures"
-            )
+        check_folds(self.spec)
         # Dicts, as a key may be written in several ways.
         arrays = self._arrays(list(dict.fromkeys(keys)))
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))

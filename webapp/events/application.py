@@ -7,12 +7,10 @@ middleware would be held for each of them. Django answers who may listen, in a t
 import asyncio
 import io
 import logging
-import re
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from secrets import token_hex
 from typing import Any
 
 import orjson
@@ -25,6 +23,7 @@ from webapp.events.hub import FullError, Hub
 from webapp.events.origins import cors_headers, preflight_headers
 from webapp.lookup.health import healthz
 from webapp.lookup.problems import MEDIA_TYPE, problem
+from webapp.observability.request_ids import request_id
 from webapp.observability.views import metrics
 
 logger = logging.getLogger(__name__)
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-SANE_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 # Answered by Django's own views.
 VIEWS: Mapping[str, Callable[..., HttpResponse]] = {"/healthz": healthz, "/metrics": metrics}
@@ -82,10 +79,10 @@ class EventsApplication:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         hub = self._started()
-        request_id = _request_id(scope)
-        bind_contextvars(request_id=request_id)
+        named = request_id(_header(scope, b"x-request-id") or "")
+        bind_contextvars(request_id=named)
         origin = _header(scope, b"origin")
-        answer = _Answer(send, {"X-Request-ID": request_id} | cors_headers(origin))
+        answer = _Answer(send, {"X-Request-ID": named} | cors_headers(origin))
         if scope["path"] in VIEWS:
             response = await hub.in_thread(lambda: VIEWS[scope["path"]](ASGIRequest(dict(scope), io.BytesIO())))
             await answer.whole(response.status_code, dict(response.headers), response.content)
@@ -161,11 +158,6 @@ def _close_on_signals(hub: Hub) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(hub.close))
-
-
-def _request_id(scope: Scope) -> str:
-    asked = _header(scope, b"x-request-id") or ""
-    return asked if SANE_ID.fullmatch(asked) else token_hex(12)
 
 
 def _header(scope: Scope, wanted: bytes) -> str | None:

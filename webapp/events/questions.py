@@ -14,6 +14,7 @@ from state_backends.errors import UnknownStateError
 from state_backends.reader.bounds import check_measures
 from state_backends.versioned import Key
 from webapp.api_keys.confinement import Confinement
+from webapp.lookup.query import typed_keys
 from webapp.states import specs, stores
 
 PARAMETERS = ("keys", "prefix", "measures")
@@ -76,11 +77,7 @@ def _keys(spec: StateSpec, parameters: Mapping[str, Sequence[str]], confinement:
     limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
     if len(asked) > limit:
         raise ParseError(f"{len(asked)} keys are over the limit of {limit}; ask for them in several streams")
-    # As in a lookup, a bare value stands for a key of one part.
-    whole = [[key] if len(spec.key) == 1 and not isinstance(key, list) else key for key in asked]
-    typed = [spec.check_key(key, index) for index, key in enumerate(whole)]
-    confinement.check_keys(spec, typed)
-    return tuple(dict.fromkeys(typed))
+    return tuple(dict.fromkeys(spec.check_keys(typed_keys(spec, asked, confinement))))
 
 
 def _measures(spec: StateSpec, parameters: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:

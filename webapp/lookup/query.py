@@ -87,11 +87,7 @@ def look_up_together(queries: Queries, confined: Confinement) -> list[Answer]:
 
 def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
     """Ask, and once more where a state was made anew since we looked into the catalog."""
-    try:
-        return stores.read(question)
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-        specs.forget()
-        return stores.read(question)
+    return specs.asked_again(lambda: stores.read(question))
 
 
 def wait_for(name: str, when: When) -> None:

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework.exceptions import ParseError
 
-from state_backends.factory import Reader
 from webapp.api_keys.confinement import Confinement
 from webapp.lookup.entries import Question
 from webapp.lookup.formats import Format
@@ -75,18 +74,13 @@ def _limit(conn: psycopg.Connection) -> None:
 
 
 def _export(conn: psycopg.Connection, name: str, question: Question, confined: Confinement) -> Any:
-    try:
-        return _opened(specs.reader(conn, name), question, confined)
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-        # The state was made anew since we looked into the catalog.
-        specs.forget()
-        return _opened(specs.reader(conn, name), question, confined)
+    def opened() -> Any:
+        reader = specs.reader(conn, name)
+        # An export is of one batch, whatever `as_of` says.
+        bounds = question.bounds(reader.spec, confined)
+        return reader.export(**bounds, measures=question.measures, as_of=question.batch)
 
-
-def _opened(reader: Reader, question: Question, confined: Confinement) -> Any:
-    # An export is of one batch, whatever `as_of` says.
-    bounds = question.bounds(reader.spec, confined)
-    return reader.export(**bounds, measures=question.measures, as_of=question.batch)
+    return specs.asked_again(opened)
 
 
 def _counted(name: str, batches: Iterable[Sequence[tuple[Any, ...]]]) -> Iterator[Sequence[tuple[Any, ...]]]:

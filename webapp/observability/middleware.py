@@ -1,14 +1,11 @@
 """Every request has an id, a line in the log and a place in the figures.
 
-The outermost middleware: what the others do, and what they log, belongs to the request. The id is the client's own
-`X-Request-ID` where that is a sane one, so that a request can be followed from system to system.
+The outermost middleware: what the others do, and what they log, belongs to the request.
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from secrets import token_hex
 from typing import Any, cast
 
 from django.conf import settings
@@ -17,10 +14,9 @@ from django.http.response import HttpResponseBase
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from webapp.observability import logs, metrics
+from webapp.observability.request_ids import request_id
 
 logger = logging.getLogger(logs.REQUESTS)
-
-SANE_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 # What a load balancer, a scraper and a client that polls ask all day long.
 ROUTINE = frozenset({"healthz", "readyz", "metrics"})
@@ -35,11 +31,11 @@ class ObservedRequests:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         clear_contextvars()
-        request_id = _request_id(request)
-        bind_contextvars(request_id=request_id)
+        named = request_id(request.META.get("HTTP_X_REQUEST_ID", ""))
+        bind_contextvars(request_id=named)
         watch = request.watch = metrics.Watch()  # type: ignore[attr-defined]
         response = self._get_response(request)
-        response["X-Request-ID"] = request_id
+        response["X-Request-ID"] = named
         if response.streaming:
             noted = partial(_note, request, response.status_code, watch)
             response.streaming_content = _Stream(response.streaming_content, noted)  # type: ignore[attr-defined]
@@ -65,11 +61,6 @@ class _Stream:
     def close(self) -> None:
         self._note()
         clear_contextvars()
-
-
-def _request_id(request: HttpRequest) -> str:
-    asked = request.META.get("HTTP_X_REQUEST_ID", "")
-    return asked if SANE_ID.fullmatch(asked) else token_hex(12)
 
 
 def _note(request: HttpRequest, status: int, watch: metrics.Watch) -> None:

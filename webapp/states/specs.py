@@ -4,14 +4,17 @@ A remembered spec is compared with the catalog at most once a second; a state th
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
 from state_backends import Catalog
 from state_backends.factory import Reader, state_reader
 from webapp.states import marks, redis_states
+
+Answered = TypeVar("Answered")
 
 CHECK_SECONDS = 1.0
 
@@ -45,6 +48,15 @@ def marked_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[An
 def forget() -> None:
     """Look into the catalog again for every state."""
     _held.clear()
+
+
+def asked_again(question: Callable[[], Answered]) -> Answered:
+    """Return the answer to a question, asked once more where a state was made anew since we looked into the catalog."""
+    try:
+        return question()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        forget()
+        return question()
 
 
 def _checked(conn: psycopg.Connection, name: str, held: _Held | None, now: float) -> _Held:
