@@ -43,7 +43,7 @@ class EmbeddedRedis:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
-        program = _program()
+        program = redis_server()
         self._data.mkdir(mode=0o700, exist_ok=True)
         start_on_a_port(lambda port: self._start_at(port, program), self._port_file)
 
@@ -102,7 +102,7 @@ class EmbeddedRedis:
                 return False
 
 
-def _program() -> Path:
+def redis_server() -> Path:
     """Return a `redis-server`, without importing the wheel that may bring it."""
     if on_path := shutil.which("redis-server"):
         return Path(on_path)

@@ -119,7 +119,7 @@ class PostgresChanges:
         return StructType([*self.fields, *own])
 
     def load(self, spark: SparkSession) -> DataFrame:
-        settings = self._reader_settings(tuple(self.fields.names))
+        settings = self.reader_settings(tuple(self.fields.names))
         return python_stream(spark, "postgres_changes", settings.raw(), partial(PostgresChangeReader, settings))
 
     def parse(self, batch: DataFrame) -> Parsed:
@@ -168,7 +168,7 @@ class PostgresChanges:
             slot.drop()
             FirstCopy(conn, slot).forget()
 
-    def _reader_settings(self, columns: tuple[str, ...]) -> ChangeSettings:
+    def reader_settings(self, columns: tuple[str, ...]) -> ChangeSettings:
         wanted = Wanted(self._table, columns, truncates=not self._ignore_truncate)
         return ChangeSettings(self.slot, self.publication, wanted, self.max_changes_per_batch, self._known_url())
 

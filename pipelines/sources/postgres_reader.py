@@ -71,25 +71,25 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches on the driver, and reads them on executors."""
 
     def __init__(self, settings: ChangeSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._target: int | None = None
         self._rest_until = 0.0
         self._copy_is_there = True
 
     @cached_property
     def _conn(self) -> psycopg.Connection:
-        return connect(self._settings.url, self._settings.slot)
+        return connect(self.settings.url, self.settings.slot)
 
     @cached_property
     def _slot(self) -> Slot:
-        return Slot(self._conn, self._settings.slot, self._settings.publication)
+        return Slot(self._conn, self.settings.slot, self.settings.publication)
 
     @cached_property
     def _copy(self) -> FirstCopy:
         return FirstCopy(self._conn, self._slot)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        return ReadMaxRows(self._settings.max_changes)
+        return ReadMaxRows(self.settings.max_changes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         self._target, is_flushed = log_end(self._conn)
@@ -100,7 +100,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_flushed = _is_flushed(self._conn, self._target)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        wanted = self._settings.wanted
+        wanted = self.settings.wanted
         return self._copy.begin(wanted.table, truncates=wanted.truncates).as_offset()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
@@ -151,13 +151,13 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._read_copy(partition) if isinstance(partition, CopyPages) else self._read_changes(partition)
         try:
             while chunk := list(islice(found, ROWS_PER_ARROW_BATCH)):
-                yield _as_arrow(chunk, self._settings.raw().names)
+                yield _as_arrow(chunk, self.settings.raw().names)
         finally:
             self.stop()
 
     def _read_copy(self, pages: CopyPages) -> Iterator[Row]:
         at = int(datetime.fromisoformat(pages.at).timestamp() * 1_000_000)
-        with self._copy.read(self._settings.wanted.columns, pages.first, pages.end) as copy:
+        with self._copy.read(self.settings.wanted.columns, pages.first, pages.end) as copy:
             for values in copy.rows():
                 # Before every change of the row: those of the log come after 0.
                 yield [*values, "snapshot", 0, at]
@@ -166,7 +166,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Changes)
         start, end = position(partition.start), position(partition.end)
         self._slot.check(start.lsn)
-        yield from rows(decode(self._slot.messages(end.lsn)), self._settings.wanted, start, end)
+        yield from rows(decode(self._slot.messages(end.lsn)), self.settings.wanted, start, end)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what the batch that ends here was made of: it is done, and Spark has noted where the next one ends."""

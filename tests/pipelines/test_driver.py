@@ -86,13 +86,12 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
 
     stream = words.stream.transform(fail_twice)
     pipeline = Pipeline("word_count", [stream.group_by("word").persistent_aggregate(words.spec)])
-    driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint))
 
     def stop_after(batch):
         seen.append((batch.txid, batch.attempt))
         driver.stop()
 
-    driver._on_batch = stop_after
+    driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint), stop_after)
     driver.run()
 
     assert seen == [(1, 3)]
@@ -103,10 +102,8 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
 def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_there(workspace):
     for number in range(4):
         workspace.land(f"{number}.txt", "dog")
-    seen = []
-    driver = Driver(
-        word_count(workspace.input, files_per_batch=1), workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint)
-    )
+    pipeline = word_count(workspace.input, files_per_batch=1)
+    seen, stopped = [], threading.Event()
 
     def stop_at_second(batch):
         seen.append(batch.txid)
@@ -114,8 +111,7 @@ def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_t
             driver.stop()
             stopped.set()
 
-    stopped = threading.Event()
-    driver._on_batch = stop_at_second
+    driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint), stop_at_second)
     driver.run()
     open_batches = workspace.rows("SELECT open_txid FROM tidemark.pipeline WHERE open_attempt IS NULL")
     workspace.run(word_count(workspace.input, files_per_batch=1))
@@ -166,10 +162,10 @@ def test_a_task_that_runs_twice_in_one_attempt_counts_once(workspace):
 def test_a_driver_is_a_member_as_long_as_it_runs(workspace):
     workspace.land("1.txt", "dog")
     seen = []
-    driver = Driver(word_count(workspace.input), workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint, True))
-    driver._on_batch = lambda batch: seen.extend(members(workspace.conn))
+    options = RunOptions(workspace.checkpoint, once=True)
+    note = lambda batch: seen.extend(members(workspace.conn))  # noqa: E731
 
-    driver.run()
+    Driver(word_count(workspace.input), workspace.spark, workspace.dsn, options, note).run()
 
     assert [(member.role, member.pipeline, member.pid, member.healthy) for member in seen] == [
         ("driver", "word_count", os.getpid(), True)

@@ -23,9 +23,10 @@ SOON = 60.0  # seconds in which anything that is not stuck has happened, on a ma
 class Driving:
     """A driver in a thread of its own. raised: what ended it, None where nothing went wrong."""
 
-    def __init__(self, workspace, pipeline, **options):
+    def __init__(self, workspace, pipeline, on_batch=None, **options):
         self.raised = None
-        self.driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint, **options))
+        run_options = RunOptions(workspace.checkpoint, **options)
+        self.driver = Driver(pipeline, workspace.spark, workspace.dsn, run_options, on_batch)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -159,15 +160,14 @@ class TestPause:
     def test_a_pause_is_taken_after_the_batch_at_hand_which_is_not_counted_anew(self, filled):
         for number in range(2, 9):
             filled.land(f"{number}.txt", "dog")
-        with driving(filled) as running:
-            paused_at = []
+        paused_at = []
 
-            def pause(batch):
-                if not paused_at:
-                    paused_at.append(batch.txid)
-                    roster.wish(filled.conn, "word_count", paused=True, by="ann")
+        def pause(batch):
+            if not paused_at:
+                paused_at.append(batch.txid)
+                roster.wish(filled.conn, "word_count", paused=True, by="ann")
 
-            running.driver._on_batch = pause
+        with driving(filled, on_batch=pause):
             wait_until(lambda: status(filled) == [("paused",)])
             ((committed,),) = filled.rows("SELECT committed_batch_id FROM tidemark.pipeline")
             noted = {path.name for path in (filled.checkpoint / "commits").iterdir()}

@@ -8,14 +8,13 @@ from random import Random
 import pytest
 import redis
 
-from pipelines import homes
+from pipelines import feeding, homes
 from pipelines.context import BatchContext
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.redis_states import RedisStates
 from pipelines.reprocess import Reprocess
-from pipelines.runner import BatchRunner
 from pipelines.sources.files import JsonFiles, TextFiles
 from pipelines.stream import Stream
 from state_backends import (
@@ -473,18 +472,18 @@ def test_each_backend_a_state_may_name_has_a_home():
     assert set(homes.HOMES) == {"postgres", "redis"}
 
 
-def test_the_address_of_redis_is_in_no_plan_and_no_task(workspace, client, monkeypatch):
+def test_the_address_of_redis_is_in_no_task(workspace, client, monkeypatch):
     workspace.land("1.txt", "dog")
-    plans = []
-    apply = BatchRunner._feed
+    shipped = []
+    run_partition = feeding.run_partition
 
-    def explained(self, frames, context):
-        plans.append(repr(context))
-        return apply(self, frames, context)
+    def noted(tasks, emits):
+        shipped.append(repr(tasks))
+        return run_partition(tasks, emits)
 
-    monkeypatch.setattr(BatchRunner, "_feed", explained)
+    monkeypatch.setattr(feeding, "run_partition", noted)
 
     workspace.run(words_and_lines(workspace.input))
 
-    assert plans
-    assert not any(os.environ["REDIS_URL"] in plan for plan in plans)
+    assert shipped
+    assert not any(os.environ["REDIS_URL"] in tasks for tasks in shipped)

@@ -1,71 +1,164 @@
-"""Trident's cases of what a task does to a state (tests/vectors/trident.json), through the function that tasks run."""
+"""Trident's cases of its verbs partitionPersist and stateQuery (tests/vectors/trident.json), run by Spark."""
 
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from pipelines.context import BatchContext
-from pipelines.feeding import run_partition
-from pipelines.tasks import MergeTask
+from pipelines.errors import PipelineError
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
 from state_backends import Count, StateSpec
-from state_backends.errors import DuplicateKeyError
-from tests.state_backends.feed import Feed
+
+pytestmark = pytest.mark.spark
 
 TRIDENT = json.loads((Path(__file__).parents[1] / "vectors" / "trident.json").read_text())
-CASES = {case["name"]: case for case in TRIDENT["persist_vectors"]}
-VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
-
-# Verbs that are not there yet, with their cases.
-NOT_BUILT = {"results_must_align_with_inputs": "the verb state_query"}
-
-
-@pytest.fixture
-def feed(conn):
-    """Eight batches are committed, as the cases have it."""
-    feed = Feed(conn, [VIEWS], pipeline="views")
-    for _ in range(8):
-        feed.run([{"page": "a", "n": 1}])
-    return feed
-
-
-def task(batch, dsn, *rows):
-    """Run what an executor runs over one partition."""
-    partition = [pa.RecordBatch.from_pylist(list(rows))] if rows else []
-    return list(run_partition([MergeTask(VIEWS, BatchContext(batch, dsn))], [{}])(iter(partition)))
+PERSIST = {case["name"]: case for case in TRIDENT["persist_vectors"]}
+QUERY = {case["name"]: case for case in TRIDENT["state_query_vectors"]}
+LAST_VALUES = StateSpec("last_values", key={"word": "text"}, value="jsonb")
 
 
 def test_no_case_is_left_out():
-    assert set(CASES) == {"empty_partition_calls_nothing", "order_of_calls", "updater_exception_means_no_commit_call"}
-    assert {case["name"] for case in TRIDENT["state_query_vectors"]} == set(NOT_BUILT)
+    assert set(PERSIST) == {"empty_partition_calls_nothing", "order_of_calls", "updater_exception_means_no_commit_call"}
+    assert set(QUERY) == {"results_must_align_with_inputs"}
 
 
-def test_an_empty_partition_calls_nothing(feed):
-    assert CASES["empty_partition_calls_nothing"]["expect_calls"] == []
+class CallLog:
+    """A store of the user's own that appends each call it gets to a file."""
 
-    assert task(feed.begin(8), "postgresql://nobody@127.0.0.1:1/none") == []
+    def __init__(self, path):
+        self.path = path
+
+    def make_state(self, partition):
+        return self
+
+    def note(self, call):
+        with self.path.open("a") as file:
+            file.write(call + "\n")
+
+    def begin_commit(self, txid):
+        self.note(f"begin_commit({txid})")
+
+    def commit(self, txid):
+        self.note(f"commit({txid})")
+
+    def calls(self):
+        return self.path.read_text().splitlines() if self.path.exists() else []
 
 
-def test_a_batch_begins_updates_and_commits(feed, database_url):
-    assert CASES["order_of_calls"]["expect_calls"] == ["begin_commit(9)", "update_state", "commit(9)"]
-
-    batch = feed.begin(8)
-    task(batch, database_url, {"page": "a", "n": 5})
-    before = feed.read(VIEWS, ("a",))
-    feed.ledger.commit(batch)
-
-    assert batch.txid == CASES["order_of_calls"]["txid"]
-    assert (before, feed.read(VIEWS, ("a",))) == ([{"n": 8}], [{"n": 13}])
+class NoteUpdate:
+    def update_state(self, state, tuples, collector):
+        state.note("update_state")
+        if any(row["word"] == "raise" for row in tuples):
+            raise ValueError("the updater failed")
 
 
-def test_a_task_that_raises_leaves_nothing_and_the_batch_open(feed, database_url):
+class PutWords:
+    """Puts each word and, where it is told to raise, fails after that."""
+
+    def update_state(self, state, tuples, collector):
+        for row in tuples:
+            state.multi_put([(row["word"],)], [state.txid])
+        if any(row["word"] == "raise" for row in tuples):
+            raise ValueError("the updater failed")
+
+
+@pytest.fixture
+def call_log(tmp_path):
+    return CallLog(tmp_path / "calls")
+
+
+def words(folder):
+    """The words that were landed, one file per batch; the empty word is no tuple."""
+    return Stream.read(JsonFiles(folder, schema="word string", files_per_batch=1)).where("word != ''")
+
+
+def land(workspace, tuples, *, txid, word="man"):
+    """Land what makes batch `txid` one of so many tuples, and the batches before it empty."""
+    for number in range(1, txid):
+        workspace.land(f"{number}.json", {"word": ""})
+    workspace.land(f"{txid}.json", *[{"word": word}] * tuples or [{"word": ""}])
+
+
+def noting(workspace, call_log):
+    return Pipeline("noted", [words(workspace.input).partition_persist(call_log, NoteUpdate(), name="noted")])
+
+
+def test_an_empty_partition_calls_nothing(workspace, call_log):
+    case = PERSIST["empty_partition_calls_nothing"]
+    land(workspace, case["tuples"], txid=1)
+
+    batches = workspace.run(noting(workspace, call_log))
+
+    assert (batches, call_log.calls()) == ([(1, 1)], case["expect_calls"])
+
+
+def test_a_batch_begins_updates_and_commits(workspace, call_log):
+    case = PERSIST["order_of_calls"]
+    land(workspace, case["tuples"], txid=case["txid"])
+
+    workspace.run(noting(workspace, call_log))
+
+    assert call_log.calls() == case["expect_calls"]
+
+
+def test_an_updater_that_raises_means_no_commit_call(workspace, call_log):
+    case = PERSIST["updater_exception_means_no_commit_call"]
+    land(workspace, case["tuples"], txid=case["txid"], word="raise")
+
+    with pytest.raises(Exception, match="the updater failed"):
+        workspace.run(noting(workspace, call_log))
+
+    assert call_log.calls() == case["expect_calls"]
+    assert workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline") == [(8, 9)]
+
+
+def test_an_updater_that_raises_leaves_nothing_in_a_state_of_ours(workspace):
     """Storm leaves what had been written; here it is one transaction."""
-    batch = feed.begin(8)
+    workspace.land("1.json", {"word": "man"})
+    workspace.land("2.json", {"word": "dog"}, {"word": "raise"})
+    put = words(workspace.input).partition_persist(LAST_VALUES, PutWords())
 
-    with pytest.raises(DuplicateKeyError):
-        task(batch, database_url, {"page": "new", "n": 1}, {"page": "new", "n": 2})
+    with pytest.raises(Exception, match="the updater failed"):
+        workspace.run(Pipeline("words", [put]))
 
-    (row,) = feed.conn.execute("SELECT committed_txid, open_txid FROM tidemark.pipeline WHERE name = 'views'")
-    assert row == (8, 9)
-    assert feed.backing(VIEWS).multi_get([("new",)]) == [None]
+    assert workspace.values("last_values") == {"man": 1}
+    assert workspace.rows("SELECT word FROM tidemark_state.last_values") == [("man",)]
+    assert workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline") == [(1, 2)]
+
+
+class Directory:
+    """A static state that has no rows."""
+
+    def make_state(self, partition):
+        return self
+
+
+class FirstResults:
+    """A query function that returns `results` results, whatever it is asked."""
+
+    def __init__(self, results):
+        self.results = results
+
+    def batch_retrieve(self, state, inputs):
+        assert len(inputs) == QUERY["results_must_align_with_inputs"]["inputs"]
+        return [None] * self.results
+
+    def execute(self, values, result):
+        yield (result,)
+
+
+def test_results_that_do_not_align_with_the_inputs_are_an_error(workspace):
+    case = QUERY["results_must_align_with_inputs"]
+    workspace.land("1.json", *[{"word": f"word {number}"} for number in range(case["inputs"])])
+    found = words(workspace.input).state_query(Directory(), ["word"], FirstResults(case["results"]), found="string")
+    counts = StateSpec("counts", key={"found": "text"}, measures={"n": Count()})
+
+    with pytest.raises(Exception, match=r"FirstResults\.batch_retrieve returned 1 results for 2 inputs") as raised:
+        workspace.run(Pipeline("found", [found.group_by("found").persistent_aggregate(counts)]))
+
+    assert case["expect_error"]
+    assert PipelineError.__name__ in str(raised.value)
+    assert workspace.values("counts") == {}
+    assert workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline") == [(0, 1)]

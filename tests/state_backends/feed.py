@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from state_backends import Batch, BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
 from state_backends.journal.ledger import share
+from state_backends.table import StateTable
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -94,7 +95,7 @@ def arrow(rows: Rows) -> list[pa.RecordBatch]:
 def let_time_pass(conn: psycopg.Connection, specs: Iterable[StateSpec], pipeline: str, interval: Any) -> None:
     """Move everything recorded into the past, which is what waiting does, only faster."""
     for spec in specs:
-        table = PostgresBackingMap(conn, spec)._table
+        table = StateTable(spec)
         times = ["updated_at", *(["prev_updated_at"] if table.keeps_previous else [])]
         moved = ", ".join(f"{name} = {name} - %(interval)s::interval" for name in times)
         conn.execute(f"UPDATE tidemark_state.{spec.name} SET {moved}", {"interval": interval})

@@ -75,7 +75,9 @@ def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Ve
     size = burst or rate
     try:
         # Another rate is another bucket: what is left of an old one would be wrong by their ratio.
-        answer = _script()(keys=[f"tidemark:rate:{name}:{rate}:{size}"], args=[_interval(rate), size, cost])
+        answer = _script(settings.REDIS_URL)(
+            keys=[f"tidemark:rate:{name}:{rate}:{size}"], args=[_interval(rate), size, cost]
+        )
     except (redis.RedisError, ValueError) as error:
         _outage.begin(error)
         return None
@@ -83,11 +85,17 @@ def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Ve
     return Verdict(bool(is_allowed), size, remaining, _seconds(wait), _seconds(reset))
 
 
+def forget() -> None:
+    """Forget the connections to Redis, and that it did not answer."""
+    _script.cache_clear()
+    _outage.end()
+
+
 @cache
-def _script():
+def _script(url: str):
     """Return TAKE, ready to be called over this process's connections."""
     client = redis.Redis.from_url(
-        settings.REDIS_URL,
+        url,
         socket_timeout=TIMEOUT_SECONDS,
         socket_connect_timeout=TIMEOUT_SECONDS,
         retry=Retry(NoBackoff(), 0),
@@ -108,6 +116,9 @@ class _Outage:
     """Redis is away: since when it need not be asked again, and when that was last logged."""
 
     def __init__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
         self._ask_again_at = self._say_again_at = 0.0
 
     def is_on(self) -> bool:

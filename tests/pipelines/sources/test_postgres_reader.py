@@ -53,7 +53,7 @@ class Feed:
             self.conn.execute(statement)
 
     def reader(self):
-        return PostgresChangeReader(self.source._reader_settings(("id", "note")))
+        return PostgresChangeReader(self.source.reader_settings(("id", "note")))
 
 
 def take(reader, start=None):
@@ -68,7 +68,7 @@ def take(reader, start=None):
 def read(reader, start, end):
     found = []
     for part in reader.partitions(start, end):
-        worker = PostgresChangeReader(reader._settings)
+        worker = PostgresChangeReader(reader.settings)
         found += [tuple(row.values()) for batch in worker.read(part) for row in batch.to_pylist()]
     return found
 
@@ -456,5 +456,5 @@ def test_a_slot_that_is_being_read_is_waited_for_but_not_for_ever(feed, monkeypa
 
 
 def test_settings_do_not_show_the_password(feed):
-    assert feed.url not in repr(feed.source._reader_settings(("id",)))
+    assert feed.url not in repr(feed.source.reader_settings(("id",)))
     assert Changes({}, {}).start == {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from pipelines.runtime.redis import _program
+from pipelines.runtime.redis import redis_server
 
 SLOTS = 16_384
 
@@ -41,7 +41,7 @@ def cluster_node(folder: Path) -> Iterator[int]:
     """Start a cluster of one node, which refuses scripts that touch two slots or keys they do not name."""
     port = _free_port()
     options = {"port": port, "dir": folder, "cluster-enabled": "yes", "save": "", "bind": "127.0.0.1"}
-    command = [_program(), *(text for name, value in options.items() for text in (f"--{name}", str(value)))]
+    command = [redis_server(), *(text for name, value in options.items() for text in (f"--{name}", str(value)))]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             _assign_slots(redis.Redis(port=port))

@@ -93,8 +93,10 @@ class TestReads:
         keys = [(str(number),) for number in range(9)]
         store.multi_put(keys, [row(number) for number in range(9)])
 
-        assert [found.value for found in cached.multi_get(keys)] == list(range(9))
-        assert len(cached._rows) == 2
+        answers = [[found.value for found in cached.multi_get(keys)] for _ in range(2)]
+
+        assert answers == [[*range(9)]] * 2
+        assert store.asked == [keys, keys[:-2]]
 
     def test_one_key_in_two_spellings_is_one(self):
         store = Watched(StateSpec("days", key={"day": "date"}, value="jsonb"))

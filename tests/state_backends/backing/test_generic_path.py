@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import psycopg
 import pyarrow as pa
 import pytest
 import redis
@@ -28,6 +29,18 @@ class FoldedInPython(Count):
     """A count as a user's own aggregator would be: SQL knows nothing of it."""
 
     fold_sql = {}  # noqa: RUF012
+
+
+class FoldedMeanwhile(FoldedInPython):
+    """A count that lets something happen while it is folded."""
+
+    def __init__(self, happens):
+        super().__init__()
+        self.happens = happens
+
+    def fold(self, stored, partial):
+        self.happens()
+        return super().fold(stored, partial)
 
 
 IN_PYTHON = replace(SALES, measures={"n": FoldedInPython(), "total": Sum("x"), "top": Max("x")})
@@ -130,10 +143,15 @@ class TestPostgres:
         backing, merge = state
         merge(partials({"a": 1}), 1, MIDNIGHT)
         writer, other = connect(), connect()
-        upon = {"txid": 2, "batch_time": MIDNIGHT, "ttl": TTL}
+        other.execute("SET lock_timeout = 50")
+        refused = []
 
-        with writer.transaction():
-            PostgresBackingMap(writer, backing.spec)._fold(*partials({"a": 1}), upon)
-            other.execute("SET lock_timeout = 50")
-            with pytest.raises(Exception, match="lock timeout"):
+        def second_run():
+            with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
                 merge_in_transaction(other, backing.spec)(partials({"a": 1}), 2, MIDNIGHT)
+            refused.append(caught)
+
+        spec = replace(backing.spec, measures=backing.spec.measures | {"n": FoldedMeanwhile(second_run)})
+        merge_in_transaction(writer, spec)(partials({"a": 1}), 2, MIDNIGHT)
+
+        assert len(refused) == 1

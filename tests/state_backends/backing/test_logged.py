@@ -161,10 +161,8 @@ class TestOneStore:
     @pytest.mark.parametrize("where", ["log", "rows"])
     def test_they_land_together_or_not_at_all(self, log, conn, where, after):
         rows = PostgresBackingMap(conn, log.spec)
-        logged = LoggedMap(rows, log)
-        if where == "log":
-            logged._log = Dying(log, "append_rows", after=after)
-        else:
+        logged = LoggedMap(rows, Dying(log, "append_rows", after=after) if where == "log" else log)
+        if where == "rows":
             rows.multi_put = Dying(rows, "multi_put", after=after).multi_put
 
         with pytest.raises(Crash):

@@ -80,10 +80,10 @@ def names(client, backing):
 
 OLDER = [(1, 9, 9), (2, 4, 9), (2, 5, 1)]
 WRITES = {
-    "merge": lambda backing: merge(backing, backing._attempt.txid, ["a"]),
-    "put": lambda backing: backing.multi_put([("a",)], [Versioned({"n": 7}, 5)]),
-    "remove": lambda backing: backing.multi_remove([("a",)]),
-    "revert": lambda backing: backing.revert(backing._attempt.txid),
+    "merge": lambda backing, txid: merge(backing, txid, ["a"]),
+    "put": lambda backing, _: backing.multi_put([("a",)], [Versioned({"n": 7}, 5)]),
+    "remove": lambda backing, _: backing.multi_remove([("a",)]),
+    "revert": lambda backing, txid: backing.revert(txid),
 }
 
 
@@ -96,7 +96,7 @@ class TestFencing:
         backing.admit(2, 5, 2)
 
         with pytest.raises(FencedError):
-            write(backing.under(*attempt))
+            write(backing.under(*attempt), attempt[1])
 
         assert list(backing.scan()) == before
         assert seen(backing, "a") == (4, [1])
@@ -108,7 +108,7 @@ class TestFencing:
         merge(backing.under(2, 5, 2), 5, ["a"])
         before = list(backing.scan())
 
-        write(backing.under(2, 5, 2))
+        write(backing.under(2, 5, 2), 5)
 
         assert list(backing.scan()) != before or write is WRITES["merge"]
 

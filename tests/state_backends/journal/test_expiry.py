@@ -10,6 +10,7 @@ from state_backends import Count, StateSpec
 from state_backends.journal import trim
 from state_backends.journal.expiry import expire
 from state_backends.journal.stored import clock
+from state_backends.table import StateTable
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
@@ -148,7 +149,7 @@ class TestBesideWriters:
         )
         walk = trim.Walk(
             "expired rows",
-            feed.backing(feed.specs[0])._table.name,
+            StateTable(feed.specs[0]).name,
             ["page"],
             sql.SQL("t.txid < 2 AND tidemark.pause()"),
         )

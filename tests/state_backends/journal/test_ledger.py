@@ -338,9 +338,11 @@ class TestFence:
         with pytest.raises(FencedError), conn.transaction():
             share(conn, batch)
 
-    def test_a_driver_that_was_replaced_can_neither_begin_nor_commit_nor_bind_nor_write(self, ledger, connect, name):
-        stale_conn, batch = ledger._conn, ledger.begin(0)
-        ledger._conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had been cut
+    def test_a_driver_that_was_replaced_can_neither_begin_nor_commit_nor_bind_nor_write(
+        self, ledger, conn, connect, name
+    ):
+        batch = ledger.begin(0)
+        conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had been cut
         new = BatchLedger(connect(), name)
         assert new.acquire() == 2
 
@@ -350,8 +352,8 @@ class TestFence:
             ledger.commit(batch)
         with pytest.raises(FencedError):
             ledger.bind("checkpoint")
-        with pytest.raises(FencedError), stale_conn.transaction():
-            share(stale_conn, batch)
+        with pytest.raises(FencedError), conn.transaction():
+            share(conn, batch)
 
         assert str(caught.value) == (
             f"pipeline {name!r}: this driver holds fence 1 and the ledger has fence 2; another driver has taken over, "

@@ -5,6 +5,7 @@ says what ours is, and why. Its tables of single rows are in test_tables.py.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -15,13 +16,24 @@ import pytest
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError, SpecError, ValueShapeError
 from state_backends.key_value.errors import StoreClosedError
-from state_backends.key_value.json_text import freeze, key_text, thaw
+from state_backends.key_value.json_text import freeze, thaw
 from state_backends.key_value.log import Message
 from state_backends.key_value.restore_plan import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
 from tests.state_backends.key_value.conftest import AT, SETTINGS
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "samza_pravega.json").read_text())["vectors"]
+TEXT = (Path(__file__).parents[2] / "vectors" / "samza_pravega.json").read_text()
+
+
+def text_of_bytes(written: re.Match[str]) -> str:
+    """Return raw bytes, written 'hex:..', as the JSON text that stands for them. Fails for bytes beyond ASCII.
+
+    The cases take a text for its ASCII bytes. Others are not offered: no key type and no JSON value holds bytes.
+    """
+    return json.dumps(bytes.fromhex(written[1]).decode("ascii"))
+
+
+VECTORS = json.loads(re.sub(r'"hex:([^"]*)"', text_of_bytes, TEXT))["vectors"]
 STORE = [v for v in VECTORS if v["suite"] == "key_value_store"]
 PLANS = [v for v in VECTORS if v["suite"] == "restore_planner"]
 
@@ -60,6 +72,10 @@ CHOICES = {
         {0: {"raises": "value_too_large"}},
         {"raw": {}, "changelog": []},
     ),
+    "kv.restore_byte_and_message_counts": Choice(
+        "raw bytes are stored as the text whose ASCII bytes they are",
+        expect={"raw": {"\x01\x02": "\x03\x04\x05", "\x02\x03": "\x04\x05\x06", "\x03\x04": "\x05\x06\x07"}},
+    ),
     "kv.missing_key_serde_is_a_config_error": Choice("types stand for serdes: a key without one is no spec"),
     "kv.missing_value_serde_is_a_config_error": Choice("types stand for serdes: a state without a value is no spec"),
 }
@@ -88,7 +104,7 @@ def test_store(vector, new_backing, new_log):
 
     expected = {name: value for name, value in vector["expect"].items() if name not in NOT_COUNTED}
     expected |= choice.expect
-    assert {name: getattr(run, name)() for name in expected} == run.as_ours(expected)
+    assert {name: getattr(run, name)() for name in expected} == expected
 
 
 @pytest.mark.parametrize("vector", ids([v for v in STORE if "config_error" in v["expect"]]))
@@ -226,13 +242,6 @@ class Run:
             # The cases count messages from 0, and null stands for none of them.
             self.restored = self.store.restore(upto=0 if step["upto"] is None else step["upto"] + 1)
 
-    def as_ours(self, expected: dict[str, Any]) -> dict[str, Any]:
-        if "restored_bytes" not in expected:
-            return expected
-        # The cases count the bytes of bare keys and values, ours those of their JSON.
-        sizes = [len(key_text(message.key)) + len(message.text or "") for message in self.log.read()]
-        return expected | {"restored_bytes": sum(sizes)}
-
     # What a case expects, by name.
 
     def raw(self) -> dict[str, Any]:
@@ -268,7 +277,11 @@ class Run:
         return self.restored.messages if self.restored else len(self.raw())
 
     def restored_bytes(self) -> int:
-        return self.restored.bytes
+        # The cases count the bytes of bare keys and values, ours those of their JSON.
+        messages = list(self.log.read())
+        around_keys = sum(len(json.dumps(m.key)) - len(m.key[0]) for m in messages)
+        around_values = sum(len(m.text) - len(thaw(m.text)) for m in messages if m.text)
+        return self.restored.bytes - around_keys - around_values
 
     def trimmed_messages(self) -> int:
         return self.restored.undone

@@ -1,6 +1,6 @@
 import pytest
 
-from state_backends import Count, MemoryBackingMap, NonTransactionalMap, OpaqueMap, StateSpec, TransactionalMap
+from state_backends import Count, NonTransactionalMap, OpaqueMap, StateSpec, TransactionalMap
 from state_backends.factory import MAPS, state_map
 from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
 
@@ -28,9 +28,10 @@ def test_the_factory_gives_each_kind_its_map(kind, map_class):
 
 
 def test_the_factory_keeps_rows_in_memory_where_no_connection_is_given():
-    counts = state_map(StateSpec("counts", key={"word": "text"}, value="jsonb"))
+    spec = StateSpec("counts", key={"word": "text"}, value="jsonb")
+    counts, others = state_map(spec), state_map(spec)
     counts.begin_commit(1)
     counts.multi_put([("a",)], [1])
 
-    assert isinstance(counts._backing, MemoryBackingMap)
     assert counts.multi_get([("a",)]) == [1]
+    assert others.multi_get([("a",)]) == [None]

@@ -332,7 +332,7 @@ class TestTwoAttemptsAtOnce:
                 "UPDATE tidemark.pipeline SET committed_txid = 4, committed_batch_id = 3 WHERE name = %s",
                 [feed.pipeline],
             )
-            OpaqueMap(feed.backing(spec))._backing.multi_put([("a",)], [versioned(row)])
+            feed.backing(spec).multi_put([("a",)], [versioned(row)])
             return feed, spec, feed.begin(4), vector["exactly_once_final"]
 
         return zombie

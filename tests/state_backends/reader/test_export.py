@@ -103,7 +103,7 @@ def test_json_is_parsed(reader_of, place):
     texts, json_reader = reader_of(place, StateSpec("texts", key={"k": "text"}, value="jsonb"))
     batch = texts.begin(0)
     for spec in texts.specs:
-        counts = MAPS[spec.kind](texts._logged(spec))
+        counts = MAPS[spec.kind](texts.logged(spec))
         counts.begin_commit(batch.txid, at=batch.batch_time)
         counts.multi_put([("a",), ("b",)], [{"x": [1, None]}, "text"])
     texts.ledger.commit(batch)
@@ -216,11 +216,11 @@ class TestConnection:
     """A table's export takes its connection, and gives it back as it was."""
 
     @pytest.fixture
-    def taken(self, reader_of, monkeypatch):
+    def taken(self, twins, connect, monkeypatch):
         monkeypatch.setattr(export, "FETCHED_ROWS", 5)
-        feed, reader = reader_of(0)
+        feed, conn = twins(VIEWS), connect()
         feed.commit(*pages(20))
-        return reader, reader._conn
+        return feed.readers()[0].on(conn), conn
 
     def is_free(self, conn):
         return conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE and conn.autocommit

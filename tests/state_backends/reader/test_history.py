@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from state_backends import Count, StateReader, StateSpec
+from state_backends import Count, RedisBackingMap, StateReader, StateSpec
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.factory import MAPS, state_reader
 from state_backends.journal.compaction import compact
@@ -131,7 +131,7 @@ def test_a_global_state_and_one_of_json_values_have_a_history_too(twins, place, 
     texts = twins(StateSpec("texts", key={"page": "text"}, value="jsonb"), changelog=changelog)
     batch = texts.begin(0)
     for spec in texts.specs:
-        counts = MAPS[spec.kind](texts._logged(spec))
+        counts = MAPS[spec.kind](texts.logged(spec))
         counts.begin_commit(batch.txid, at=batch.batch_time)
         counts.multi_put([("a",)], [{"x": [1]}])
     texts.ledger.commit(batch)
@@ -145,18 +145,20 @@ def test_a_row_in_redis_that_moves_on_meanwhile_is_read_again(twins, monkeypatch
     feed = twins(VIEWS)
     feed.commit(add(1))
     _, reader = feed.readers()
-    get, runs = feed.rows_in_redis.multi_get, []
+    get, looks = RedisBackingMap.multi_get, []
 
-    def moving(keys):
-        if not runs:
-            runs.append(feed.commit(add(1)) and feed.commit(add(1)))
-        return get(keys)
+    def moving(rows, keys):
+        looks.append(keys)
+        if len(looks) == 1:
+            feed.commit(add(1))
+            feed.commit(add(1))
+        return get(rows, keys)
 
-    monkeypatch.setattr(reader._rows, "multi_get", moving)
+    monkeypatch.setattr(RedisBackingMap, "multi_get", moving)
 
     assert told(reader) == ([(3, 3), (2, 2)], False)
 
-    monkeypatch.setattr(reader._rows, "multi_get_committed", lambda keys: (1, []))
+    monkeypatch.setattr(RedisBackingMap, "multi_get_committed", lambda rows, keys: (1, []))
     with pytest.raises(MovedOnError):
         reader.history(("a",))
 

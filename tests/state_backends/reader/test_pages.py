@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, Min, StateSpec, Sum
+from state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum
 from state_backends.backing.key_bytes import KeyBytes
 from state_backends.backing.redis_upkeep import RedisUpkeep
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
@@ -557,15 +557,15 @@ class TestScan:
         feed.commit(*rows(VIEWS, [("a",), ("b",)]))
         feed.commit(*rows(VIEWS, [("a",), ("b",)]))
         _, reader = feed.readers()
-        scan = feed.rows_in_redis.scan_committed
+        scan = RedisBackingMap.scan_committed
 
-        def taken_back(*bounds, **after):
-            txid, scanned = scan(*bounds, **after)
+        def taken_back(rows, *bounds, **after):
+            txid, scanned = scan(rows, *bounds, **after)
             if txid == 2:
                 feed.rows_in_redis.revert(2)
             return txid, scanned
 
-        monkeypatch.setattr(reader._rows, "scan_committed", taken_back)
+        monkeypatch.setattr(RedisBackingMap, "scan_committed", taken_back)
         page = reader.page(limit=1)
 
         assert (page.txid, page.parsed()[0]["value"]) == (1, {"n": 1})

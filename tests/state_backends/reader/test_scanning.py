@@ -143,7 +143,7 @@ def test_a_state_of_json_values_answers_alike(twins):
     ann = uuid.UUID(int=7)
     batch = feed.begin(0)
     for each in feed.specs:
-        counts = MAPS[each.kind](feed._logged(each))
+        counts = MAPS[each.kind](feed.logged(each))
         counts.begin_commit(batch.txid, at=batch.batch_time)
         counts.multi_put([(ann,)], [{"items": ["é", 1.5, None], "n": 2}])
     feed.ledger.commit(batch)
@@ -163,7 +163,7 @@ def test_sketches_are_finished_as_the_table_s_are(twins):
     )
     batch = feed.begin(0)
     for each in feed.specs:
-        counts = MAPS[each.kind](feed._logged(each))
+        counts = MAPS[each.kind](feed.logged(each))
         counts.begin_commit(batch.txid, at=batch.batch_time)
         counts.multi_update([()], [Fold(each, {"n": 1})])
     feed.ledger.commit(batch)

@@ -16,6 +16,7 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
+from state_backends.factory import state_reader
 from state_backends.reader.together import Question, at_one_batch
 from tests.state_backends.feed import views
 
@@ -259,7 +260,7 @@ class TestBesideRedis:
     def test_one_that_nobody_feeds_is_unknown(self, beside, conn, client, fresh):
         _, (_, question) = beside()
         spec = replace(question.reader.spec, name=f"nobody_{uuid.uuid4().hex[:6]}")
-        reader = type(question.reader)(conn, spec, question.reader._rows)
+        reader = state_reader(conn, spec, lambda: client)
 
         with pytest.raises(UnknownStateError):
             at_one_batch(conn, [Question(reader, [])])

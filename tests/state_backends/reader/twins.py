@@ -24,7 +24,7 @@ class Twins(Feed):
         for spec in self.specs:
             with self.conn.transaction():
                 share(self.conn, batch)
-                counts = MAPS[spec.kind](self._logged(spec))
+                counts = MAPS[spec.kind](self.logged(spec))
                 counts.begin_commit(batch.txid, at=batch.batch_time)
                 partials = [{name: row[name] for name in spec.partial_columns} for row in rows]
                 updaters = [Fold(spec, partial) for partial in partials]
@@ -51,6 +51,6 @@ class Twins(Feed):
     def readers(self):
         return [state_reader(self.conn, spec, lambda: self.client) for spec in self.specs]
 
-    def _logged(self, spec):
+    def logged(self, spec):
         backing = PostgresBackingMap(self.conn, spec) if spec is self.table_spec else self.rows_in_redis
         return LoggedMap(backing, Changelog(self.conn, spec)) if spec.changelog else backing

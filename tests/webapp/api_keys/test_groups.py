@@ -7,6 +7,7 @@ from django.test import Client
 
 from webapp.api_keys.groups import GROUPS
 from webapp.api_keys.services import create_api_key
+from webapp.celery import app
 from webapp.states.models import MaintenanceRun
 
 STATE, PIPELINE = "flights_by_carrier", "flights"
@@ -24,7 +25,7 @@ def member(group: str | None) -> Client:
 @pytest.fixture
 def no_broker(monkeypatch):
     """Runs are queued for nobody."""
-    monkeypatch.setattr("webapp.states.services._send", lambda run_id: None)
+    monkeypatch.setattr(app, "send_task", lambda name, args: None)
 
 
 class TestGroups:

@@ -7,6 +7,8 @@ from contextlib import closing
 from uuid import uuid4
 
 import pytest
+import redis
+from django.conf import settings
 from django.test import override_settings
 
 from webapp.api_keys import limits
@@ -16,16 +18,22 @@ from webapp.api_keys.limits import take
 @pytest.fixture(autouse=True)
 def own_connections():
     """No outage is remembered from another test, and no connection."""
-    limits._script.cache_clear()
-    limits._outage = limits._Outage()
+    limits.forget()
     yield
-    limits._script.cache_clear()
-    limits._outage = limits._Outage()
+    limits.forget()
 
 
 @pytest.fixture
 def bucket() -> str:
     return f"test:{uuid4().hex}"
+
+
+@pytest.fixture
+def client():
+    """An open connection: one bucket is forgotten after 10 ms."""
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.ping()
+        yield client
 
 
 @pytest.fixture
@@ -98,17 +106,16 @@ def test_a_rate_of_nothing_is_no_limit(bucket):
     assert take(bucket, rate=0) is None
 
 
-def test_a_bucket_is_forgotten_when_it_is_full_again(bucket):
+def test_a_bucket_is_forgotten_when_it_is_full_again(bucket, client):
     take(bucket, rate=6_000, burst=1)
-    client = limits._script().registered_client
 
     assert 0 < client.pttl(f"tidemark:rate:{bucket}:6000:1") <= 10
 
 
-def test_the_stored_time_is_exact_to_the_microsecond(bucket):
+def test_the_stored_time_is_exact_to_the_microsecond(bucket, client):
     take(bucket, rate=6)
 
-    stored = limits._script().registered_client.get(f"tidemark:rate:{bucket}:6:6")
+    stored = client.get(f"tidemark:rate:{bucket}:6:6")
 
     assert stored.isdigit()
     assert len(stored) == 16
@@ -122,7 +129,7 @@ def test_threads_together_get_no_more_than_is_allowed(bucket):
 
 
 def _hammer(bucket: str, times: int) -> tuple[int, float, float]:
-    limits._script.cache_clear()
+    limits.forget()
     begun = time.time()
     return allowed(bucket, times, rate=6_000, burst=50), begun, time.time()
 
@@ -160,7 +167,8 @@ def test_a_redis_that_hangs_is_waited_for_once(bucket, mute_redis):
 
 
 def test_limits_are_back_with_redis(bucket, monkeypatch):
-    limits._outage.begin(ConnectionError())
+    with override_settings(REDIS_URL="redis://127.0.0.1:1/0"):
+        assert take(bucket, rate=1) is None
     assert take(bucket, rate=1) is None
     later = time.monotonic() + limits.AWAY_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)

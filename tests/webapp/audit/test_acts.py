@@ -5,6 +5,7 @@ from django.test import Client
 
 from webapp.api_keys.services import create_api_key
 from webapp.audit.models import AuditEntry
+from webapp.celery import app
 from webapp.states import services
 from webapp.states.errors import RunFinishedError, StateBusyError
 from webapp.states.models import MaintenanceRun
@@ -15,7 +16,7 @@ STATE, PIPELINE = "flights_by_carrier", "flights"
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch):
     """Runs are queued for nobody."""
-    monkeypatch.setattr(services, "_send", lambda run_id: None)
+    monkeypatch.setattr(app, "send_task", lambda name, args: None)
 
 
 def noted():

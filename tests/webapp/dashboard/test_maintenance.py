@@ -7,9 +7,9 @@ from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
 from tests.webapp.dashboard.reading import text, told
+from webapp.celery import app
 from webapp.dashboard.upkeep import RunView
 from webapp.dashboard.views import maintenance
-from webapp.states import services
 from webapp.states.maintenance import lock
 from webapp.states.models import MaintenanceRun
 from webapp.states.scheduled import scheduled
@@ -32,7 +32,7 @@ def operator(django_user_model) -> Client:
 def sent(monkeypatch) -> list[int]:
     """The runs that workers are told about; none of them listens."""
     told: list[int] = []
-    monkeypatch.setattr(services, "_send", told.append)
+    monkeypatch.setattr(app, "send_task", lambda name, args: told.extend(args))
     return told
 
 

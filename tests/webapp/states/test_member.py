@@ -1,5 +1,7 @@
+from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import members
 from tests.webapp.lasting import no_database
+from webapp.states import stores
 from webapp.states.member import ProcessMembership
 
 
@@ -18,15 +20,23 @@ def test_a_worker_without_a_database_goes_on_and_joins_when_there_is_one(lasting
     assert [member.role for member in joined] == ["worker"]
 
 
-def test_a_worker_whose_connection_broke_joins_again(lasting):
+def names(lasting):
+    return [member.name for member in members(lasting.conn)]
+
+
+def test_a_worker_whose_connection_broke_joins_again(lasting, monkeypatch):
+    connect, opened = stores.own_connection, []
+    monkeypatch.setattr(stores, "own_connection", lambda: opened.append(connect()) or opened[-1])
+    monkeypatch.setattr(membership, "PAUSE_SECONDS", 0)
     worker = ProcessMembership("worker")
     worker.heartbeat()
-    [first] = members(lasting.conn)
-    worker._conn.close()
-    worker._membership._next_beat = 0.0
+    before = names(lasting)
+    opened[0].close()
 
     worker.heartbeat()
     worker.heartbeat()
-
-    assert [member.name for member in members(lasting.conn) if member != first] == [worker._membership.name]
+    joined = names(lasting)
     worker.leave()
+
+    assert (len(before), len(joined)) == (1, 2)
+    assert names(lasting) == before
