@@ -15,6 +15,7 @@ from psycopg import sql
 from state_backends.live import is_live
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas
+from state_backends.types import type_of
 from state_backends.versioned import Key, Versioned
 from state_backends.visible import finished
 
@@ -65,11 +66,12 @@ def _plain(value: Any, sql_type: str) -> Any:
     """Return what Arrow takes, as `_emitted` has PostgreSQL cast it."""
     if value is None:
         return None
-    if sql_type in ("jsonb", "json"):
-        return json.dumps(value)
-    if sql_type == "numeric":
+    kind = type_of(sql_type)
+    if kind.python is Decimal:
         return Decimal(value).quantize(NUMERIC_STEP)
-    return str(value) if sql_type == "uuid" else value
+    if not kind.is_text_in_spark:
+        return value
+    return json.dumps(value) if kind.python is object else str(value)
 
 
 def _before_sql(table: StateTable) -> sql.Composed:
@@ -86,5 +88,7 @@ def _before_sql(table: StateTable) -> sql.Composed:
 
 def _emitted(expression: sql.Composable, sql_type: str) -> sql.Composable:
     """Cast what Arrow would not take as PostgreSQL gives it."""
-    casts = {"jsonb": "::text", "json": "::text", "uuid": "::text", "numeric": "::numeric(38, 9)"}
-    return sql.SQL("({}){}").format(expression, sql.SQL(casts[sql_type])) if sql_type in casts else expression
+    kind = type_of(sql_type)
+    if kind.python is Decimal:
+        return sql.SQL("({})::numeric(38, 9)").format(expression)
+    return sql.SQL("({})::text").format(expression) if kind.is_text_in_spark else expression

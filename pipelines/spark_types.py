@@ -8,23 +8,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from pipelines.errors import PipelineError
-
-# Where Spark's name for a type is another than PostgreSQL's.
-SPARK_TYPES = {
-    "text": "string",
-    "timestamptz": "timestamp",
-    "uuid": "string",
-    "integer": "int",
-    "double precision": "double",
-    "numeric": "decimal(38,9)",
-    "jsonb": "string",
-    "json": "string",
-    "bytea": "binary",
-}
+from state_backends.types import type_of
 
 
 def spark_type(sql_type: str) -> str:
-    return SPARK_TYPES.get(sql_type, sql_type)
+    return type_of(sql_type).spark
 
 
 def struct_type(columns: Mapping[str, str]) -> StructType:

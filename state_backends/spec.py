@@ -1,16 +1,15 @@
 """StateSpec: what a state is called, what its keys and measures are, and what it promises."""
 
-import math
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal, LiteralString, get_args
 
 from state_backends.errors import KeyShapeError, SpecError
 from state_backends.protocols import Aggregator
+from state_backends.types import KEY_TYPES, SqlType, shown
 from state_backends.versioned import Key
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
@@ -32,18 +31,6 @@ MAX_COLUMN = 63 - len("prev_")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_RULE = "use a lower case letter, then letters, digits or underscores, at most 40 in all"
 
-KEY_TYPES: Mapping[str, type] = {
-    "text": str,
-    "bigint": int,
-    "integer": int,
-    "boolean": bool,
-    "double precision": float,
-    "timestamptz": datetime,
-    "date": date,
-    "uuid": uuid.UUID,
-}
-INTEGER_BITS = {"bigint": 64, "integer": 32}
-
 RESERVED = {"txid", "removed", "updated_at", "singleton", "ordinality", "ttl", "committed_txid"}
 RESERVED |= {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # PostgreSQL's own
 
@@ -53,7 +40,8 @@ class StateSpec:
     """The declaration of one state.
 
     name: names the table `tidemark_state.<name>`; lower case letters, digits, underscores, at most 40.
-    key: the key columns in order, name to type (one of KEY_TYPES); empty for a global aggregate, whose key is `()`.
+    key: the key columns in order, name to type (see KEY_TYPES in types.py); empty for a global aggregate, whose key is
+        `()`.
     measures: name to aggregator; or `value="jsonb"` instead, for a state whose value is any JSON value.
     kind: what a row keeps, and so which replays count once: `opaque` (any), `transactional` (identical ones),
         `non_transactional` (none).
@@ -197,7 +185,7 @@ class StateSpec:
         """
         at = "" if index is None else f"key {index}: "
         if not isinstance(key, list | tuple):
-            raise KeyShapeError(f"{at}expected a list of {len(self.key)} parts, got {_shown(key)}", index)
+            raise KeyShapeError(f"{at}expected a list of {len(self.key)} parts, got {shown(key)}", index)
         if len(key) != len(self.key):
             names = ", ".join(self.key) or "none"
             raise KeyShapeError(f"{at}expected {len(self.key)} parts ({names}), got {len(key)}", index)
@@ -219,104 +207,33 @@ class StateSpec:
 
     @cached_property
     def _plain(self) -> list[Callable[[tuple[Any, ...]], bool]]:
-        text = MAX_KEY_BYTES // max(1, sum(kind == "text" for kind in self.key.values()))
-        return [_plain(kind, text) for kind in self.key.values()]
+        text_bytes = MAX_KEY_BYTES // max(1, sum(sql_type.python is str for _, sql_type in self._key_types))
+        return [partial(sql_type.are_plain, text_bytes=text_bytes) for _, sql_type in self._key_types]
+
+    @cached_property
+    def _key_types(self) -> list[tuple[str, SqlType]]:
+        return [(name, KEY_TYPES[sql_type]) for name, sql_type in self.key.items()]
 
     def check_prefix(self, prefix: Any, name: str = "prefix") -> Key:
         """Return the first parts of a key as check_key would. Raises KeyShapeError, which calls them `name`."""
         if not isinstance(prefix, list | tuple) or len(prefix) > len(self.key):
-            raise KeyShapeError(f"{name}: expected a list of at most {len(self.key)} parts, got {_shown(prefix)}")
+            raise KeyShapeError(f"{name}: expected a list of at most {len(self.key)} parts, got {shown(prefix)}")
         return self._typed_parts(prefix, f"{name}: ")
 
     def _typed_parts(self, key: Any, at: str, index: int | None = None) -> Key:
         try:
-            parts = tuple(_typed(part, name, kind) for part, (name, kind) in zip(key, self.key.items(), strict=False))
+            parts = tuple(
+                sql_type.key_part(part, name) for part, (name, sql_type) in zip(key, self._key_types, strict=False)
+            )
         except ValueError as error:
             raise KeyShapeError(f"{at}{error}", index) from None
         size = sum(len(part.encode()) for part in parts if isinstance(part, str))
         if size > MAX_KEY_BYTES:
             raise KeyShapeError(
-                f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}: {_shown(list(key))}", index
+                f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}: {shown(list(key))}", index
             )
         return parts
 
 
 def stored_column(measure: str, suffix: str) -> str:
     return f"{measure}_{suffix}" if suffix else measure
-
-
-def _plain(sql_type: str, text_bytes: int) -> Callable[[tuple[Any, ...]], bool]:
-    """Return what tells of a column of key parts that they fit; False may also mean that a closer look is needed."""
-    if sql_type == "text":
-        return partial(_are_plain_texts, text_bytes)
-    if sql_type in INTEGER_BITS:
-        return partial(_are_integers, 1 << INTEGER_BITS[sql_type] - 1)
-    return lambda column: False
-
-
-def _are_plain_texts(text_bytes: int, column: tuple[Any, ...]) -> bool:
-    if set(map(type, column)) != {str} or max(map(len, column)) > text_bytes:
-        return False
-    together = "".join(column)
-    return together.isascii() and "\0" not in together
-
-
-def _are_integers(limit: int, column: tuple[Any, ...]) -> bool:
-    return set(map(type, column)) == {int} and min(column) >= -limit and max(column) < limit
-
-
-def _typed(part: Any, name: str, sql_type: str) -> Any:
-    expected: type[Any] = KEY_TYPES[sql_type]
-    value: Any = (
-        _from_text(part, expected) if isinstance(part, str) and expected not in (str, int, bool, float) else part
-    )
-    if expected is float:
-        value = _as_float(value)
-    if type(value) is not expected:
-        raise ValueError(f"{name} must be {sql_type}, got {_shown(part)}")
-    if expected is int and not -(1 << INTEGER_BITS[sql_type] - 1) <= value < 1 << INTEGER_BITS[sql_type] - 1:
-        raise ValueError(f"{name} must be {sql_type}, and {_shown(part)} is out of its range")
-    if expected is str:
-        _check_text(value, name)
-    if expected is datetime:
-        _check_timestamp(value, name)
-    return value
-
-
-def _from_text(part: str, expected: type) -> Any:
-    try:
-        return expected(part) if expected is uuid.UUID else expected.fromisoformat(part)  # type: ignore[attr-defined]
-    except ValueError:
-        return part
-
-
-def _as_float(part: Any) -> Any:
-    try:
-        value = float(part) if type(part) is int else part
-    except OverflowError:
-        return part
-    # To PostgreSQL a NaN is one value, equal to itself; to Python it is so only if it is one object.
-    return math.nan if value != value else value
-
-
-def _check_timestamp(value: datetime, name: str) -> None:
-    if value.tzinfo is None:
-        raise ValueError(f"{name} must be a timestamp with an offset, as 2013-01-01T05:00:00Z, got {_shown(value)}")
-    try:
-        value.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"{name} must be timestamptz, and {value} is not in the years 1 to 9999 of UTC") from None
-
-
-def _check_text(value: str, name: str) -> None:
-    if "\0" in value:
-        raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} holds half of a surrogate pair, which is no text") from None
-
-
-def _shown(part: Any, limit: int = 80) -> str:
-    shown = repr(part)
-    return shown if len(shown) <= limit else f"{shown[:limit]}.."

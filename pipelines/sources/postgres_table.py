@@ -8,7 +8,8 @@ from pyspark.sql.types import StructType
 
 from pipelines.sources.errors import SourceSetupError
 
-# Every other type is read as the text that PostgreSQL writes.
+# PostgreSQL's full name of a type to Spark's short one. The tables are other people's, so these are more types than the
+# columns of a state have. Every other type is read as the text that PostgreSQL writes.
 SPARK_TYPES = {
     "boolean": "boolean",
     "smallint": "short",

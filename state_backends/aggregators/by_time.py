@@ -7,13 +7,14 @@ from state_backends.aggregators.column import VALUE_TYPES, cast, stored_type
 from state_backends.aggregators.values import as_json, order
 from state_backends.errors import SpecError
 from state_backends.spec import NAME, NAME_RULE
+from state_backends.types import TYPES
 
 # PostgreSQL's limit: half the arguments of the function that builds the object.
 MAX_FIELDS = 50
 
 # JSON has these, and PostgreSQL and Python write them alike.
 FIELD_TYPES: dict[str, LiteralString] = {
-    name: VALUE_TYPES[name] for name in ("text", "bigint", "double precision", "boolean")
+    name: TYPES[name].name for name in ("text", "bigint", "double precision", "boolean")
 }
 
 

@@ -4,21 +4,13 @@ from collections.abc import Mapping
 from typing import LiteralString
 
 from state_backends.errors import SpecError
+from state_backends.types import TYPES
 
+MEASURE_TYPES = [sql_type for sql_type in TYPES.values() if sql_type.is_measure]
 NUMBER_TYPES: dict[str, LiteralString] = {
-    "bigint": "bigint",
-    "double precision": "double precision",
-    "numeric": "numeric",
+    sql_type.name: sql_type.name for sql_type in MEASURE_TYPES if sql_type.is_number
 }
-VALUE_TYPES = NUMBER_TYPES | {"text": "text", "boolean": "boolean", "timestamptz": "timestamptz"}
-SPARK_TYPES = {
-    "bigint": "bigint",
-    "double precision": "double",
-    "numeric": "decimal(38,9)",
-    "text": "string",
-    "boolean": "boolean",
-    "timestamptz": "timestamp",
-}
+VALUE_TYPES = NUMBER_TYPES | {sql_type.name: sql_type.name for sql_type in MEASURE_TYPES}
 
 # What Spark can hold and a PostgreSQL column or its readers cannot; it counts as null, or one event of millions would
 # stop the pipeline.
@@ -49,5 +41,5 @@ def whole_number(number: int, low: int, high: int, whose: str) -> int:
 
 def cast(column: str, sql_type: str) -> str:
     """Return Spark SQL for the column as `sql_type`; null where the stored column could not hold the value."""
-    value = f"cast({quoted(column)} as {SPARK_TYPES[sql_type]})"
+    value = f"cast({quoted(column)} as {TYPES[sql_type].spark})"
     return f"if({FITS[sql_type].format(value)}, {value}, null)" if sql_type in FITS else value

@@ -15,8 +15,10 @@ from datasketches import (
 
 from state_backends.aggregators.column import cast, stored_type, whole_number
 from state_backends.aggregators.sketch import Sketch, sketch_columns
+from state_backends.types import TYPES
 
-ITEM_TYPES: dict[str, LiteralString] = {"text": "text", "bigint": "bigint"}
+# Those that Spark's functions take and `datasketches` reads alike.
+ITEM_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in ("text", "bigint")}
 
 
 class _Distinct(Sketch):

@@ -9,26 +9,25 @@ from state_backends.aggregators.column import cast, stored_type, whole_number
 from state_backends.aggregators.sketch import Sketch, sketch_columns
 from state_backends.aggregators.values import as_json
 from state_backends.errors import SpecError
+from state_backends.types import TYPES
 
 
 class Format(NamedTuple):
-    """How the sketch of one number type is named in Spark, and read and written in Python."""
+    """How the sketch of one number type is read and written in Python."""
 
-    spark: str
     read: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
 
 
 FORMATS = {
-    "double precision": Format("double", kll_doubles_sketch.deserialize, lambda sketch: bytes(sketch.serialize())),
+    "double precision": Format(kll_doubles_sketch.deserialize, lambda sketch: bytes(sketch.serialize())),
     # Spark's whole numbers have 64 bits; `kll_ints_sketch` reads 32.
     "bigint": Format(
-        "bigint",
         lambda sketch: kll_items_sketch.deserialize(sketch, PyLongsSerDe()),
         lambda sketch: bytes(sketch.serialize(PyLongsSerDe())),
     ),
 }
-TYPES: dict[str, LiteralString] = {"double precision": "double precision", "bigint": "bigint"}
+SKETCHED: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
 
 
 class Quantiles(Sketch):
@@ -59,11 +58,11 @@ class Quantiles(Sketch):
         if not self.probabilities or not all(0 <= share <= 1 for share in self.probabilities):
             raise SpecError(f"{whose}: probabilities {probabilities!r} must be one or more numbers from 0 to 1")
         self.k = whole_number(k, 8, 65_535, f"{whose}: k")
-        self.type = stored_type(type, whose, TYPES)
+        self.type = stored_type(type, whose, SKETCHED)
         self.tag = f"kll/{type}/{k}"
 
     def partial(self) -> dict[str, str]:
-        return {"sketch": f"kll_sketch_agg_{FORMATS[self.type].spark}({cast(self.column, self.type)}, {self.k})"}
+        return {"sketch": f"kll_sketch_agg_{TYPES[self.type].spark}({cast(self.column, self.type)}, {self.k})"}
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "probabilities": self.probabilities, "k": self.k, "type": self.type}

@@ -9,9 +9,11 @@ import struct
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from state_backends.spec import StateSpec
+from state_backends.types import KEY_TYPES, SqlType
 from state_backends.versioned import Key
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,7 +21,8 @@ MICROSECOND = timedelta(microseconds=1)
 
 SIGN = 1 << 63
 ALL = (1 << 64) - 1
-_UINT64, _UINT32, _DOUBLE = struct.Struct(">Q"), struct.Struct(">I"), struct.Struct(">d")
+_UINT32, _UINT64, _DOUBLE = struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">d")
+_UNSIGNED = {2: struct.Struct(">H"), 4: _UINT32, 8: _UINT64}
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes], Any]
@@ -34,12 +37,13 @@ def from_microseconds(number: int) -> datetime:
     return EPOCH + number * MICROSECOND
 
 
-def _integer(number: int) -> bytes:
-    return _UINT64.pack(number + SIGN)
+@cache
+def _of_integers(width: int) -> tuple[Encode, Decode]:
+    unsigned, offset = _UNSIGNED[width], 1 << 8 * width - 1
+    return lambda part: unsigned.pack(part + offset), lambda part: int(unsigned.unpack(part)[0]) - offset
 
 
-def _from_integer(part: bytes) -> int:
-    return int(_UINT64.unpack(part)[0]) - SIGN
+_integer, _from_integer = _of_integers(8)
 
 
 def _double(number: float) -> bytes:
@@ -54,29 +58,20 @@ def _from_double(part: bytes) -> float:
     return math.nan if number != number else number
 
 
-# SQL type to bytes and back, and how many bytes; 0: as many as come before a NUL, which no text holds.
-FORMS: dict[str, tuple[Encode, Decode, int]] = {
-    "text": (lambda part: part.encode() + b"\0", lambda part: part[:-1].decode(), 0),
-    "bigint": (_integer, _from_integer, 8),
-    "integer": (
-        lambda part: _UINT32.pack(part + (1 << 31)),
-        lambda part: int(_UINT32.unpack(part)[0]) - (1 << 31),
-        4,
-    ),
-    "boolean": (lambda part: b"\1" if part else b"\0", lambda part: part == b"\1", 1),
-    "double precision": (_double, _from_double, 8),
-    "timestamptz": (
-        lambda part: _integer(microseconds(part)),
-        lambda part: from_microseconds(_from_integer(part)),
-        8,
-    ),
-    "date": (
-        lambda part: _UINT32.pack(part.toordinal()),
-        lambda part: date.fromordinal(_UINT32.unpack(part)[0]),
-        4,
-    ),
-    "uuid": (lambda part: part.bytes, lambda part: uuid.UUID(bytes=part), 16),
+# Python type to bytes and back; integers have a form per width.
+FORMS: dict[type, tuple[Encode, Decode]] = {
+    str: (lambda part: part.encode() + b"\0", lambda part: part[:-1].decode()),
+    bool: (lambda part: b"\1" if part else b"\0", lambda part: part == b"\1"),
+    float: (_double, _from_double),
+    datetime: (lambda part: _integer(microseconds(part)), lambda part: from_microseconds(_from_integer(part))),
+    date: (lambda part: _UINT32.pack(part.toordinal()), lambda part: date.fromordinal(_UINT32.unpack(part)[0])),
+    uuid.UUID: (lambda part: part.bytes, lambda part: uuid.UUID(bytes=part)),
 }
+
+
+def form(sql_type: SqlType) -> tuple[Encode, Decode]:
+    """Return what turns a key part of that type into bytes and back."""
+    return _of_integers(sql_type.width) if sql_type.python is int else FORMS[sql_type.python]
 
 
 class KeyBytes:
@@ -87,8 +82,10 @@ class KeyBytes:
     """
 
     def __init__(self, spec: StateSpec) -> None:
-        self._forms = [FORMS[sql_type] for sql_type in spec.key.values()]
-        self.encoders = [encode for encode, _, _ in self._forms]
+        types = [KEY_TYPES[sql_type] for sql_type in spec.key.values()]
+        self.encoders = [form(sql_type)[0] for sql_type in types]
+        # A text has no width: it ends at its NUL.
+        self._decoders = [(form(sql_type)[1], sql_type.width) for sql_type in types]
 
     def encode(self, parts: Key) -> bytes:
         """Return a key, or the first parts of one."""
@@ -101,7 +98,7 @@ class KeyBytes:
 
     def decode(self, key: bytes) -> Key:
         parts, start = [], 0
-        for _, decode, width in self._forms:
+        for decode, width in self._decoders:
             stop = start + width if width else key.index(b"\0", start) + 1
             parts.append(decode(key[start:stop]))
             start = stop

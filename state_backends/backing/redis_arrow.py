@@ -1,7 +1,7 @@
 """A batch's partial aggregates as a merge sends them: keys as bytes, columns as packed text, straight from Arrow."""
 
-import uuid
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from state_backends.backing.key_bytes import KeyBytes
 from state_backends.backing.redis_packing import pack_array
-from state_backends.backing.row import ARROW_TYPES
 from state_backends.errors import DuplicateKeyError, KeyShapeError, ValueShapeError
 from state_backends.spec import MAX_KEY_BYTES, StateSpec
+from state_backends.types import KEY_TYPES, type_of
 
 
 class Partials:
@@ -65,18 +65,20 @@ class Partials:
                 "leave such rows out first"
             )
         try:
-            parts: list[Any] = column.cast(ARROW_TYPES.get(sql_type, pa.string())).to_pylist()
-            return list(map(uuid.UUID, parts)) if sql_type == "uuid" else parts
+            kind = KEY_TYPES[sql_type]
+            parts: list[Any] = column.cast(kind.arrow).to_pylist()
+            return list(map(kind.from_text, parts)) if kind.is_text_in_arrow else parts
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
             raise KeyShapeError(f"state {self._spec.name!r}: {name} must be {sql_type}: {error}") from error
 
     def _text(self, column: pa.ChunkedArray, name: str, sql_type: str) -> pa.Array:
         """Return a column in the form that a row's field has, as binary."""
         try:
-            typed = column.cast(ARROW_TYPES.get(sql_type, column.type))
-            if sql_type == "timestamptz":
+            kind = type_of(sql_type)
+            typed = column.cast(kind.arrow)
+            if kind.python is datetime:
                 typed = typed.cast(pa.int64())
-            text = typed if sql_type == "bytea" else typed.cast(pa.string())
+            text = typed if kind.python is bytes else typed.cast(pa.string())
             return _whole(text.cast(pa.binary()))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ValueShapeError(f"state {self._spec.name!r}: {name} must be {sql_type}: {error}") from error

@@ -1,20 +1,22 @@
 """A row as Redis holds it: the fields of a hash, each a text in the form of its SQL type; a null is no field."""
 
 import json
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
 from typing import Any
 
 from state_backends.backing.key_bytes import MICROSECOND, from_microseconds, microseconds
 from state_backends.backing.redis_scripts import fields
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
+from state_backends.types import TYPES, SqlType
 from state_backends.values import json_text
 from state_backends.versioned import Key, Versioned
 
 TRUE, FALSE = b"true", b"false"
+
+Encode = Callable[[Any], bytes]
+Decode = Callable[[bytes], Any]
 
 
 def _text(value: Any) -> bytes:
@@ -30,20 +32,22 @@ def text_of(argument: int | datetime | timedelta | None) -> bytes:
     return b"" if argument is None else _text(argument)
 
 
-# SQL type to bytes and back; a double is written so that it comes back to the last bit.
-FORMS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
-    "bigint": (_text, int),
-    "integer": (_text, int),
-    "double precision": (lambda value: _text(float(value)), float),
-    "numeric": (_text, lambda text: Decimal(text.decode())),
-    "text": (str.encode, bytes.decode),
-    "boolean": (lambda value: TRUE if value else FALSE, lambda text: text == TRUE),
-    "timestamptz": (lambda value: _text(microseconds(value)), lambda text: from_microseconds(int(text))),
-    "date": (_text, lambda text: date.fromisoformat(text.decode())),
-    "uuid": (_text, lambda text: uuid.UUID(text.decode())),
-    "bytea": (bytes, bytes),
-    "jsonb": (bytes, json.loads),
+# Python type to bytes and back, where `str` and `from_text` do not serve or take longer. A double is written so that it
+# comes back to the last bit.
+FORMS: dict[type, tuple[Encode, Decode]] = {
+    str: (str.encode, bytes.decode),
+    int: (_text, int),
+    float: (lambda value: _text(float(value)), float),
+    bool: (lambda value: TRUE if value else FALSE, lambda text: text == TRUE),
+    datetime: (lambda value: _text(microseconds(value)), lambda text: from_microseconds(int(text))),
+    bytes: (bytes, bytes),
+    object: (str.encode, json.loads),
 }
+
+
+def form(sql_type: SqlType) -> tuple[Encode, Decode]:
+    """Return what turns a value of that type into bytes and back."""
+    return FORMS.get(sql_type.python) or (_text, lambda text: sql_type.from_text(text.decode()))
 
 
 class RowFields:
@@ -57,7 +61,8 @@ class RowFields:
         self._spec = spec
         self._keeps_txid, self._keeps_previous = table.keeps_txid, table.keeps_previous
         self._names = list(table.values)
-        self._types = list(table.values.values())
+        self._types = [TYPES[sql_type] for sql_type in table.values.values()]
+        self._forms = [form(sql_type) for sql_type in self._types]
         self.width = len(fields(spec))
 
     def encode(self, key: Key, row: Versioned) -> list[bytes | None]:
@@ -84,24 +89,23 @@ class RowFields:
     def value(self, stored: Sequence[bytes | None]) -> Any:
         """Return the value of its columns."""
         columns = [
-            None if text is None else FORMS[sql_type][1](text)
-            for sql_type, text in zip(self._types, stored, strict=True)
+            None if text is None else decode(text) for (_, decode), text in zip(self._forms, stored, strict=True)
         ]
         return dict(zip(self._names, columns, strict=True)) if self._spec.measures else columns[0]
 
     def _version(self, key: Key, value: Any, at: Any) -> list[bytes | None]:
-        time = None if at is None else FORMS["timestamptz"][0](at)
+        time = None if at is None else text_of(at)
         return [*self._columns(key, value), TRUE if value is None else FALSE, time]
 
     def _columns(self, key: Key, value: Any) -> Iterator[bytes | None]:
-        for name, sql_type in zip(self._names, self._types, strict=True):
+        for name, sql_type, (encode, _) in zip(self._names, self._types, self._forms, strict=True):
             column = value[name] if self._spec.measures and value is not None else value
             if column is None:
                 yield None
-            elif sql_type == "jsonb":
-                yield json_text(self._spec, key, column).encode()
+            elif sql_type.python is object:
+                yield encode(json_text(self._spec, key, column))
             else:
-                yield FORMS[sql_type][0](column)
+                yield encode(column)
 
     def _value(self, version: Sequence[bytes | None]) -> tuple[Any, Any]:
         *columns, removed, at = version

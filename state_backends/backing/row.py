@@ -1,7 +1,7 @@
 """A row of a state table as Versioned, and back: which columns it has, read from a cursor, written as Arrow columns."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -9,19 +9,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from state_backends.table import StateTable, commas
+from state_backends.types import SqlType, type_of
 from state_backends.values import json_text
 from state_backends.versioned import Key, Versioned
-
-# How a column of each SQL type travels through Arrow's CSV writer; a type that is not listed travels as text.
-ARROW_TYPES: dict[str, pa.DataType] = {
-    "bigint": pa.int64(),
-    "integer": pa.int32(),
-    "boolean": pa.bool_(),
-    "double precision": pa.float64(),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "date": pa.date32(),
-}
-AS_TEXT: dict[str, Callable[[Any], str]] = {"bytea": lambda value: f"\\x{value.hex()}", "numeric": str, "uuid": str}
 
 
 class RowCodec:
@@ -79,10 +69,8 @@ class RowCodec:
             column = [
                 None if value is None else json_text(spec, key, value) for key, value in zip(keys, column, strict=True)
             ]
-        elif sql_type in AS_TEXT:
-            as_text = AS_TEXT[sql_type]
-            column = [None if value is None else as_text(value) for value in column]
-        return pa.array(column, ARROW_TYPES.get(sql_type, pa.string()))
+            return pa.array(column, pa.string())
+        return _copied(column, type_of(sql_type))
 
     def _parts(self, key: Key, row: Versioned) -> list[Any]:
         parts = [*self._table.key_values(key), *self._stored(row.value), row.value is None, row.at]
@@ -97,6 +85,15 @@ class RowCodec:
         if value is None:
             return [None] * len(self._values)
         return [value[name] for name in self._values] if self._table.spec.measures else [value]
+
+
+def _copied(column: list[Any], sql_type: SqlType) -> pa.Array:
+    """Return values as an array that Arrow's CSV writer writes as COPY reads it."""
+    if sql_type.python is bytes:
+        return pa.array([None if value is None else f"\\x{value.hex()}" for value in column], pa.string())
+    if sql_type.is_text_in_arrow:
+        return pa.array([None if value is None else str(value) for value in column], pa.string())
+    return pa.array(column, sql_type.arrow)
 
 
 def _utc(at: Any) -> Any:

@@ -14,13 +14,10 @@ from state_backends.journal.trim import Step, Walk
 from state_backends.live import live_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas, previous
+from state_backends.types import type_of
 
 # The ledger keeps this many batches whatever their age, for the dashboard and to set a commit back.
 KEPT_BATCHES = 1_000
-
-
-# Types whose values grow without bound, so that a second version of each row costs more than it is worth.
-WIDE = {"jsonb", "bytea"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,8 @@ def compact(
         yield from _drop_stored_tombstones(conn, table, stored)
     else:
         yield from _drop_tombstones(table, horizon).run(conn)
-    if table.keeps_rows and table.keeps_previous and WIDE.intersection(table.values.values()):
+    # Of values that grow without bound, a second version costs more than it is worth.
+    if table.keeps_rows and table.keeps_previous and any(type_of(kind).is_large for kind in table.values.values()):
         yield from _release_previous(table, horizon).run(conn)
     yield _trim_ledger(conn, spec.name, keep)
     yield _vacuum(conn, table)

@@ -6,13 +6,13 @@ taken as text, too.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
-from typing import Any, LiteralString, NamedTuple
-from uuid import UUID
+from typing import Any, NamedTuple
 
 from state_backends.errors import KeyShapeError, SpecError
 from state_backends.spec import StateSpec
+from state_backends.types import TYPES, SqlType, type_of
 from state_backends.versioned import Key
 
 # A limit of PostgreSQL: more digits before the point, and it refuses a numeric.
@@ -67,7 +67,8 @@ def check_folds(spec: StateSpec) -> None:
 
 def orders(spec: StateSpec) -> dict[str, str]:
     """Return the measures that entries can be ordered by, name to SQL type."""
-    return {name: measure.result_type for name, measure in spec.measures.items() if measure.result_type in READ_AGAIN}
+    types = {name: measure.result_type for name, measure in spec.measures.items()}
+    return {name: sql_type for name, sql_type in types.items() if type_of(sql_type).is_ordered}
 
 
 def check_order(spec: StateSpec, measure: str | None) -> None:
@@ -116,9 +117,16 @@ def _value(sql_type: str, value: Any) -> Any:
     if value is None:
         return None
     try:
-        return READ_AGAIN[sql_type](value)
+        return _read(TYPES[sql_type], value)
     except (ValueError, ArithmeticError, TypeError, AttributeError):
         raise KeyShapeError(f"after: expected a value of type {sql_type}, got {value!r}") from None
+
+
+def _read(sql_type: SqlType, value: Any) -> Any:
+    """Read a value, or the text that an answer shows for it."""
+    if sql_type.python in STRICT:
+        return STRICT[sql_type.python](value)
+    return value if isinstance(value, sql_type.python) else sql_type.from_text(value)
 
 
 def _integer(value: Any) -> int:
@@ -155,15 +163,12 @@ def _timestamp(value: Any) -> datetime:
     return at
 
 
-# SQL type to what reads a value of it, or the text that an answer shows for it.
-READ_AGAIN: dict[LiteralString, Callable[[Any], Any]] = {
-    "bigint": _integer,
-    "integer": _integer,
-    "double precision": float,
-    "numeric": _decimal,
-    "text": _text,
-    "boolean": _boolean,
-    "timestamptz": _timestamp,
-    "date": lambda value: value if isinstance(value, date) else date.fromisoformat(value),
-    "uuid": lambda value: value if isinstance(value, UUID) else UUID(value),
+# How strictly values of a Python type are read; the others are read from their text.
+STRICT: dict[type, Callable[[Any], Any]] = {
+    int: _integer,
+    float: float,
+    Decimal: _decimal,
+    str: _text,
+    bool: _boolean,
+    datetime: _timestamp,
 }

@@ -10,10 +10,11 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import sql
 
 from state_backends.live import live_sql
-from state_backends.reader.bounds import READ_AGAIN, Place, Range
+from state_backends.reader.bounds import Place, Range
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.past import REACH, THEN, TTL, answer_then, carried, newest_logged
 from state_backends.table import StateTable, columns, commas
+from state_backends.types import TYPES
 from state_backends.visible import chosen, exists_at_commit, finished
 
 NOW, TRUE, FALSE = sql.SQL("now()"), sql.SQL("true"), sql.SQL("false")
@@ -233,8 +234,7 @@ def _measure(table: StateTable, name: str) -> sql.Composed:
 
 
 def _type(table: StateTable, measure: str) -> sql.SQL:
-    result_type = table.spec.measures[measure].result_type
-    return next(sql.SQL(sql_type) for sql_type in READ_AGAIN if sql_type == result_type)
+    return sql.SQL(TYPES[table.spec.measures[measure].result_type].name)
 
 
 def _compared(table: StateTable, names: list[str], operator: LiteralString, row: str = "t") -> sql.Composed:

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from state_backends.types import TYPES
+
 Definition = Mapping[str, Any]
 
 # What a number may become without losing a digit, for key columns and for measures.
-WIDER_KEYS = {("integer", "bigint")}
-WIDER_MEASURES = {("bigint", "numeric")}
+WIDER = [(sql_type, TYPES[sql_type.widens_to]) for sql_type in TYPES.values() if sql_type.widens_to]
+WIDER_KEYS = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_key and wide.is_key}
+WIDER_MEASURES = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_measure and wide.is_measure}
 
 # What definitions mean that were stored before they could say so.
 UNSAID: dict[str, Any] = {"backend": "postgres"}

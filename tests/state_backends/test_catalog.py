@@ -14,7 +14,7 @@ from state_backends.aggregators import AGGREGATORS
 from state_backends.catalog import definition, from_definition
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.schema import rewrite
-from state_backends.spec import KEY_TYPES
+from state_backends.types import KEY_TYPES
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 ADDED = VIEWS.measures | {"total": Sum("x"), "top": Max("x"), "mean": Mean("x")}

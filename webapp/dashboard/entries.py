@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from state_backends import Snapshot, StateSpec
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
 from state_backends.factory import Reader
+from state_backends.types import type_of
 from state_backends.versioned import Key
 from webapp.dashboard.asked import whole_number
 from webapp.dashboard.pasted import pasted_prefix
@@ -22,8 +23,6 @@ from webapp.dashboard.pasted import pasted_prefix
 PAGE_ENTRIES = 25
 LEADING_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
-
-NUMBERS = {"bigint", "integer", "double precision", "numeric"}
 
 # What a reader may have asked for and cannot have; the page says why.
 REFUSED = (KeyShapeError, OutOfReachError, NotCommittedError, SpecError)
@@ -161,7 +160,7 @@ class EntriesPage:
 
 
 def number_measures(spec: StateSpec) -> list[str]:
-    return [name for name, aggregator in spec.measures.items() if aggregator.result_type in NUMBERS]
+    return [name for name, aggregator in spec.measures.items() if type_of(aggregator.result_type).is_number]
 
 
 def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPage:

@@ -7,9 +7,9 @@ from typing import Any
 
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
+from state_backends.types import KEY_TYPES
 from state_backends.versioned import Key
 
-NUMBERS = {"bigint": int, "integer": int, "double precision": float}
 TRUTHS = {"true": True, "false": False}
 
 
@@ -96,10 +96,11 @@ def _texts(line: str, columns: int) -> list[str]:
 
 def _as_json(text: str, sql_type: str) -> Any:
     """Return what a text says in a column of that type, or the text where it says nothing of the kind."""
-    if sql_type == "boolean":
+    kind = KEY_TYPES[sql_type]
+    if kind.python is bool:
         return TRUTHS.get(text.strip().lower(), text)
     try:
-        return NUMBERS[sql_type](text) if sql_type in NUMBERS else text
+        return kind.from_text(text) if kind.is_number else text
     except ValueError:
         return text
 

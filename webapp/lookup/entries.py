@@ -16,6 +16,7 @@ from rest_framework.exceptions import APIException
 from state_backends import Snapshot, StateSpec
 from state_backends.errors import OutOfReachError
 from state_backends.factory import Reader
+from state_backends.types import KEY_TYPES
 from webapp.api_keys.confinement import Confinement
 from webapp.lookup.cursor import Cursor
 from webapp.lookup.documentation.lookups import MAX_ENTRIES
@@ -179,7 +180,7 @@ def parts_of(asked: list[Any] | str, spec: StateSpec) -> list[Any]:
     if not asked:
         return []
     first = next(iter(spec.key.values()), "text")
-    if first not in ("bigint", "integer", "boolean", "double precision"):
+    if KEY_TYPES[first].is_text_in_json:
         return [asked]
     try:
         return [orjson.loads(asked)]

@@ -17,20 +17,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from state_backends.types import SqlType, type_of
+
 Columns = Mapping[str, str]
 Rows = Sequence[tuple[Any, ...]]
 Cell = Callable[[Any], Any]
-
-ARROW_TYPES = {
-    "bigint": pa.int64(),
-    "integer": pa.int32(),
-    "double precision": pa.float64(),
-    "boolean": pa.bool_(),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-    "bytea": pa.binary(),
-}
-SCALARS = {*ARROW_TYPES, "text", "uuid", "numeric"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class Format:
 
 
 def csv_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
-    cells = [_csv_cell(sql_type) for sql_type in columns.values()]
+    cells = [_csv_cell(type_of(sql_type)) for sql_type in columns.values()]
     yield _csv([list(columns)])
     for rows in batches:
         yield _csv([_converted(row, cells) for row in rows])
@@ -51,15 +42,15 @@ def csv_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
 
 def json_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
     names = list(columns)
-    cells = [_json_cell(sql_type) for sql_type in columns.values()]
+    cells = [_json_cell(type_of(sql_type)) for sql_type in columns.values()]
     for rows in batches:
         lines = [dict(zip(names, _converted(row, cells), strict=True)) for row in rows]
         yield b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
 
 
 def arrow_stream(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
-    schema = pa.schema([(name, ARROW_TYPES.get(sql_type, pa.string())) for name, sql_type in columns.items()])
-    cells = [_arrow_cell(sql_type) for sql_type in columns.values()]
+    schema = pa.schema([(name, type_of(sql_type).arrow) for name, sql_type in columns.items()])
+    cells = [_arrow_cell(type_of(sql_type)) for sql_type in columns.values()]
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         for rows in batches:
@@ -95,28 +86,28 @@ def _taken(sink: io.BytesIO) -> bytes:
     return written
 
 
-def _csv_cell(sql_type: str) -> Cell:
-    if sql_type in ("double precision", "numeric"):
+def _csv_cell(sql_type: SqlType) -> Cell:
+    if sql_type.python in (float, Decimal):
         return _number_as_text
-    if sql_type == "boolean":
+    if sql_type.python is bool:
         return lambda value: "true" if value else "false"
-    return _arrow_cell(sql_type) if sql_type not in ARROW_TYPES else _text
+    return _arrow_cell(sql_type) if sql_type.is_text_in_arrow else _text
 
 
-def _json_cell(sql_type: str) -> Cell:
-    if sql_type == "double precision":
+def _json_cell(sql_type: SqlType) -> Cell:
+    if sql_type.python is float:
         return lambda value: value if math.isfinite(value) else _number_as_text(value)
-    if sql_type == "numeric":
+    if sql_type.python is Decimal:
         return lambda value: orjson.Fragment(format(value, "f")) if value.is_finite() else _number_as_text(value)
-    return _text if sql_type == "bytea" else _utc if sql_type == "timestamptz" else _same
+    return _text if sql_type.python is bytes else _utc if sql_type.python is datetime else _same
 
 
-def _arrow_cell(sql_type: str) -> Cell:
-    if sql_type == "numeric":
+def _arrow_cell(sql_type: SqlType) -> Cell:
+    if sql_type.python is Decimal:
         return _number_as_text
-    if sql_type not in SCALARS:
+    if sql_type.python is object:
         return lambda value: orjson.dumps(value, default=str).decode()
-    return str if sql_type == "uuid" else _same
+    return str if sql_type.is_text_in_arrow else _same
 
 
 def _number_as_text(value: float | Decimal) -> str:

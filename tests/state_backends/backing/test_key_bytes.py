@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from state_backends import Count, StateSpec
 from state_backends.backing.key_bytes import KeyBytes, after_prefix
-from state_backends.spec import KEY_TYPES
+from state_backends.types import KEY_TYPES
 
 UTC_TIMES = st.datetimes(timezones=st.just(UTC))
 

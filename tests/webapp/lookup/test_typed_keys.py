@@ -3,7 +3,7 @@
 import pytest
 
 from state_backends import Count, StateSpec
-from state_backends.spec import KEY_TYPES
+from state_backends.types import KEY_TYPES
 from tests.webapp.lookup.states import add_state
 
 # Type to pairs: as a client writes it, as it is answered.
