@@ -30,9 +30,9 @@ from state_backends.journal.changelog import Changelog
 from state_backends.journal.ledger import share
 from state_backends.maps.updaters import Fold
 from state_backends.protocols import IBackingMap
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import columns
-from state_backends.versioned import Key, Versioned
 
 # Rows per Arrow batch of new values, and rows that Python folds at once.
 EMITTED_ROWS = 10_000

@@ -13,9 +13,9 @@ from typing import Any
 from psycopg import sql
 
 from state_backends.live import is_live
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas
-from state_backends.versioned import Key, Versioned
 from state_backends.visible import finished
 
 # Spark's decimal(38, 9).

@@ -11,7 +11,7 @@ from typing import Any, Literal, LiteralString, get_args
 
 from state_backends.errors import KeyShapeError, SpecError
 from state_backends.protocols import Aggregator
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
 

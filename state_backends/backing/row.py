@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
+from state_backends.row import Key, Versioned, json_text
 from state_backends.table import StateTable, commas
-from state_backends.values import json_text
-from state_backends.versioned import Key, Versioned
 
 # How a column of each SQL type travels through Arrow's CSV writer; a type that is not listed travels as text.
 ARROW_TYPES: dict[str, pa.DataType] = {

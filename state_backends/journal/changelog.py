@@ -10,9 +10,9 @@ from psycopg import sql
 
 from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, StaleBatchError, UnknownStateError
 from state_backends.journal.entry import Change, EntryCodec
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
-from state_backends.versioned import Key, Versioned
 
 ENTRIES = sql.Identifier("entries")
 

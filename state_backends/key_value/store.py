@@ -20,7 +20,7 @@ from state_backends.key_value.restore import Restored, checked_end, restore
 from state_backends.key_value.rows import apply, fetch, scan
 from state_backends.live import is_live
 from state_backends.protocols import IBackingMap
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 # Samza's defaults: task.changelog's 1 MiB, stores.*.write.batch.size, stores.*.object.cache.size.
 MAX_VALUE_BYTES = 1 << 20

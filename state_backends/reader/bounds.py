@@ -12,8 +12,8 @@ from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 from state_backends.errors import KeyShapeError, SpecError
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 # A limit of PostgreSQL: more digits before the point, and it refuses a numeric.
 NUMERIC_DIGITS = 131_071

@@ -18,9 +18,9 @@ from state_backends.errors import UnknownStateError
 from state_backends.live import live_sql
 from state_backends.reader.bounds import check_measures
 from state_backends.reader.json_sql import json_key, json_value
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
-from state_backends.versioned import Key
 
 # A batch under a prefix is read if it wrote at most so many times what may be told; the rest are passed over unread.
 SEARCHED = 100

@@ -33,8 +33,8 @@ from state_backends.reader.json_form import json_form
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanned import Bounded, Order, Row, Version, matches, place_of, shown_key
 from state_backends.reader.snapshot import StateReader
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key, Versioned
 from state_backends.visible import isolation
 
 Answer = TypeVar("Answer")

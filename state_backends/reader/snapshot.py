@@ -36,9 +36,9 @@ from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.pages import page_parameters, page_sql, range_parameters, shape_of
 from state_backends.reader.past import REACH, answer_then
 from state_backends.reader.reader import Reader
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
-from state_backends.versioned import Key
 from state_backends.visible import isolation
 
 # Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.

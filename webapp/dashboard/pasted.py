@@ -7,7 +7,7 @@ from typing import Any
 
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 NUMBERS = {"bigint": int, "integer": int, "double precision": float}
 TRUTHS = {"true": True, "false": False}
