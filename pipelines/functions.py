@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from state_backends.protocols import Updater
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 # The values of some columns of one tuple, in the order asked for.
 Values = tuple[Any, ...]

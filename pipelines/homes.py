@@ -24,15 +24,16 @@ from state_backends.backing.deferred import DeferredMap
 from state_backends.backing.logged import LoggedMap
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.backing.redis import RedisBackingMap
+from state_backends.committed import ledger_sql
 from state_backends.errors import UnknownStateError
 from state_backends.factory import MAPS
 from state_backends.journal.changelog import Changelog
 from state_backends.journal.ledger import share
 from state_backends.maps.updaters import Fold
 from state_backends.protocols import IBackingMap
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import columns
-from state_backends.versioned import Key, Versioned
 
 # Rows per Arrow batch of new values, and rows that Python folds at once.
 EMITTED_ROWS = 10_000
@@ -235,11 +236,7 @@ def home(context: BatchContext, conn: psycopg.Connection, spec: StateSpec) -> Ho
 
 def _served(conn: psycopg.Connection, spec: StateSpec) -> tuple[StateSpec, int]:
     """Return another pipeline's state under the ttl that its readers go by, and its committed txid."""
-    row = conn.execute(
-        "SELECT s.ttl, p.committed_txid FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
-        "WHERE s.name = %s",
-        [spec.name],
-    ).fetchone()
+    row = conn.execute(ledger_sql("s.ttl, p.committed_txid"), [spec.name]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {spec.name!r} is not registered; start the pipeline that feeds it")
     return replace(spec, ttl=row[0]), int(row[1])

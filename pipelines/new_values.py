@@ -12,12 +12,11 @@ from typing import Any
 
 from psycopg import sql
 
-from state_backends.live import is_live
+from state_backends.committed import finished, is_live, live_sql
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas
 from state_backends.types import type_of
-from state_backends.versioned import Key, Versioned
-from state_backends.visible import finished
 
 # Spark's decimal(38, 9).
 NUMERIC_STEP = Decimal("1e-9")
@@ -75,14 +74,12 @@ def _plain(value: Any, sql_type: str) -> Any:
 
 
 def _before_sql(table: StateTable) -> sql.Composed:
-    return sql.SQL(
-        "CROSS JOIN LATERAL (SELECT {previous}, t.prev_txid IS NOT NULL AND tidemark.is_live("
-        "t.prev_removed, t.prev_updated_at, %(ttl)s::interval, %(batch_time)s) AS was) before"
-    ).format(
+    return sql.SQL("CROSS JOIN LATERAL (SELECT {previous}, t.prev_txid IS NOT NULL AND {live} AS was) before").format(
+        live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.Placeholder("batch_time"), "prev_"),
         previous=commas(
             sql.SQL("{} AS {}").format(sql.Identifier("t", f"prev_{name}"), sql.Identifier(name))
             for name in table.values
-        )
+        ),
     )
 
 

@@ -19,8 +19,8 @@ from pipelines.tuples import Emit, OpenEmit, with_emitted
 from state_backends.aggregators.column import quoted
 from state_backends.errors import KeyShapeError
 from state_backends.factory import MAPS
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 
 class CommittedState:

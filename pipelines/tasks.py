@@ -23,8 +23,8 @@ from state_backends.journal.ledger import share
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Replace
 from state_backends.protocols import Updater
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 
 @dataclass

@@ -39,9 +39,9 @@ from state_backends.maps.updaters import Combine, Reduce, Replace
 from state_backends.protocols import IBackingMap
 from state_backends.reader.answer import Snapshot
 from state_backends.reader.snapshot import StateReader
+from state_backends.row import Versioned
 from state_backends.spec import StateSpec
 from state_backends.synchronizer.synchronizer import StateSynchronizer
-from state_backends.versioned import Versioned
 
 __all__ = [
     "Batch",

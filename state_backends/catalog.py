@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from state_backends.aggregators import AGGREGATORS
+from state_backends.committed import ledger_sql
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.protocols import Aggregator
 from state_backends.schema import edits, rewrite, tables
@@ -175,9 +176,10 @@ class Catalog:
     def _must_wait(self, spec: StateSpec) -> bool:
         """Tell whether the rows cannot be copied now: an open batch is not counted again, or the shadow is in use."""
         row = self._conn.execute(
-            "SELECT (p.open_txid IS NOT NULL AND s.definition ->> 'kind' = 'transactional') OR EXISTS "
-            "(SELECT FROM tidemark.successor_state n WHERE n.name = s.name) "
-            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s",
+            ledger_sql(
+                "(p.open_txid IS NOT NULL AND s.definition ->> 'kind' = 'transactional') OR EXISTS "
+                "(SELECT FROM tidemark.successor_state n WHERE n.name = s.name)"
+            ),
             [spec.name],
         ).fetchone()
         return bool(row and row[0])
@@ -258,11 +260,7 @@ class Catalog:
 
     def _evolution(self, pipeline: str, spec: StateSpec) -> Evolution | None:
         """Return how the declaration differs from the stored one, None for a new state. Raises SpecMismatchError."""
-        row = self._conn.execute(
-            "SELECT s.pipeline, s.definition::text, p.open_txid FROM tidemark.state s "
-            "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s",
-            [spec.name],
-        ).fetchone()
+        row = self._conn.execute(ledger_sql("s.pipeline, s.definition::text, p.open_txid"), [spec.name]).fetchone()
         if row is None:
             return None
         owner, held, open_txid = row

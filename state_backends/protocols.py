@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, Protocol
 
-from state_backends.versioned import Key, Versioned
+from state_backends.row import Key, Versioned
 
 if TYPE_CHECKING:
     from state_backends.spec import StateSpec

@@ -9,8 +9,8 @@ from typing import Any, Literal, LiteralString, get_args
 
 from state_backends.errors import KeyShapeError, SpecError
 from state_backends.protocols import Aggregator
+from state_backends.row import Key
 from state_backends.types import KEY_TYPES, SqlType, shown
-from state_backends.versioned import Key
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
 

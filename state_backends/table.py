@@ -8,8 +8,8 @@ from typing import Any, LiteralString
 
 from psycopg import sql
 
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 # A global aggregate has no key columns, and a table wants a primary key.
 SINGLETON: dict[str, LiteralString] = {"singleton": "boolean"}

@@ -5,8 +5,8 @@ from typing import Any
 
 from pipelines.errors import PipelineError
 from pipelines.functions import BatchState
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 # Makes the new value of a key of the one kept, None for absent, and the key's tuples of this batch.
 Fold = Callable[[Any, list[Mapping[str, Any]]], Any]

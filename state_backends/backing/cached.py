@@ -11,10 +11,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from state_backends.backing.keys import check_unique, pair
 from state_backends.errors import SpecError
 from state_backends.protocols import IBackingMap
-from state_backends.versioned import Key, Versioned
+from state_backends.row import Key, Versioned, check_unique, pair
 
 
 class CachedMap:

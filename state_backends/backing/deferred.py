@@ -6,9 +6,8 @@ a key but its end, so that the run in its stead cannot take half of it for the w
 
 from collections.abc import Iterator, Sequence
 
-from state_backends.backing.keys import pair
 from state_backends.protocols import IBackingMap
-from state_backends.versioned import Key, Versioned
+from state_backends.row import Key, Versioned, pair
 
 # Rows per write: few enough for the lists on their way to stay small.
 STORED_ROWS = 10_000

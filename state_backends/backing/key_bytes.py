@@ -12,9 +12,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.types import KEY_TYPES, SqlType
-from state_backends.versioned import Key
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -15,12 +15,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from state_backends.backing.keys import check_unique, pair
 from state_backends.backing.postgres import PostgresBackingMap
 from state_backends.errors import SpecError
 from state_backends.protocols import IBackingMap
-from state_backends.values import json_text
-from state_backends.versioned import Key, Versioned
+from state_backends.row import Key, Versioned, check_unique, json_text, pair
 
 
 class RowLog(Protocol):

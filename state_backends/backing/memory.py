@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from state_backends.backing.keys import check_unique, pair, stale
+from state_backends.row import Key, Versioned, check_unique, json_text, pair, stale
 from state_backends.spec import StateSpec
-from state_backends.values import json_text
-from state_backends.versioned import Key, Versioned
 
 
 class MemoryBackingMap:

@@ -11,7 +11,7 @@ are skipped; non-transactional ones always fold.
 
 from psycopg import sql
 
-from state_backends.live import live_sql
+from state_backends.committed import live_sql
 from state_backends.spec import stored_column
 from state_backends.table import StateTable, columns, commas
 

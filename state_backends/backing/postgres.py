@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
 
-from state_backends.backing.keys import check_unique, pair, stale
 from state_backends.backing.merge import base_sql, merge_sql, newer_sql
 from state_backends.backing.row import RowCodec
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
+from state_backends.row import Key, Versioned, check_unique, pair, stale
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
-from state_backends.versioned import Key, Versioned
 
 # Rows per round trip: bounds what is in memory beside the caller's own lists.
 CHUNK_KEYS = 10_000

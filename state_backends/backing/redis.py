@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from state_backends.backing.key_bytes import KeyBytes, after_prefix
-from state_backends.backing.keys import check_paired, check_unique, stale
 from state_backends.backing.redis_arrow import Partials
 from state_backends.backing.redis_calls import Call, Client, ScriptCalls
 from state_backends.backing.redis_committed import CommittedReads, CommittedRow
@@ -24,8 +23,8 @@ from state_backends.backing.redis_keys import HashTag, HashTags, Share
 from state_backends.backing.redis_packing import by_row, pack, unpack
 from state_backends.backing.redis_row import RowFields, text_of
 from state_backends.errors import FencedError, MovedOnError, SpecError
+from state_backends.row import Key, Versioned, check_paired, check_unique, stale
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key, Versioned
 
 # Keys per script call and per page of a scan: the server does nothing else for some 10 ms.
 CHUNK_KEYS = 1_000

@@ -11,8 +11,8 @@ from state_backends.backing.redis_keys import HashTags, Share
 from state_backends.backing.redis_packing import by_row, unpack
 from state_backends.backing.redis_row import RowFields, text_of
 from state_backends.errors import MovedOnError, TidemarkError
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 # What committed.lua answers for a batch where a row has moved on too far to show the one asked for.
 MOVED_ON = -1

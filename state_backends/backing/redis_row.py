@@ -7,11 +7,10 @@ from typing import Any
 
 from state_backends.backing.key_bytes import MICROSECOND, from_microseconds, microseconds
 from state_backends.backing.redis_scripts import fields
+from state_backends.row import Key, Versioned, json_text
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 from state_backends.types import TYPES, SqlType
-from state_backends.values import json_text
-from state_backends.versioned import Key, Versioned
 
 TRUE, FALSE = b"true", b"false"
 

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
+from state_backends.row import Key, Versioned, json_text
 from state_backends.table import StateTable, commas
 from state_backends.types import SqlType, type_of
-from state_backends.values import json_text
-from state_backends.versioned import Key, Versioned
 
 
 class RowCodec:

@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import ledger_sql
 from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, StaleBatchError, UnknownStateError
 from state_backends.journal.entry import Change, EntryCodec
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
-from state_backends.versioned import Key, Versioned
 
 ENTRIES = sql.Identifier("entries")
 
@@ -92,12 +93,11 @@ class Changelog:
 
     def extent(self) -> Extent:
         """Return how far the changelog reaches. Raises UnknownStateError for a state that nobody feeds."""
-        row = self.conn.execute(
-            "SELECT greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
-            "coalesce(p.open_time, clock_timestamp()) FROM tidemark.state s "
-            "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s",
-            [self.spec.name],
-        ).fetchone()
+        statement = ledger_sql(
+            "greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
+            "coalesce(p.open_time, clock_timestamp())"
+        )
+        row = self.conn.execute(statement, [self.spec.name]).fetchone()
         if row is None:
             raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
         return Extent(*row)

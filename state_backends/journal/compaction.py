@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import ledger_sql, live_sql
 from state_backends.errors import UnknownStateError
 from state_backends.journal.stored import StoredRows, trim_pages
 from state_backends.journal.trim import Step, Walk
-from state_backends.live import live_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas, previous
 from state_backends.types import type_of
@@ -65,13 +65,12 @@ def compact(
 
 
 def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
-    row = conn.execute(
-        "SELECT coalesce(b.txid, 0), b.batch_time, tidemark.ttl_at_hand(s.name) FROM tidemark.state s "
-        "JOIN tidemark.pipeline p ON p.name = s.pipeline LEFT JOIN LATERAL (SELECT * FROM tidemark.batch b "
-        "WHERE b.pipeline = p.name AND b.txid < p.committed_txid AND b.batch_time <= now() - %s::interval "
-        "ORDER BY b.txid DESC LIMIT 1) b ON true WHERE s.name = %s",
-        [keep, state],
-    ).fetchone()
+    older = sql.SQL(
+        "LEFT JOIN LATERAL (SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid < p.committed_txid "
+        "AND b.batch_time <= now() - %s::interval ORDER BY b.txid DESC LIMIT 1) b ON true"
+    )
+    statement = ledger_sql("coalesce(b.txid, 0), b.batch_time, tidemark.ttl_at_hand(s.name)", older)
+    row = conn.execute(statement, [keep, state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     return Horizon(*row)

@@ -9,8 +9,8 @@ from typing import Any
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from state_backends.row import Key, Versioned
 from state_backends.table import StateTable, commas
-from state_backends.versioned import Key, Versioned
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import live_sql
 from state_backends.journal.stored import StoredRows, clock, trim_pages
 from state_backends.journal.trim import Step, Walk
-from state_backends.live import live_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 

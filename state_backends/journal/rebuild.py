@@ -7,12 +7,12 @@ pipeline goes on from the committed batch.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from state_backends.committed import is_live
 from state_backends.journal.changelog import Changelog, Extent
 from state_backends.journal.entry import Change
-from state_backends.live import is_live
 from state_backends.protocols import IBackingMap
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key, Versioned
 
 CHUNK_KEYS = 10_000
 

@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import psycopg
+from psycopg import sql
 
+from state_backends.committed import ledger_sql
 from state_backends.errors import UnknownStateError
 from state_backends.journal.trim import Step
 
@@ -55,11 +57,8 @@ def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
 
     Held until the transaction ends, so that no batch begins with an earlier time meanwhile. Raises UnknownStateError.
     """
-    row = conn.execute(
-        "SELECT s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp()) FROM tidemark.state s "
-        "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s FOR SHARE OF p",
-        [state],
-    ).fetchone()
+    ledger = ledger_sql("s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp())")
+    row = conn.execute(ledger + sql.SQL(" FOR SHARE OF p"), [state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     # Asked once the row is held: the statement that waits for it sees what was there when it began to wait.

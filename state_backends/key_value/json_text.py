@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 from state_backends.errors import ValueShapeError
+from state_backends.row import Key, json_text
 from state_backends.spec import StateSpec
-from state_backends.values import json_text
-from state_backends.versioned import Key
 
 
 def freeze(spec: StateSpec, key: Key, value: Any, max_bytes: int | None = None) -> str:

@@ -13,8 +13,8 @@ import psycopg
 
 from state_backends.errors import FencedError
 from state_backends.key_value.json_text import key_from_text, key_text
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 # One round trip reads this many messages: few trips, and a few MB at most for values of the usual size.
 PAGE_MESSAGES = 500

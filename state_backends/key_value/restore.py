@@ -10,7 +10,7 @@ from state_backends.key_value.json_text import key_text
 from state_backends.key_value.log import KeyValueLog, Message
 from state_backends.key_value.rows import apply, fetch
 from state_backends.protocols import IBackingMap
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from state_backends.key_value.json_text import freeze, thaw
 from state_backends.key_value.log import Message
 from state_backends.protocols import IBackingMap
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key, Versioned
 
 
 def apply(backing: IBackingMap, messages: Iterable[Message]) -> None:

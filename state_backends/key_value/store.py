@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from state_backends.committed import is_live
 from state_backends.errors import SpecError
 from state_backends.key_value.errors import StoreClosedError
 from state_backends.key_value.json_text import freeze, thaw
 from state_backends.key_value.log import KeyValueLog, Message
 from state_backends.key_value.restore import Restored, checked_end, restore
 from state_backends.key_value.rows import apply, fetch, scan
-from state_backends.live import is_live
 from state_backends.protocols import IBackingMap
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 # Samza's defaults: task.changelog's 1 MiB, stores.*.write.batch.size, stores.*.object.cache.size.
 MAX_VALUE_BYTES = 1 << 20

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from state_backends.committed import is_live
 from state_backends.errors import StaleBatchError
-from state_backends.live import is_live
 from state_backends.maps.updaters import Replace
 from state_backends.protocols import IBackingMap, Updater
-from state_backends.versioned import Key, Versioned
+from state_backends.row import Key, Versioned
 
 
 class BatchMap(ABC):

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Fold
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 # Rows folded at a time: one read and one write of the store each.
 CHUNK_ROWS = 10_000

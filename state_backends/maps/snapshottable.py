@@ -4,7 +4,7 @@ from typing import Any
 
 from state_backends.maps.batch_map import BatchMap
 from state_backends.protocols import Updater
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 
 class SnapshottableMap:

@@ -6,19 +6,12 @@ keys as `k`, their versions as `v`, nulls where there is none, and `r.status`: `
 
 from psycopg import sql
 
-from state_backends.live import live_sql
-from state_backends.reader.past import THEN, version_of_key
-from state_backends.table import StateTable, commas
-from state_backends.visible import chosen, exists_at_commit
-
-TTL, NOW = sql.SQL("s.ttl"), sql.SQL("now()")
+from state_backends.committed import NOW, THEN, TTL, committed_columns, exists_at_commit, live_sql, row_then
+from state_backends.table import StateTable
 
 
 def asked_now(table: StateTable) -> sql.Composed:
     """Return the clause at the committed batch, over the rows `s` and `p` of state and ledger."""
-    picked = commas(
-        sql.SQL("{} AS {}").format(chosen(name, table.keeps_previous), sql.Identifier(name)) for name in table.version
-    )
     status = sql.SQL(
         "CASE WHEN t.{first} IS NULL OR NOT {exists} OR v.removed THEN 'missing' WHEN {live} THEN 'found' "
         "ELSE 'expired' END"
@@ -30,7 +23,7 @@ def asked_now(table: StateTable) -> sql.Composed:
         keys=table.unnest(with_ordinality=True),
         table=table.name,
         same=table.same_key("k", "t"),
-        picked=picked,
+        picked=committed_columns(table, table.version),
         status=status,
     )
 
@@ -42,4 +35,4 @@ def asked_then(table: StateTable) -> sql.Composed:
     ).format(live_sql("v", TTL, THEN))
     return sql.SQL(
         "{keys} LEFT JOIN LATERAL {version} v ON true CROSS JOIN LATERAL (SELECT {status} AS status) r"
-    ).format(keys=table.unnest(with_ordinality=True), version=version_of_key(table), status=status)
+    ).format(keys=table.unnest(with_ordinality=True), version=row_then(table), status=status)

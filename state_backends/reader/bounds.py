@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from state_backends.errors import KeyShapeError, SpecError
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.types import TYPES, SqlType, type_of
-from state_backends.versioned import Key
 
 # A limit of PostgreSQL: more digits before the point, and it refuses a numeric.
 NUMERIC_DIGITS = 131_071

@@ -14,13 +14,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
 from state_backends.errors import UnknownStateError
-from state_backends.live import live_sql
 from state_backends.reader.bounds import check_measures
 from state_backends.reader.json_sql import json_key, json_value
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
-from state_backends.versioned import Key
 
 # A batch under a prefix is read if it wrote at most so many times what may be told; the rest are passed over unread.
 SEARCHED = 100
@@ -147,12 +147,12 @@ def _restriction(table: StateTable, keys: Sequence[Key] | None, prefix: Key) -> 
 
 
 # The batch that a reader sees, the one asked for as it is recorded now, and up to so many batches in between.
-LEDGER = """
+LEDGER = sql.SQL("""
 WITH stand AS (
     SELECT p.name, s.name AS state, s.ttl, least(p.committed_txid, %(upto)s::bigint) AS txid, p.committed_txid,
            p.committed_attempt, p.committed_time, greatest(s.oldest_txid, s.since_txid) AS oldest,
            concat_ws(' ', s.version, extract(epoch FROM s.created_at), p.name) AS mark
-    FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %(state)s
+    FROM {ledger} WHERE s.name = %(state)s
 ), since AS (
     SELECT b.txid, b.attempt, b.batch_time,
            coalesce((b.keys_written ->> w.state)::bigint > %(bound)s::bigint, false) AS wide
@@ -161,7 +161,7 @@ WITH stand AS (
 ), told AS (
     SELECT * FROM since WHERE txid <= %(last)s
 )
-"""
+""").format(ledger=STATE_AND_LEDGER)
 
 ANSWER = """
 SELECT w.txid, CASE WHEN w.txid = w.committed_txid THEN w.committed_attempt ELSE coalesce(now_at.attempt, 0) END,
@@ -200,11 +200,11 @@ def _statement(table: StateTable, measures: Sequence[str], where: sql.Composable
         complete=ALL_TOLD if logged else sql.SQL("false"),
         entries=_entries(table, measures, where) if logged else NO_ENTRIES,
     )
-    return sql.SQL("{}{}").format(sql.SQL(LEDGER), answer)
+    return sql.SQL("{}{}").format(LEDGER, answer)
 
 
 def _entries(table: StateTable, measures: Sequence[str], where: sql.Composable) -> sql.Composed:
-    live = live_sql("c", sql.SQL("w.ttl"), sql.SQL("now()"))
+    live = live_sql("c", sql.SQL("w.ttl"), NOW)
     change = sql.SQL(
         "json_build_object('key', {key}, 'status', CASE WHEN {live} THEN 'found' ELSE 'removed' END, "
         "'value', CASE WHEN {live} THEN {value} END)"

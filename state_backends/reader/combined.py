@@ -14,9 +14,9 @@ from typing import Any
 
 from psycopg import sql
 
+from state_backends.committed import REACH, answer_now, answer_then
 from state_backends.protocols import Aggregator
 from state_backends.reader.asked import asked_now, asked_then
-from state_backends.reader.past import REACH, answer_then
 from state_backends.spec import StateSpec, stored_column
 from state_backends.table import StateTable, commas
 
@@ -28,12 +28,10 @@ def combine_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
     """Return the statement: txid, attempt and time of the committed batch, the state's ttl, the time of the oldest
     version found, then what `folded` takes.
     """
-    return sql.SQL(
-        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, f.oldest, {shown} "
-        "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL "
-        "(SELECT {gathered}, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}) f "
-        "WHERE s.name = %s"
-    ).format(shown=_shown(table.spec, measures), gathered=_gathered(table.spec, measures), asked=asked_now(table))
+    results = sql.SQL(
+        "SELECT {gathered}, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}"
+    ).format(gathered=_gathered(table.spec, measures), asked=asked_now(table))
+    return answer_now(results, sql.SQL("s.ttl, f.oldest, {}").format(_shown(table.spec, measures)))
 
 
 def combine_then_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:

@@ -16,13 +16,22 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from state_backends.live import live_sql
+from state_backends.committed import (
+    NOW,
+    REACH,
+    THEN,
+    TTL,
+    answer_then,
+    carried_rows,
+    finished_columns,
+    live_sql,
+    rows_now,
+    rows_then,
+)
 from state_backends.reader.bounds import Range
-from state_backends.reader.pages import NOW, range_sql, rows_now
-from state_backends.reader.past import REACH, THEN, TTL, answer_then, carried, versions_then
+from state_backends.reader.pages import range_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
-from state_backends.visible import visible_columns
 
 # Rows per fetch: a few megabytes at most, and few enough round trips not to count.
 FETCHED_ROWS = 5_000
@@ -79,7 +88,7 @@ def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
     """Return the statement that tells whether the range can be told as of an earlier batch, see `answer_then`."""
     rows = sql.SQL("SELECT NULL::bigint AS {}").format(REACH)
     if not table.spec.changelog:
-        within = carried(table, _range(table, bounds))
+        within = carried_rows(table, _range(table, bounds))
         rows = sql.SQL("SELECT max(v.{0}) AS {0} FROM {1} v").format(REACH, within)
     return answer_then(table, rows, sql.SQL("s.ttl, p.retried_txid"))
 
@@ -89,7 +98,7 @@ def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: boo
 
     What the ledger says comes as parameters: joined, it would make the planner sort what an index has in order.
     """
-    rows = versions_then(table, _range(table, bounds)) if past else rows_now(table, _range(table, bounds))
+    rows = rows_then(table, _range(table, bounds)) if past else rows_now(table, _range(table, bounds))
     return sql.SQL(
         "SELECT {shown} FROM (SELECT %s::interval AS ttl) s CROSS JOIN (SELECT %s::bigint AS committed_txid, "
         "%s::timestamptz AS committed_time, %s::bigint AS retried_txid) p CROSS JOIN LATERAL {rows} v "
@@ -117,7 +126,7 @@ def json_places(columns: Mapping[str, str]) -> list[int]:
 
 
 def _shown(table: StateTable, measures: list[str]) -> sql.Composable:
-    finished = visible_columns(table.spec, "v", measures)
+    finished = finished_columns(table.spec, "v", measures)
     types = columns_of(table.spec, measures)
     # JSON travels as text: connections differ in how they load it.
     values = [

@@ -9,6 +9,7 @@ from typing import LiteralString
 
 from psycopg import sql
 
+from state_backends.committed import answer_now, ledger_sql
 from state_backends.reader.json_sql import json_value
 from state_backends.table import StateTable, columns, commas, previous
 
@@ -19,10 +20,7 @@ NONE_UNDONE: LiteralString = (
 )
 
 # Whether a row of another store that carries one version, written by batch %s, never had another.
-NEVER_ANOTHER = sql.SQL(
-    "SELECT s.oldest_txid = 0 AND {} FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
-    "WHERE s.name = %s"
-).format(sql.SQL(NONE_UNDONE.format(txid="%s")))
+NEVER_ANOTHER = ledger_sql("s.oldest_txid = 0 AND " + NONE_UNDONE.format(txid="%s"))
 
 
 def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> sql.Composed:
@@ -30,20 +28,18 @@ def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> 
 
     Its parameters: the key once, of a state without a changelog three times; `before`; how many; the state's name.
     """
-    return sql.SQL(
-        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, f.results::text, f.shown, {whole} "
-        "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL ("
+    results = sql.SQL(
         "SELECT coalesce(json_agg(json_build_object('txid', v.txid, 'at', v.updated_at, "
         "'status', CASE WHEN v.removed THEN 'removed' ELSE 'found' END, "
         "'value', CASE WHEN NOT v.removed THEN {value} END) ORDER BY v.txid DESC), '[]') AS results, "
-        "count(*) AS shown FROM (SELECT u.* FROM {versions} u WHERE {before} ORDER BY u.txid DESC LIMIT %s) v) f "
-        "WHERE s.name = %s"
+        "count(*) AS shown FROM (SELECT u.* FROM {versions} u WHERE {before} ORDER BY u.txid DESC LIMIT %s) v"
     ).format(
-        whole=sql.SQL("s.oldest_txid = 0") if table.spec.changelog else _never_another(table),
         value=json_value(table.spec, "v", measures),
         versions=_logged(table) if table.spec.changelog else _carried(table),
         before=sql.SQL("u.txid < %s" if before else "true"),
     )
+    whole = sql.SQL("s.oldest_txid = 0") if table.spec.changelog else _never_another(table)
+    return answer_now(results, sql.SQL("f.results::text, f.shown, {}").format(whole))
 
 
 def _logged(table: StateTable) -> sql.Composed:

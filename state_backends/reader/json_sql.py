@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from psycopg import sql
 
+from state_backends.committed import finished_columns
 from state_backends.spec import StateSpec
 from state_backends.table import columns, commas
-from state_backends.visible import visible_columns
 
 
 def json_key(spec: StateSpec, row: str) -> sql.Composed:
@@ -17,7 +17,7 @@ def json_value(spec: StateSpec, row: str, measures: Iterable[str]) -> sql.Compos
     """Return what a lookup shows of the stored columns of `row`: measures by name, or the JSON value itself."""
     if not spec.measures:
         return sql.SQL("{}::json").format(sql.Identifier(row, "value"))
-    return json_object(visible_columns(spec, row, measures))
+    return json_object(finished_columns(spec, row, measures))
 
 
 def json_object(parts: Mapping[str, sql.Composable]) -> sql.Composed:

@@ -9,15 +9,26 @@ from typing import Any, LiteralString, NamedTuple
 
 from psycopg import sql
 
-from state_backends.live import live_sql
+from state_backends.committed import (
+    NOW,
+    REACH,
+    THEN,
+    TTL,
+    answer_now,
+    answer_then,
+    carried_rows,
+    finished,
+    live_sql,
+    logged_row,
+    logged_rows,
+    rows_now,
+)
 from state_backends.reader.bounds import Place, Range
 from state_backends.reader.json_sql import json_key, json_value
-from state_backends.reader.past import REACH, THEN, TTL, answer_then, carried, newest_logged
 from state_backends.table import StateTable, columns, commas
 from state_backends.types import TYPES
-from state_backends.visible import chosen, exists_at_commit, finished
 
-NOW, TRUE, FALSE = sql.SQL("now()"), sql.SQL("true"), sql.SQL("false")
+TRUE, FALSE = sql.SQL("true"), sql.SQL("false")
 
 # The measure that orders; a name that no column can have.
 BY = sql.Identifier("ordered by")
@@ -58,11 +69,7 @@ def page_sql(table: StateTable, shape: Shape) -> sql.Composed:
     """
     if shape.past:
         return answer_then(table, _results(table, shape), SHOWN)
-    return sql.SQL(
-        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown}, f.oldest, s.ttl "
-        "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL ({results}) f "
-        "WHERE s.name = %s"
-    ).format(shown=SHOWN, results=_results(table, shape))
+    return answer_now(_results(table, shape), sql.SQL("{}, f.oldest, s.ttl").format(SHOWN))
 
 
 def page_parameters(table: StateTable, shape: Shape, bounds: Range, after: Place | None, limit: int) -> list[Any]:
@@ -93,23 +100,6 @@ def range_parameters(table: StateTable, bounds: Range) -> list[Any]:
     return [*bounds.prefix, *bounds.start, *bounds.stop, *patterns]
 
 
-def rows_now(table: StateTable, where: sql.Composable) -> sql.Composed:
-    """Return a sub-select of the committed version of every row, over ledger row `p`."""
-    versioned = [*table.version, *(["txid"] if table.keeps_txid else [])]
-    picked: list[sql.Composable] = [
-        sql.SQL("{} AS {}").format(chosen(name, table.keeps_previous), sql.Identifier(name)) for name in versioned
-    ]
-    if not table.keeps_txid:
-        picked.append(sql.SQL("NULL::bigint AS txid"))
-    return sql.SQL("(SELECT {key}, {picked} FROM {table} t WHERE {exists} AND {where})").format(
-        key=columns(table.key, "t"),
-        picked=commas(picked),
-        table=table.name,
-        exists=exists_at_commit(table),
-        where=where,
-    )
-
-
 def _results(table: StateTable, shape: Shape) -> sql.Composed:
     key = json_key(table.spec, "r")
     place = key if shape.order_by is None else sql.SQL("json_build_array(to_json(r.{}) #>> '{{}}', {})").format(BY, key)
@@ -132,7 +122,7 @@ def _oldest_or_reach(table: StateTable, shape: Shape) -> sql.Composable:
     if not _reaches_by_row(table, shape):
         return sql.SQL("max(r.{0}) AS {0}").format(REACH)
     # Any row of the range might have been on this page.
-    return sql.SQL("(SELECT max(v.{0}) FROM {1} v) AS {0}").format(REACH, carried(table, _range(table, shape)))
+    return sql.SQL("(SELECT max(v.{0}) FROM {1} v) AS {0}").format(REACH, carried_rows(table, _range(table, shape)))
 
 
 def _page(table: StateTable, shape: Shape) -> sql.Composed:
@@ -153,8 +143,8 @@ def _rows(table: StateTable, shape: Shape) -> sql.Composed:
     if not shape.past:
         return rows_now(table, onward)
     if not table.spec.changelog:
-        return carried(table, onward)
-    return _walked(table, onward, _range(table, shape)) if _is_walked(table, shape) else newest_logged(table, onward)
+        return carried_rows(table, onward)
+    return _walked(table, onward, _range(table, shape)) if _is_walked(table, shape) else logged_rows(table, onward)
 
 
 def _walked(table: StateTable, first: sql.Composable, within: sql.Composable) -> sql.Composed:
@@ -166,18 +156,14 @@ def _walked(table: StateTable, first: sql.Composable, within: sql.Composable) ->
     return sql.SQL(
         "(WITH RECURSIVE hops AS ((SELECT {key} FROM {log} t WHERE {first} ORDER BY {key} LIMIT 1) UNION ALL "
         "SELECT n.* FROM hops h CROSS JOIN LATERAL (SELECT {key} FROM {log} t WHERE ({key}) > ({hop}) AND {within} "
-        "ORDER BY {key} LIMIT 1) n) SELECT {hop}, n.* FROM hops h CROSS JOIN LATERAL (SELECT {version}, "
-        "NULL::bigint AS {reach} FROM {log} t WHERE {same} AND t.txid <= p.committed_txid "
-        "ORDER BY t.txid DESC LIMIT 1) n)"
+        "ORDER BY {key} LIMIT 1) n) SELECT {hop}, n.* FROM hops h CROSS JOIN LATERAL {newest} n)"
     ).format(
         key=key,
         hop=columns(table.key, "h"),
         log=table.changelog,
         first=first,
         within=within,
-        version=columns([*table.version, "txid"], "t"),
-        reach=REACH,
-        same=table.same_key("h", "t"),
+        newest=logged_row(table, "h"),
     )
 
 

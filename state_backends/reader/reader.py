@@ -8,8 +8,8 @@ import psycopg
 
 from state_backends.reader.answer import Snapshot
 from state_backends.reader.export import Export
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 
 class Reader(Protocol):

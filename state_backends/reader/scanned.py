@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from state_backends.reader.bounds import Place
 from state_backends.reader.json_form import json_form
+from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key
 
 
 class Version(Protocol):

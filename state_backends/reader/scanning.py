@@ -15,7 +15,9 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import psycopg
+from psycopg import sql
 
+from state_backends.committed import isolation, ledger_sql
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.answer import Snapshot, expiry
 from state_backends.reader.bounds import (
@@ -33,11 +35,17 @@ from state_backends.reader.json_form import json_form
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanned import Bounded, Order, Row, Version, matches, place_of, shown_key
 from state_backends.reader.snapshot import StateReader
+from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
-from state_backends.versioned import Key, Versioned
-from state_backends.visible import isolation
 
 Answer = TypeVar("Answer")
+
+# Attempt and time of batch %s, the newest committed txid, and the oldest batch whose time is known.
+BATCH = ledger_sql(
+    "coalesce(b.attempt, 0), b.batch_time, p.committed_txid, "
+    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name)",
+    sql.SQL("LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s"),
+).as_bytes()
 
 # Keys that one page of entries looks at, at most: half a second to a second here.
 MOST_SCANNED = 50_000
@@ -313,13 +321,7 @@ class ScanningReader(Reader):
             raise OutOfReachError(self.spec.name, txid, batch.oldest)
 
     def _batch(self, txid: int) -> _Batch:
-        row = self._conn.execute(
-            "SELECT coalesce(b.attempt, 0), b.batch_time, p.committed_txid, "
-            "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name) "
-            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
-            "LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s WHERE s.name = %s",
-            [txid, self.spec.name],
-        ).fetchone()
+        row = self._conn.execute(BATCH, [txid, self.spec.name]).fetchone()
         if row is None:
             raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
         return _Batch(txid, *row)

@@ -12,11 +12,12 @@ from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, LiteralString, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import REACH, RESULTS, answer_now, answer_then, isolation, ledger_sql
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.answer import Snapshot, expiry
 from state_backends.reader.asked import asked_now, asked_then
@@ -34,24 +35,16 @@ from state_backends.reader.export import (
 from state_backends.reader.history import history_sql, key_repeats
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.pages import page_parameters, page_sql, range_parameters, shape_of
-from state_backends.reader.past import REACH, answer_then
 from state_backends.reader.reader import Reader
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
-from state_backends.versioned import Key
-from state_backends.visible import isolation
 
 # Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.
 KEPT_STATEMENTS = 64
 
-COMMITTED: LiteralString = (
-    "SELECT p.committed_txid, p.committed_attempt, p.committed_time FROM tidemark.state s "
-    "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
-)
-LEDGER_NOW: LiteralString = (
-    "SELECT p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, NULL::bigint FROM tidemark.state s "
-    "JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
-)
+COMMITTED = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time").as_bytes()
+LEDGER_NOW = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, NULL::bigint").as_bytes()
 
 
 class Ask(NamedTuple):
@@ -210,12 +203,6 @@ class StateReader(Reader):
                 self._statements[question] = statement
         return statement
 
-    def _answer_sql(self, results: sql.Composed) -> sql.Composed:
-        return sql.SQL(
-            "SELECT p.committed_txid, p.committed_attempt, p.committed_time, ({results})::text "
-            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
-        ).format(results=results)
-
     def _then(self, as_of: int, read: Callable[[Sequence[Any]], Snapshot], row: Sequence[Any]) -> Snapshot:
         return read(self._within_reach(as_of, row))
 
@@ -227,7 +214,7 @@ class StateReader(Reader):
             raise OutOfReachError(self.spec.name, as_of, oldest)
         return answer
 
-    def _row(self, statement: bytes | LiteralString, parameters: Sequence[Any]) -> tuple[Any, ...]:
+    def _row(self, statement: bytes, parameters: Sequence[Any]) -> tuple[Any, ...]:
         try:
             row = self._conn.execute(statement, parameters).fetchone()
         except psycopg.errors.UndefinedTable:
@@ -237,12 +224,10 @@ class StateReader(Reader):
         return row
 
     def _lookup_sql(self, measures: Sequence[str]) -> sql.Composed:
-        return sql.SQL(
-            "SELECT p.committed_txid, p.committed_attempt, p.committed_time, f.results::text, s.ttl, f.oldest "
-            "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline CROSS JOIN LATERAL "
-            "(SELECT {answers} AS results, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest "
-            "FROM {asked}) f WHERE s.name = %s"
+        results = sql.SQL(
+            "SELECT {answers} AS results, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}"
         ).format(answers=self._answers_sql(measures), asked=asked_now(self._table))
+        return answer_now(results, sql.SQL("{}, s.ttl, f.oldest").format(RESULTS))
 
     def _lookup_then_sql(self, measures: Sequence[str]) -> sql.Composed:
         results = sql.SQL("SELECT {answers} AS results, max(v.{reach}) AS {reach} FROM {asked}").format(

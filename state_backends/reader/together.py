@@ -21,7 +21,7 @@ from state_backends.errors import MovedOnError, OutOfReachError, SpecError
 from state_backends.reader.answer import Snapshot
 from state_backends.reader.reader import Reader
 from state_backends.reader.snapshot import Ask, StateReader
-from state_backends.versioned import Key
+from state_backends.row import Key
 
 # Looks at states whose batches are published faster than they are read.
 TRIES = 5

@@ -10,9 +10,9 @@ from itertools import chain
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import rows_and_ledger
 from state_backends.schema import tables
 from state_backends.table import StateTable, columns
-from state_backends.visible import visible_row
 
 # Rows per transaction: about 0.2 s of work here.
 CHUNK_ROWS = 50_000
@@ -42,7 +42,7 @@ def _copy_changelog(conn: psycopg.Connection, old: StateTable, shadow: StateTabl
     entry = [*old.key, *old.version, "txid"]
     if old.spec.changelog:
         return _copy(conn, old.changelog, shadow.changelog, [*old.key, "txid"], entry)
-    return _copy(conn, visible_row(old), shadow.changelog, list(old.key), entry)
+    return _copy(conn, rows_and_ledger(old), shadow.changelog, list(old.key), entry)
 
 
 def _copy(

@@ -6,9 +6,9 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
+from state_backends.committed import NOW, finished_columns, live_sql, rows_and_ledger
 from state_backends.table import SCHEMAS, StateTable, columns, commas
 from state_backends.types import type_of
-from state_backends.visible import visible_columns, visible_row
 
 # Room for more versions of every row on its page, so that updates stay HOT (99.9 % measured at 50) and pages are seldom
 # pruned: merging a third of the rows per batch took a tenth less time at 40 than at 50.
@@ -93,19 +93,17 @@ def replace_view(conn: psycopg.Connection, table: StateTable) -> None:
     """Make `tidemark_live.<name>`: committed, unexpired rows with their measures finished."""
     conn.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(table.live_view))
     conn.execute(
-        sql.SQL(
-            "CREATE VIEW {view} AS SELECT {columns} FROM {rows} v "
-            "WHERE tidemark.is_live(v.removed, v.updated_at, v.ttl, now())"
-        ).format(
+        sql.SQL("CREATE VIEW {view} AS SELECT {columns} FROM {rows} v WHERE {live}").format(
             view=table.live_view,
             columns=commas([*_view_columns(table), sql.SQL("v.txid, v.updated_at")]),
-            rows=visible_row(table),
+            rows=rows_and_ledger(table),
+            live=live_sql("v", sql.SQL("v.ttl"), NOW),
         )
     )
 
 
 def _view_columns(table: StateTable) -> list[sql.Composed]:
-    finished = visible_columns(table.spec, "v")
+    finished = finished_columns(table.spec, "v")
     return [columns(table.spec.key, "v")] * bool(table.spec.key) + [
         sql.SQL("{} AS {}").format(expression, sql.Identifier(name)) for name, expression in finished.items()
     ]

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 
 from state_backends import StateSpec, Versioned
 from state_backends.backing.key_bytes import KeyBytes, after_prefix
-from state_backends.backing.keys import check_unique, pair, stale
-from state_backends.values import json_text
-from state_backends.versioned import Key
+from state_backends.row import Key, check_unique, json_text, pair, stale
 
 COLUMNS = "value, txid, prev, prev_txid, at, prev_at"
 

@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
-from state_backends.versioned import Key
+from state_backends.row import Key
 from webapp.api_keys.models import ApiKey
 
 

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 from state_backends import Snapshot, StateSpec
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
 from state_backends.factory import Reader
+from state_backends.row import Key
 from state_backends.types import type_of
-from state_backends.versioned import Key
 from webapp.dashboard.asked import whole_number
 from webapp.dashboard.pasted import pasted_prefix
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from state_backends import StateSpec
 from state_backends.factory import Reader
-from state_backends.versioned import Key
+from state_backends.row import Key
 from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
 

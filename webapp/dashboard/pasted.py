@@ -7,8 +7,8 @@ from typing import Any
 
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
+from state_backends.row import Key
 from state_backends.types import KEY_TYPES
-from state_backends.versioned import Key
 
 TRUTHS = {"true": True, "false": False}
 

@@ -12,7 +12,7 @@ from rest_framework.exceptions import ParseError
 from state_backends import StateSpec
 from state_backends.errors import UnknownStateError
 from state_backends.reader.bounds import check_measures
-from state_backends.versioned import Key
+from state_backends.row import Key
 from webapp.api_keys.confinement import Confinement
 from webapp.lookup.query import typed_keys
 from webapp.states import specs, stores

@@ -14,7 +14,7 @@ import orjson
 import psycopg
 
 from state_backends import Snapshot, StateSpec
-from state_backends.visible import isolation
+from state_backends.committed import isolation
 from webapp.lookup.etag import digest
 from webapp.lookup.question import Query
 from webapp.states import marks

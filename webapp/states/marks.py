@@ -10,13 +10,14 @@ from typing import Any
 
 import psycopg
 
+from state_backends.committed import ledger_sql
+
 # A row of the catalog has another xmin after every change to it: the definition, ttl, a table made anew.
 CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
 
-BATCH = (
-    "SELECT p.committed_txid, p.committed_attempt, p.committed_time, s.xmin::text, s.created_at, now() "
-    "FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
-)
+BATCH = ledger_sql(
+    "p.committed_txid, p.committed_attempt, p.committed_time, s.xmin::text, s.created_at, now()"
+).as_bytes()
 
 
 @dataclass(frozen=True)

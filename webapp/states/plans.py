@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from psycopg import sql
 
+from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
 from webapp.states import selectors, stores
 from webapp.states.models import MaintenanceRun
 from webapp.states.selectors import StateSummary
@@ -62,15 +63,15 @@ def older_than(state: StateSummary, ttl: timedelta) -> int | None:
     return _counts({state.name: _dead(state, sql.Literal(ttl))} if _is_countable(state) else {}).get(state.name)
 
 
-HORIZONS = """
-SELECT s.name, b.txid, b.batch_time FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline
+HORIZONS = sql.SQL("""
+SELECT s.name, b.txid, b.batch_time FROM {ledger}
 CROSS JOIN LATERAL (
     SELECT b.txid, b.batch_time FROM tidemark.batch b
     WHERE b.pipeline = p.name AND b.txid < p.committed_txid AND b.batch_time <= now() - %s::interval
     ORDER BY b.txid DESC LIMIT 1
 ) b
 WHERE s.name = ANY(%s)
-"""
+""").format(ledger=STATE_AND_LEDGER)
 
 
 def _horizons(names: Sequence[str]) -> dict[str, tuple[int, datetime]]:
@@ -90,10 +91,9 @@ def _expired(states: Sequence[StateSummary]) -> dict[str, int]:
 
 
 def _dead(state: StateSummary, ttl: sql.Composable) -> sql.Composed:
-    return sql.SQL(
-        "FROM {} t CROSS JOIN (SELECT {} AS ttl) at_hand "
-        "WHERE NOT t.removed AND NOT tidemark.is_live(t.removed, t.updated_at, at_hand.ttl, now())"
-    ).format(sql.Identifier("tidemark_state", state.name), ttl)
+    return sql.SQL("FROM {} t CROSS JOIN (SELECT {} AS ttl) at_hand WHERE NOT t.removed AND NOT {}").format(
+        sql.Identifier("tidemark_state", state.name), ttl, live_sql("t", sql.SQL("at_hand.ttl"), NOW)
+    )
 
 
 def _replaceable(states: Sequence[StateSummary], horizons: dict[str, tuple[int, datetime]]) -> dict[str, int]:

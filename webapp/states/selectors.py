@@ -16,12 +16,12 @@ from psycopg import sql
 
 from state_backends import StateSpec
 from state_backends.catalog import from_definition
+from state_backends.committed import STATE_AND_LEDGER, isolation
 from state_backends.errors import UnknownPipelineError, UnknownStateError
 from state_backends.spec import Guarantee
 from state_backends.synchronizer import membership
 from state_backends.synchronizer.errors import SynchronizerError
 from state_backends.synchronizer.membership import Member
-from state_backends.visible import isolation
 from webapp.states import redis_states, stores
 
 # What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
@@ -197,11 +197,11 @@ def pipeline_names() -> list[str]:
 
 def states(pipeline: str | None = None) -> list[StateSummary]:
     """Return all states, or a pipeline's."""
-    return _summaries(_rows(STATES, {"name": None, "pipeline": pipeline}))
+    return _summaries(_rows(STATES.as_string(), {"name": None, "pipeline": pipeline}))
 
 
 def state(name: str) -> StateSummary:
-    rows = _rows(STATES, {"name": name, "pipeline": None})
+    rows = _rows(STATES.as_string(), {"name": name, "pipeline": None})
     if not rows:
         raise UnknownStateError.among(name, state_names())
     return _summaries(rows)[0]
@@ -297,13 +297,12 @@ WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
 ORDER BY p.name
 """
 
-STATES = """
+STATES = sql.SQL("""
 SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since,
        p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
-FROM tidemark.state s
-JOIN tidemark.pipeline p ON p.name = s.pipeline
+FROM {ledger}
 LEFT JOIN LATERAL (
     -- A partitioned table keeps nothing itself; its partitions do. Its own statistics lag behind, the counters do not.
     SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
@@ -313,7 +312,7 @@ LEFT JOIN LATERAL (
 ) stored ON true
 WHERE (%(name)s::text IS NULL OR s.name = %(name)s) AND (%(pipeline)s::text IS NULL OR s.pipeline = %(pipeline)s)
 ORDER BY s.name
-"""
+""").format(ledger=STATE_AND_LEDGER)
 
 BATCHES = """
 SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from state_backends.errors import KeyShapeError, UnknownStateError
 from state_backends.factory import Reader
-from state_backends.versioned import Key
+from state_backends.row import Key
 from webapp.dashboard.asked import whole_number
 from webapp.dashboard.curl import curl
 from webapp.dashboard.entries import REFUSED, cells, number_measures

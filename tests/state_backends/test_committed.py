@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from state_backends.live import is_live
+from state_backends.committed import is_live
 
 NOON = datetime(2013, 3, 10, 12, tzinfo=UTC)
 TIMES = st.datetimes(datetime(2013, 3, 1), datetime(2013, 3, 20), timezones=st.just(UTC))
