@@ -9,10 +9,10 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format clean chromium
+.PHONY: help setup demo test lint format requirements clean chromium
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(DEV) ## make .venv with everything that tests and checks need
 
@@ -46,6 +46,13 @@ format: $(DEV) ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Pins stay as they are unless ARGS="--upgrade", or "--upgrade-package NAME", asks for newer ones.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --annotation-style line --custom-compile-command "make requirements"
+
+requirements: $(DEV) ## pin what pyproject.toml asks for; options go in ARGS="..."
+	$(COMPILE) $(ARGS) --output-file requirements.txt pyproject.toml
+	$(COMPILE) $(ARGS) --output-file requirements-dev.txt --group dev --constraint requirements.txt
+
 clean: ## remove .venv and caches, but not the data in .tidemark
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -62,7 +69,7 @@ $(RUNTIME): requirements.txt | $(BIN)/pip
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
 	@touch $@
 
 # Without it the browser tests say what they miss; that is no reason to keep the others from running.

@@ -22,7 +22,7 @@ PATIENCE_MS = 60_000
 expect.set_options(timeout=20_000)
 
 
-COMMITTED = "Number(document.querySelector('[data-key=flights] .figures dd').innerText.replaceAll(',', ''))"
+COMMITTED = "Number(document.querySelector('#pipeline-flights .figures dd').innerText.replaceAll(',', ''))"
 
 
 def committed_txid(page: Page) -> int:
@@ -39,7 +39,7 @@ def test_the_overview_moves_while_batches_commit(page, demo):
 
     assert page.evaluate("window.untouched"), "the page was loaded anew instead of refreshed in place"
     assert committed_txid(page) > first
-    expect(page.locator("[data-key=flights]")).to_contain_text("exactly once")
+    expect(page.locator("#pipeline-flights")).to_contain_text("exactly once")
 
 
 def test_a_reader_finds_a_value_its_past_and_takes_the_state_away(page, demo):
@@ -126,7 +126,7 @@ def test_a_phone_in_the_dark_reaches_every_page_with_a_thumb(phone, demo):
     for name in ("Maintenance", "API keys", "Overview"):
         phone.get_by_role("navigation", name="Main").get_by_role("link", name=name).tap()
         expect(phone.locator("nav [aria-current=page]")).to_have_text(name)
-    phone.locator("[data-key=routes]").get_by_role("link").tap()
+    phone.locator("#state-routes").get_by_role("link").tap()
     phone.get_by_role("searchbox").fill("LAX")
     expect(phone.locator("table.entries tbody tr").first).to_contain_text("LAX")
 

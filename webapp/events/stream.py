@@ -106,7 +106,8 @@ class Stream:
 
     async def _say(self, body: bytes) -> None:
         message = {"type": "http.response.body", "body": body, "more_body": True}
-        await asyncio.wait_for(self._send(message), settings.TIDEMARK_EVENTS_SLOW_SECONDS)
+        async with asyncio.timeout(settings.TIDEMARK_EVENTS_SLOW_SECONDS):
+            await self._send(message)
 
     async def _rest(self, seconds: float) -> None:
         alarm = asyncio.get_running_loop().call_later(max(0.0, seconds), self.poke)

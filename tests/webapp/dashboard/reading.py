@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from urllib.parse import unquote
 
 
 def text(response) -> str:
@@ -24,4 +25,4 @@ def following(response) -> str | None:
 def keys(response) -> list[str]:
     """The keys of the table of entries, as JSON."""
     table = response.content.decode().partition('<table class="stack entries">')[2].partition("</table>")[0]
-    return [unescape(key) for key in re.findall(r'data-key="([^"]*)"', table)]
+    return [unquote(key) for key in re.findall(r'id="entry-([^"]*)"', table)]

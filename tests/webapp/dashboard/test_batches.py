@@ -13,7 +13,7 @@ from webapp.states.selectors import BatchSummary
 
 
 def txids(response) -> list[int]:
-    return [int(txid) for txid in re.findall(r'<tr data-key="(\d+)"', response.content.decode())]
+    return [int(txid) for txid in re.findall(r'<tr id="batch-(\d+)"', response.content.decode())]
 
 
 class TestBatchesPage:

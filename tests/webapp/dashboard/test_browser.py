@@ -11,6 +11,7 @@ from django.db import connection
 from playwright.sync_api import Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
+from state_backends.journal.dead_letters import DeadLetter
 from state_backends.schema import tables
 from state_backends.table import StateTable
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
@@ -319,3 +320,55 @@ def test_a_value_that_changes_grows_its_chart_and_its_table(flights, page):
     expect(page.locator(".versions tbody tr")).to_have_count(2)
     expect(page.locator(".chart .line")).to_have_count(1)
     expect(page.get_by_role("img")).to_have_accessible_name(re.compile("flights in 2 versions, between 100 and 105"))
+
+
+def test_a_banner_that_comes_and_goes_leaves_focus_and_typed_text(flights, page):
+    page.goto(STATE)
+    page.get_by_label("One key a line").fill("EWR,C07")
+    page.locator("#q").focus()
+    page.evaluate("document.querySelector('.columns').mark = true")
+
+    flights.report("failed", "no such column")
+    expect(page.locator(".trouble")).to_be_visible()
+    flights.report("running")
+    expect(page.locator(".trouble")).to_have_count(0)
+
+    assert page.evaluate("document.activeElement.id") == "q"
+    assert page.evaluate("document.querySelector('.columns').mark")
+    expect(page.get_by_label("One key a line")).to_have_value("EWR,C07")
+
+
+def test_an_entry_that_moves_up_keeps_its_row_and_the_others_do_not_flash(flights, page):
+    page.goto(f"{STATE}?order=-flights&q=JFK")
+    page.evaluate("[...document.querySelectorAll('.entries tbody tr')].forEach((row) => { row.was = row.innerText; })")
+    page.get_by_role("link", name="C20").focus()
+
+    flights.commit({("JFK", "C20"): 9_000})
+
+    first = page.locator(".entries tbody tr").first
+    expect(first).to_contain_text("9,080")
+    assert "C20" in first.evaluate("row => row.was")
+    expect(page.locator(".entries .flash").first).to_be_visible()
+    flashed = page.locator(".entries tr:has(.flash)")
+    expect(flashed).to_have_count(1)
+    assert page.evaluate("document.activeElement.textContent") == "C20"
+
+
+def test_a_table_follows_while_the_reader_scrolls_it_by_keyboard(flights, page):
+    page.goto(f"{STATE}?q=EWR")
+    page.locator(".panel.scroll").first.focus()
+
+    flights.commit({("EWR", "C07"): 5_000})
+
+    expect(page.get_by_role("row", name="EWR C07")).to_contain_text("5,093")
+    assert page.evaluate("document.activeElement.matches('.panel.scroll')")
+
+
+def test_a_choice_that_is_not_sent_yet_survives_commits(flights, page):
+    page.goto("/pipelines/flights/dead-letters")
+    page.locator("#of-state").select_option("totals")
+
+    flights.commit({("EWR", "C07"): 1}, letters=[DeadLetter("day.json", "{", "not JSON")])
+
+    expect(page.locator("[id^=letter-]")).to_have_count(1)
+    expect(page.locator("#of-state")).to_have_value("totals")

@@ -66,9 +66,9 @@ class TestKeyPage:
         newest = reader.get(EWR).content.decode()
         older = reader.get(f"{EWR}&before=4").content.decode()
 
-        assert re.findall(r'<tr data-key="(\d)"', newest) == ["5", "4"]
+        assert re.findall(r'<tr id="version-(\d)"', newest) == ["5", "4"]
         assert re.search(r'rel="next" href="[^"]*&amp;before=4"', newest)
-        assert re.findall(r'<tr data-key="(\d)"', older) == ["3", "2"]
+        assert re.findall(r'<tr id="version-(\d)"', older) == ["3", "2"]
 
     def test_a_time_in_a_key_may_be_written_as_lookups_write_it(self, filled, reader):
         page = text(reader.get(address("flights_by_hour", ["2013-01-01T10:00:00Z", "EWR"])))

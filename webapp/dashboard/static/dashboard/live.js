@@ -43,52 +43,27 @@
 
   const tellAll = () => document.querySelectorAll("time[data-form]").forEach(tell);
 
-  // --- Merging: the old tree becomes the new one with as few touches as possible
+  // --- Merging: Idiomorph turns the old tree into the new one; it recognises elements by their ids
 
-  const keyOf = (node) => (node.dataset ? node.dataset.key : undefined);
-  const alike = (a, b) => a.nodeName === b.nodeName && a.id === b.id && keyOf(a) === keyOf(b);
+  const isReaders = (name, field) =>
+    (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || name === "selected";
 
-  function mergeAttributes(old, wanted) {
-    for (const { name } of [...old.attributes]) if (!wanted.hasAttribute(name)) old.removeAttribute(name);
-    for (const { name, value } of wanted.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  }
-
-  function mergeChildren(old, wanted, changed) {
-    const keyed = new Map([...old.children].filter(keyOf).map((child) => [keyOf(child), child]));
-    let at = old.firstChild;
-    for (const next of [...wanted.childNodes]) {
-      const key = keyOf(next);
-      const match = key === undefined ? at && alike(at, next) && at : keyed.get(key);
-      keyed.delete(key);
-      if (!match || !alike(match, next)) {
-        old.insertBefore(next, at);
-        continue;
-      }
-      if (match === at) at = at.nextSibling;
-      else old.insertBefore(match, at);
-      merge(match, next, changed);
-    }
-    while (at) {
-      const rest = at.nextSibling;
-      at.remove();
-      at = rest;
-    }
-  }
-
-  function merge(old, wanted, changed) {
-    if (old.nodeType !== Node.ELEMENT_NODE) {
-      if (old.nodeValue !== wanted.nodeValue) old.nodeValue = wanted.nodeValue;
-      return;
-    }
-    if (old.nodeName === "TIME" && old.dateTime === wanted.dateTime) return;
-    const differs = old.hasAttribute("data-live") && old.textContent !== wanted.textContent;
-    const announced = old.dataset.announce !== wanted.dataset.announce && wanted.dataset.announce;
-    mergeAttributes(old, wanted);
-    // What is being typed is the reader's.
-    if (old.nodeName === "INPUT" && old !== document.activeElement) old.value = wanted.value;
-    mergeChildren(old, wanted, changed);
-    if (differs) changed.push(old);
-    if (announced) say(announced);
+  function merge(old, wanted) {
+    const changed = [], announced = [];
+    const callbacks = {
+      beforeNodeMorphed(node, next) {
+        if (node.nodeName === "TIME" && node.dateTime === next.dateTime) return false;
+        if (node.nodeType !== Node.ELEMENT_NODE) return true;
+        if (node.hasAttribute("data-live") && node.textContent !== next.textContent) changed.push(node);
+        if (next.dataset.announce && node.dataset.announce !== next.dataset.announce) announced.push(next.dataset.announce);
+        return true;
+      },
+      // What is typed or chosen is the reader's until it is sent.
+      beforeAttributeUpdated: (name, field) => !isReaders(name, field),
+    };
+    Idiomorph.morph(old, wanted, { callbacks });
+    announced.forEach(say);
+    return changed;
   }
 
   function glow(elements) {
@@ -194,8 +169,7 @@
     handleSwap(style, target, fragment) {
       const wanted = style === "tide" && fragment.querySelector("#live");
       if (!wanted) return false;
-      const changed = [];
-      merge(target, wanted, changed);
+      const changed = merge(target, wanted);
       setClock();
       tellAll();
       if (polled) glow(changed);
