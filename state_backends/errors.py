@@ -12,6 +12,10 @@ class SpecError(TidemarkError):
     """A declaration is wrong: correct the StateSpec."""
 
 
+class SchemaVersionError(TidemarkError):
+    """The database's schema is not one that this version can use: do what the message says."""
+
+
 class SpecMismatchError(TidemarkError):
     """A declaration differs from the stored state: restore it, or reprocess into a new state."""
 

@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
 from state_backends.journal import roster
 
-# The first half of the advisory lock's number, so that it meets nobody else's; schema.sql repeats it.
+# The first half of the advisory lock's number, so that it meets nobody else's; tidemark.has_driver repeats it.
 LOCK_CLASS = 7103845
 
 CHANNEL = "tidemark"

@@ -1,38 +1,129 @@
-"""Install Tidemark's own tables: one page of SQL that may run again and again."""
+"""Install and upgrade Tidemark's own tables: numbered SQL files, each applied once to a database.
 
+To change the schema:
+
+1. Add state_backends/schema/migrations/NNNN_name.sql with the next number. It runs once, in a transaction. Leave the
+   files before it as they are, comments included: a file that differs from what was applied is refused.
+2. Change the models in webapp/states/models.py to match; a test compares them with the tables.
+3. Run `manage.py makemigrations states --name NAME`, with --empty if it detects no change: Django follows new models
+   of these tables, but not new columns. Let its first operation be
+   `migrations.RunPython(install_tables, migrations.RunPython.noop)`, with install_tables of webapp.states.migrations.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
-SCHEMA = Path(__file__).with_name("schema.sql")
+from state_backends.errors import SchemaVersionError
 
-# Any constant will do; it keeps two installers from creating the same schema at once.
+MIGRATIONS = Path(__file__).with_name("migrations")
+
+# Any constant will do; it keeps two installers from applying the same migration at once.
 INSTALL_LOCK = 710384501
+
+VERSION_TABLE = """
+CREATE SCHEMA IF NOT EXISTS tidemark;
+DROP TABLE IF EXISTS tidemark.schema_version;
+CREATE TABLE tidemark.schema_version (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    digest     text NOT NULL,
+    applied_at timestamptz NOT NULL
+);
+"""
+
+# SHA-256 of the last schema.sql. Before migrations had numbers, that one file was installed as a whole, and its digest
+# stored in a schema_version with other columns. Such a database has all that 0001 creates.
+UNNUMBERED_DIGEST = "8f0296a8def67f012e010c50ae5f74e215defc2f566b87647c1757685a9b3cdb"
+
+
+class Migration(NamedTuple):
+    number: int
+    name: str
+    statements: bytes
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.statements).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.number:04}_{self.name}"
 
 
 def install(conn: psycopg.Connection) -> None:
-    """Create whatever of schema.sql is missing, in one transaction. Safe to call at every start.
+    """Apply the migrations that the database lacks, in order, one transaction each. Safe to call at every start.
 
-    Nothing is done where this very page was the last one installed: even a statement that changes nothing locks its
-    table, and a driver that starts would wait for a backup, and all readers for the driver.
+    An up-to-date database is only read, by one SELECT: even a statement that changes nothing locks its table, and a
+    driver that starts would wait for a backup, and all readers for the driver.
+    Raises SchemaVersionError, before any change, if a migration was applied that is unknown here or differs by now.
     """
-    page = SCHEMA.read_bytes()
-    digest = sha256(page).hexdigest()
-    if _installed(conn) == digest:
+    known = migrations()
+    if not _pending(known, _applied(conn)):
         return
-    with conn.transaction():
-        conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
-        conn.execute(page)
-        conn.execute("UPDATE tidemark.schema_version SET digest = %s", [digest])
+    for migration in known:
+        with conn.transaction():
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
+            if not _applied(conn):
+                _create_version_table(conn, initial=known[0])
+            # Read after the lock was taken: another installer may have applied it meanwhile.
+            if migration in _pending(known, _applied(conn)):
+                conn.execute(migration.statements)
+                _record(conn, migration)
 
 
-def _installed(conn: psycopg.Connection) -> str | None:
-    found = conn.execute("SELECT to_regclass('tidemark.schema_version')").fetchone()
-    if found is None or found[0] is None:
-        return None
-    # By way of JSON: the column is younger than the table.
-    row = conn.execute(
-        "SELECT to_jsonb(v) ->> 'digest' FROM tidemark.schema_version v ORDER BY version DESC LIMIT 1"
-    ).fetchone()
-    return row[0] if row else None
+def migrations() -> list[Migration]:
+    """Return the migrations of this version of Tidemark by number."""
+    names = sorted(MIGRATIONS.glob("*.sql"))
+    return [Migration(int(file.stem[:4]), file.stem[5:], file.read_bytes()) for file in names]
+
+
+def _pending(known: Sequence[Migration], applied: Mapping[int, tuple[str, str]]) -> list[Migration]:
+    by_number = {migration.number: migration for migration in known}
+    for number, (name, digest) in applied.items():
+        migration = by_number.get(number)
+        if migration is None:
+            raise SchemaVersionError(
+                f"database schema: migration '{number:04}_{name}' is applied, which this version of Tidemark does not "
+                "have; run the version that applied it, or a later one"
+            )
+        if migration.digest != digest:
+            raise SchemaVersionError(
+                f"database schema: '{migration}.sql' has changed since it was applied; restore the file, and put the "
+                "change into a new migration"
+            )
+    return [migration for migration in known if migration.number not in applied]
+
+
+def _applied(conn: psycopg.Connection) -> dict[int, tuple[str, str]]:
+    """Return name and digest of each applied migration; none where the version table is absent or a former one."""
+    rows = _select(conn, "SELECT number, name, digest FROM tidemark.schema_version ORDER BY number")
+    return {number: (name, digest) for number, name, digest in rows}
+
+
+def _create_version_table(conn: psycopg.Connection, initial: Migration) -> None:
+    former = _select(conn, "SELECT installed_at FROM tidemark.schema_version WHERE digest = %s", UNNUMBERED_DIGEST)
+    conn.execute(VERSION_TABLE)
+    if former:
+        _record(conn, initial, max(installed_at for (installed_at,) in former))
+
+
+def _record(conn: psycopg.Connection, migration: Migration, applied_at: datetime | None = None) -> None:
+    conn.execute(
+        "INSERT INTO tidemark.schema_version VALUES (%s, %s, %s, coalesce(%s, now()))",
+        [migration.number, migration.name, migration.digest, applied_at],
+    )
+
+
+def _select(conn: psycopg.Connection, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+    """Return the rows; none where the table or a column of the query does not exist."""
+    try:
+        # A savepoint where a transaction is open, which the error would abort.
+        with conn.transaction():
+            return conn.execute(query, values).fetchall()
+    except (UndefinedTable, UndefinedColumn):
+        return []

@@ -1,4 +1,4 @@
-"""Mirrors of the library's own tables (state_backends/schema/schema.sql), so that Django can show them.
+"""Mirrors of the library's own tables (state_backends/schema/migrations), so that Django can show them.
 
 Pipelines write these tables without Django. Django writes two of them, the maintenance runs and what is wished of
 pipelines.

@@ -24,10 +24,10 @@ def look_around(rows):
     """Say where an executor finds our code and the files beside it, and whether one of its paths is the checkout."""
     import state_backends
     from state_backends.backing.redis_scripts import file_text
-    from state_backends.schema.install import SCHEMA
+    from state_backends.schema.install import migrations
 
     for _ in rows:
-        yield state_backends.__file__, bool(file_text("merge")) and SCHEMA.exists(), checkout in sys.path
+        yield state_backends.__file__, bool(file_text("merge")) and bool(migrations()), checkout in sys.path
 
 
 checkout = os.environ["PYTHONPATH"]

@@ -13,7 +13,7 @@ from pipelines.shipping import pack, users_files
 def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
     packed = zipfile.ZipFile(pack(REPOSITORY / "state_backends", tmp_path)).namelist()
 
-    assert {"__init__.py", "backing/lua/merge.lua", "schema/schema.sql"} <= set(packed)
+    assert {"__init__.py", "backing/lua/merge.lua", "schema/migrations/0001_initial.sql"} <= set(packed)
     assert not [name for name in packed if name.endswith(".pyc")]
 
 

@@ -1,12 +1,41 @@
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.errors import UndefinedTable
 
+from state_backends.errors import SchemaVersionError
 from state_backends.schema import install as installer
-from state_backends.schema.install import install
+from state_backends.schema.install import install, migrations
+
+# The version table of databases that were installed before migrations had numbers.
+UNNUMBERED = """
+DROP TABLE tidemark.schema_version;
+CREATE TABLE tidemark.schema_version (version integer PRIMARY KEY, installed_at timestamptz NOT NULL DEFAULT now());
+ALTER TABLE tidemark.schema_version ADD COLUMN digest text;
+INSERT INTO tidemark.schema_version (version, installed_at) VALUES (2, '2026-01-01'), (4, '2026-03-01');
+"""
 
 
-def versions(conn):
-    return conn.execute("SELECT version FROM tidemark.schema_version ORDER BY version").fetchall()
+@pytest.fixture
+def conn(database_url):
+    """A connection to a database without Tidemark."""
+    with psycopg.connect(database_url, autocommit=True, options="-c lock_timeout=5s") as connection:
+        schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidemark%'").fetchall()
+        for (schema,) in schemas:
+            connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+        yield connection
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A copy of the migrations, to which a test can add."""
+    folder = shutil.copytree(installer.MIGRATIONS, tmp_path / "migrations")
+    monkeypatch.setattr(installer, "MIGRATIONS", folder)
+    return folder
 
 
 @pytest.fixture
@@ -15,42 +44,191 @@ def installed(conn):
     return conn
 
 
-def test_installing_again_waits_for_nobody_who_reads_or_writes(installed, database_url):
+@pytest.fixture
+def unnumbered(installed):
+    """A database installed from the last schema.sql."""
+    installed.execute(UNNUMBERED)
+    installed.execute("UPDATE tidemark.schema_version SET digest = %s", [installer.UNNUMBERED_DIGEST])
+    return installed
+
+
+def next_file(folder):
+    return folder / f"{len(migrations()) + 1:04}_next.sql"
+
+
+def applied(conn):
+    return conn.execute("SELECT number, name, digest FROM tidemark.schema_version ORDER BY number").fetchall()
+
+
+def rows_of(known):
+    return [(migration.number, migration.name, migration.digest) for migration in known]
+
+
+def lock_tables(busy, mode, but=()):
+    """Lock all tables of Tidemark, except those named, until the transaction of `busy` ends."""
+    tables = busy.execute(
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'tidemark' AND tablename <> ALL (%s)", [list(but)]
+    ).fetchall()
+    for (table,) in tables:
+        busy.execute(sql.SQL("LOCK TABLE {} IN {} MODE").format(sql.Identifier("tidemark", table), sql.SQL(mode)))
+
+
+def test_the_files_are_numbered_from_1_without_gaps():
+    assert [migration.number for migration in migrations()] == list(range(1, len(migrations()) + 1))
+    assert all(file.name[4] == "_" for file in installer.MIGRATIONS.iterdir())
+
+
+def test_a_new_database_gets_all_migrations(conn):
+    install(conn)
+
+    assert applied(conn) == rows_of(migrations())
+    assert conn.execute("SELECT count(*) FROM tidemark.pipeline").fetchone() == (0,)
+
+
+def test_an_up_to_date_database_is_read_without_waiting_for_locks(installed, database_url):
     with psycopg.connect(database_url) as busy:
-        busy.execute("LOCK TABLE tidemark.batch, tidemark.pipeline, tidemark.driver IN ROW EXCLUSIVE MODE")
-        installed.execute("SET lock_timeout = '1s'")
+        busy.execute("SELECT pg_advisory_xact_lock(%s)", [installer.INSTALL_LOCK])
+        lock_tables(busy, "EXCLUSIVE", but=[])
+        lock_tables(busy, "ACCESS EXCLUSIVE", but=["schema_version"])
 
         install(installed)
 
-    assert versions(installed) == [(4,)]
+    assert applied(installed) == rows_of(migrations())
 
 
-def test_another_page_than_the_one_installed_is_installed(installed, monkeypatch, tmp_path):
-    page = tmp_path / "schema.sql"
-    page.write_bytes(installer.SCHEMA.read_bytes() + b"CREATE TABLE IF NOT EXISTS tidemark.newcomer ();")
-    monkeypatch.setattr(installer, "SCHEMA", page)
+def test_only_what_is_missing_is_applied(installed, folder):
+    next_file(folder).write_text("CREATE TABLE tidemark.added (n integer); INSERT INTO tidemark.added VALUES (1);")
 
     install(installed)
-
-    assert installed.execute("SELECT to_regclass('tidemark.newcomer') IS NOT NULL").fetchone() == (True,)
-
-
-def test_tables_of_version_2_gain_what_later_ones_have(installed):
-    installed.execute("INSERT INTO tidemark.pipeline (name) VALUES ('old')")
-    installed.execute(
-        "INSERT INTO tidemark.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, dead_letters) "
-        "VALUES ('old', 1, 1, 0, 1, now(), now(), 2)"
-    )
-    installed.execute("ALTER TABLE tidemark.schema_version DROP COLUMN digest")
-    installed.execute("UPDATE tidemark.schema_version SET version = 2")
-    installed.execute("DROP TABLE tidemark.pipeline_wish")
-    installed.execute("ALTER TABLE tidemark.batch DROP COLUMN late, DROP COLUMN tasks, DROP COLUMN metrics")
-    installed.execute("ALTER TABLE tidemark.driver DROP COLUMN failures, DROP COLUMN next_try_at")
-
     install(installed)
 
-    assert versions(installed) == [(2,), (4,)]
-    assert installed.execute("SELECT dead_letters, late, tasks, metrics FROM tidemark.batch").fetchall() == [
-        (2, 0, None, {})
-    ]
-    assert installed.execute("SELECT count(*) FROM tidemark.pipeline_wish").fetchone() == (0,)
+    assert applied(installed) == rows_of(migrations())
+    assert installed.execute("SELECT n FROM tidemark.added").fetchall() == [(1,)]
+
+
+def test_a_callers_transaction_takes_the_schema_along(conn):
+    with conn.transaction(force_rollback=True):
+        install(conn)
+        inside = applied(conn)
+
+    assert inside == rows_of(migrations())
+    with pytest.raises(UndefinedTable):
+        applied(conn)
+
+
+def test_concurrent_installers_apply_each_migration_once(conn, database_url, folder):
+    next_file(folder).write_text("CREATE TABLE tidemark.added (n integer);")
+    barrier = Barrier(4)
+
+    def start(_):
+        with psycopg.connect(database_url, autocommit=True) as own:
+            barrier.wait(timeout=30)
+            install(own)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(start, range(4)))
+
+    assert applied(conn) == rows_of(migrations())
+
+
+class TestFailure:
+    def test_a_failing_migration_leaves_nothing_behind(self, installed, folder):
+        known = migrations()
+        next_file(folder).write_text("CREATE TABLE tidemark.added (); SELECT * FROM tidemark.absent;")
+
+        with pytest.raises(UndefinedTable, match=r"tidemark\.absent"):
+            install(installed)
+
+        assert applied(installed) == rows_of(known)
+        assert installed.execute("SELECT to_regclass('tidemark.added')").fetchone() == (None,)
+
+    def test_the_first_one_leaves_an_empty_database(self, conn, folder):
+        with (folder / "0001_initial.sql").open("a") as file:
+            file.write("SELECT * FROM tidemark.absent;")
+
+        with pytest.raises(UndefinedTable, match=r"tidemark\.absent"):
+            install(conn)
+
+        assert conn.execute("SELECT to_regnamespace('tidemark')").fetchone() == (None,)
+
+    def test_a_file_that_has_changed_since_it_was_applied_is_refused(self, installed, folder):
+        with (folder / "0001_initial.sql").open("a") as file:
+            file.write("CREATE TABLE tidemark.added ();")
+        next_file(folder).write_text("CREATE TABLE tidemark.added ();")
+
+        with pytest.raises(SchemaVersionError) as refused:
+            install(installed)
+
+        assert str(refused.value) == (
+            "database schema: '0001_initial.sql' has changed since it was applied; restore the file, and put the "
+            "change into a new migration"
+        )
+        assert installed.execute("SELECT to_regclass('tidemark.added')").fetchone() == (None,)
+
+    def test_a_database_newer_than_the_code_is_refused(self, installed, folder):
+        file = next_file(folder)
+        file.write_text("CREATE TABLE tidemark.added ();")
+        install(installed)
+        file.unlink()
+
+        with pytest.raises(SchemaVersionError) as refused:
+            install(installed)
+
+        assert str(refused.value) == (
+            f"database schema: migration {file.stem!r} is applied, which this version of Tidemark does not have; run "
+            "the version that applied it, or a later one"
+        )
+
+
+class TestUnnumberedDatabase:
+    def test_the_last_page_counts_as_0001_and_locks_no_other_table(self, unnumbered, database_url):
+        with psycopg.connect(database_url) as busy:
+            lock_tables(busy, "ACCESS EXCLUSIVE", but=["schema_version"])
+
+            install(unnumbered)
+
+        assert applied(unnumbered) == rows_of(migrations())
+        since = unnumbered.execute("SELECT applied_at = '2026-03-01' FROM tidemark.schema_version WHERE number = 1")
+        assert since.fetchone() == (True,)
+
+    def test_migrations_after_0001_are_applied(self, unnumbered, folder):
+        next_file(folder).write_text("CREATE TABLE tidemark.added (n integer);")
+
+        install(unnumbered)
+
+        assert applied(unnumbered) == rows_of(migrations())
+        assert unnumbered.execute("SELECT count(*) FROM tidemark.added").fetchone() == (0,)
+
+    def test_it_stays_as_it_is_if_the_upgrade_fails(self, unnumbered, folder):
+        unnumbered.execute("UPDATE tidemark.schema_version SET digest = 'older'")
+        with (folder / "0001_initial.sql").open("a") as file:
+            file.write("SELECT * FROM tidemark.absent;")
+
+        with pytest.raises(UndefinedTable, match=r"tidemark\.absent"):
+            install(unnumbered)
+
+        versions = unnumbered.execute("SELECT version, digest FROM tidemark.schema_version ORDER BY version")
+        assert versions.fetchall() == [(2, "older"), (4, "older")]
+
+    @pytest.mark.parametrize("with_digest", [True, False])
+    def test_tables_of_an_older_page_gain_what_0001_has(self, unnumbered, with_digest):
+        unnumbered.execute("INSERT INTO tidemark.pipeline (name) VALUES ('old')")
+        unnumbered.execute(
+            "INSERT INTO tidemark.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, "
+            "dead_letters) VALUES ('old', 1, 1, 0, 1, now(), now(), 2)"
+        )
+        unnumbered.execute("DROP TABLE tidemark.pipeline_wish")
+        unnumbered.execute("ALTER TABLE tidemark.batch DROP COLUMN late, DROP COLUMN tasks, DROP COLUMN metrics")
+        unnumbered.execute("ALTER TABLE tidemark.driver DROP COLUMN failures, DROP COLUMN next_try_at")
+        unnumbered.execute("DELETE FROM tidemark.schema_version WHERE version > 2")
+        if with_digest:
+            unnumbered.execute("UPDATE tidemark.schema_version SET digest = 'older'")
+        else:
+            unnumbered.execute("ALTER TABLE tidemark.schema_version DROP COLUMN digest")
+
+        install(unnumbered)
+
+        assert applied(unnumbered) == rows_of(migrations())
+        batches = unnumbered.execute("SELECT dead_letters, late, tasks, metrics FROM tidemark.batch").fetchall()
+        assert batches == [(2, 0, None, {})]
+        assert unnumbered.execute("SELECT count(*) FROM tidemark.pipeline_wish").fetchone() == (0,)

@@ -1,8 +1,11 @@
 from io import StringIO
 
+import pytest
 from django.apps import apps
 from django.core.management import call_command
+from django.db import connection
 
+from state_backends.schema.install import migrations
 from webapp.states import stores
 
 
@@ -14,20 +17,48 @@ def test_no_model_lacks_a_migration(db):
     assert said.getvalue() == "No changes detected\n"
 
 
-def test_the_models_mirror_the_tables_of_the_library(db):
-    for model in apps.get_app_config("states").get_models():
-        schema, table = model._meta.db_table.replace('"', "").split(".")
-        columns = stores.connection().execute(
-            "SELECT column_name, is_nullable = 'YES' FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s",
-            [schema, table],
-        )
-        mirrored = {field.column: field.null for field in model._meta.concrete_fields}
-        assert mirrored == dict(columns.fetchall()), f"{model.__name__} differs from {schema}.{table}"
+def library_models():
+    return [model for model in apps.get_app_config("states").get_models() if not model._meta.managed]
+
+
+@pytest.mark.parametrize("model", library_models(), ids=lambda model: model.__name__)
+def test_a_model_has_the_columns_of_its_table(db, model):
+    columns = stores.connection().execute(
+        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute "
+        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        [model._meta.db_table],
+    )
+
+    mirrored = {(field.column, field.db_type(connection), field.null) for field in model._meta.concrete_fields}
+
+    assert mirrored == set(columns.fetchall())
+
+
+@pytest.mark.parametrize("model", library_models(), ids=lambda model: model.__name__)
+def test_the_key_of_a_model_is_unique_in_its_table(db, model):
+    found = stores.connection().execute(
+        "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0] "
+        "WHERE indrelid = %s::regclass AND indisunique AND indnkeyatts = 1",
+        [model._meta.db_table],
+    )
+
+    assert (model._meta.pk.column,) in found.fetchall()
 
 
 def test_the_tables_can_be_installed_again(transactional_db):
     call_command("migrate", "states", "zero", verbosity=0)
     call_command("migrate", "states", verbosity=0)
 
-    assert stores.connection().execute("SELECT count(*) FROM tidemark.schema_version").fetchone() == (1,)
+    versions = stores.connection().execute("SELECT number, name FROM tidemark.schema_version ORDER BY number")
+    assert versions.fetchall() == [(migration.number, migration.name) for migration in migrations()]
+
+
+def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):
+    call_command("migrate", "states", "0005", verbosity=0)
+    stores.connection().execute("DROP TABLE tidemark.schema_version, tidemark.successor_state")
+
+    call_command("migrate", "states", verbosity=0)
+
+    versions = stores.connection().execute("SELECT number FROM tidemark.schema_version ORDER BY number")
+    assert versions.fetchall() == [(migration.number,) for migration in migrations()]
+    assert stores.connection().execute("SELECT count(*) FROM tidemark.successor_state").fetchone() == (0,)

@@ -1,15 +1,10 @@
-"""The library makes its own tables; Django only learns what they look like."""
+"""The library creates its own tables; Django only records their models."""
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from state_backends.schema.install import install
-
-
-def install_tables(apps, schema_editor):
-    schema_editor.connection.ensure_connection()
-    install(schema_editor.connection.connection)
+from webapp.states.migrations import install_tables
 
 
 class Migration(migrations.Migration):

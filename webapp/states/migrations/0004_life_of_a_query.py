@@ -1,21 +1,14 @@
-"""The library's tables, version 3: what is wished of a pipeline, and more figures per batch and driver."""
+"""The model of pipeline_wish; its table is the library's."""
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
-
-from state_backends.schema.install import install
-
-
-def install_tables(apps, schema_editor):
-    install(schema_editor.connection.connection)
 
 
 class Migration(migrations.Migration):
     dependencies = [("states", "0003_install_again")]
 
     operations = [
-        migrations.RunPython(install_tables, migrations.RunPython.noop, elidable=False),
         migrations.CreateModel(
             name="PipelineWish",
             fields=[

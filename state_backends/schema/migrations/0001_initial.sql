@@ -1,20 +1,15 @@
--- What Tidemark keeps beside the states: who may write, what is open, what is committed, what exists.
--- Installed by state_backends.schema.install; every statement may run again.
+-- The schema of Tidemark 0.1.0: pipelines, batches, states, dead letters, maintenance and logs.
+-- Every statement is idempotent, because this file also upgrades databases that were installed before migrations had
+-- numbers. Later migrations run once and need not be.
 
 CREATE SCHEMA IF NOT EXISTS tidemark;
 CREATE SCHEMA IF NOT EXISTS tidemark_state;      -- a table per state
-CREATE SCHEMA IF NOT EXISTS tidemark_live;       -- a view per state: committed, unexpired, finished
-CREATE SCHEMA IF NOT EXISTS tidemark_changelog;  -- a table per state that asked for one
-CREATE SCHEMA IF NOT EXISTS tidemark_shadow_state;      -- successors of states, while they are filled
-CREATE SCHEMA IF NOT EXISTS tidemark_shadow_changelog;
+CREATE SCHEMA IF NOT EXISTS tidemark_live;       -- a view per state: committed and unexpired rows, with results
+CREATE SCHEMA IF NOT EXISTS tidemark_changelog;  -- a table per state that has a changelog
+CREATE SCHEMA IF NOT EXISTS tidemark_shadow_state;      -- tables that are filled to replace those of tidemark_state
+CREATE SCHEMA IF NOT EXISTS tidemark_shadow_changelog;  -- and those of tidemark_changelog
 
-CREATE TABLE IF NOT EXISTS tidemark.schema_version (
-    version      integer PRIMARY KEY,
-    installed_at timestamptz NOT NULL DEFAULT now()
-);
-ALTER TABLE tidemark.schema_version ADD COLUMN IF NOT EXISTS digest text;  -- of this page
-
--- The ledger's row. Executors hold it FOR SHARE while they write, so nothing may touch it while a batch is open.
+-- The ledger's row. Executors lock it FOR SHARE while they write, so an UPDATE waits until the open batch is written.
 CREATE TABLE IF NOT EXISTS tidemark.pipeline (
     name               text COLLATE "C" PRIMARY KEY,
     description        text NOT NULL DEFAULT '',
@@ -32,7 +27,7 @@ CREATE TABLE IF NOT EXISTS tidemark.pipeline (
     created_at         timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 
--- The pipeline whose states this one is feeding anew, to take its place; see succession.py.
+-- The pipeline whose states this one reprocesses, and which it replaces once it has caught up.
 ALTER TABLE tidemark.pipeline
     ADD COLUMN IF NOT EXISTS reprocesses text COLLATE "C" REFERENCES tidemark.pipeline ON DELETE CASCADE;
 
@@ -53,20 +48,20 @@ CREATE TABLE IF NOT EXISTS tidemark.batch (
     PRIMARY KEY (pipeline, txid)
 ) WITH (fillfactor = 70);
 ALTER TABLE tidemark.batch
-    ADD COLUMN IF NOT EXISTS late bigint NOT NULL DEFAULT 0,     -- events that came after the watermark
-    ADD COLUMN IF NOT EXISTS dropped bigint NOT NULL DEFAULT 0,  -- those of them that were left out
-    ADD COLUMN IF NOT EXISTS tasks jsonb,                        -- state name to {"tasks": n, "largest": most keys of one}
-    ADD COLUMN IF NOT EXISTS watermark timestamptz,              -- event time that the batch had reached
-    ADD COLUMN IF NOT EXISTS marks jsonb NOT NULL DEFAULT '{}',  -- the same of each of its streams
-    ADD COLUMN IF NOT EXISTS metrics jsonb NOT NULL DEFAULT '{}',  -- Spark's own: durations in ms, rows, rates
-    -- Of all batches up to this one, so that nobody has to add them up, nor to keep them all; null: from before version 3.
+    ADD COLUMN IF NOT EXISTS late bigint NOT NULL DEFAULT 0,     -- events later than the watermark
+    ADD COLUMN IF NOT EXISTS dropped bigint NOT NULL DEFAULT 0,  -- those of them that were not counted
+    ADD COLUMN IF NOT EXISTS tasks jsonb,                        -- per state {"tasks": n, "largest": most keys of one}
+    ADD COLUMN IF NOT EXISTS watermark timestamptz,              -- event time that the batch reached
+    ADD COLUMN IF NOT EXISTS marks jsonb NOT NULL DEFAULT '{}',  -- the watermark of each of its streams
+    ADD COLUMN IF NOT EXISTS metrics jsonb NOT NULL DEFAULT '{}',  -- Spark's: durations in ms, rows, rates
+    -- Sums over all batches up to this one, so that older batches can be deleted; null: written before these columns.
     ADD COLUMN IF NOT EXISTS total_dead_letters bigint,
     ADD COLUMN IF NOT EXISTS total_late bigint,
     ADD COLUMN IF NOT EXISTS total_dropped bigint,
-    -- State to the ttl that all attempts at the batch go by, whatever is set meanwhile; null: from before version 4.
+    -- State name to the ttl that all attempts at the batch use, even if it is edited between them.
     ADD COLUMN IF NOT EXISTS ttls jsonb;
 
--- What the driver says of itself; apart from the ledger's row, which it must not touch while a batch is open.
+-- The driver's status; not in tidemark.pipeline, whose row must not be updated while a batch is open.
 CREATE TABLE IF NOT EXISTS tidemark.driver (
     pipeline   text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
     host       text NOT NULL,
@@ -78,11 +73,11 @@ CREATE TABLE IF NOT EXISTS tidemark.driver (
     updated_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 ALTER TABLE tidemark.driver
-    ADD COLUMN IF NOT EXISTS failures integer NOT NULL DEFAULT 0,  -- in a row, without a batch committed between
-    ADD COLUMN IF NOT EXISTS max_failures integer,                 -- how many of them end it
-    ADD COLUMN IF NOT EXISTS next_try_at timestamptz;              -- null: unless it restarts
+    ADD COLUMN IF NOT EXISTS failures integer NOT NULL DEFAULT 0,  -- consecutive: a committed batch resets them
+    ADD COLUMN IF NOT EXISTS max_failures integer,                 -- the driver stops after this many
+    ADD COLUMN IF NOT EXISTS next_try_at timestamptz;              -- null: it is not about to restart
 
--- What people wish of a driver; apart from what it says of itself, and kept while there is none. No row: it may run.
+-- Whether a pipeline should be paused, as requested by people; exists without a driver. No row: it may run.
 CREATE TABLE IF NOT EXISTS tidemark.pipeline_wish (
     pipeline     text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
     paused       boolean NOT NULL,
@@ -97,30 +92,30 @@ CREATE TABLE IF NOT EXISTS tidemark.state (
     version     integer NOT NULL DEFAULT 1,       -- grows with each change of the definition
     ttl         interval,
     guarantee   text NOT NULL,
-    since_txid  bigint NOT NULL DEFAULT 0,        -- the state was added after this batch and lacks what came before
-    oldest_txid bigint NOT NULL DEFAULT 0,        -- reads in the past reach back to here
+    since_txid  bigint NOT NULL DEFAULT 0,        -- the state was added after this batch and lacks earlier input
+    oldest_txid bigint NOT NULL DEFAULT 0,        -- the oldest batch that as-of reads can reach
     created_at  timestamptz NOT NULL DEFAULT now()
 );
--- States that are being fed anew, as they were declared when that was begun.
+-- States that are being reprocessed, as they were declared when the reprocess began.
 CREATE TABLE IF NOT EXISTS tidemark.successor_state (
     name       text COLLATE "C" PRIMARY KEY,
     pipeline   text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
     definition jsonb NOT NULL
 );
--- measures_since: those that were added later, and after which batch: they lack what came before.
+-- measures_since: measures that were added later, and the batch after which; they lack earlier input.
 ALTER TABLE tidemark.state
     ADD COLUMN IF NOT EXISTS measures_since jsonb NOT NULL DEFAULT '{}',
-    -- {"ttl": .., "changelog": ..}: what the code says, and what people have set instead; see schema/edits.py.
+    -- {"ttl": .., "changelog": ..}: as declared in code, and as edited by people. An edit overrides the declaration.
     ADD COLUMN IF NOT EXISTS declared jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN IF NOT EXISTS edits jsonb NOT NULL DEFAULT '{}';
 
--- Input that could not be counted. Rows of a batch that is not committed do not count yet.
+-- Input that could not be counted. Rows of an uncommitted batch are not part of the result yet.
 CREATE TABLE IF NOT EXISTS tidemark.dead_letter (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pipeline    text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
     txid        bigint NOT NULL,
-    state       text COLLATE "C" NOT NULL DEFAULT '',  -- the state that could not take it; empty: the source
-    part        integer NOT NULL DEFAULT 0,            -- the task that wrote it, so that its retry replaces it
+    state       text COLLATE "C" NOT NULL DEFAULT '',  -- the state that rejected it; empty: the source did
+    part        integer NOT NULL DEFAULT 0,            -- the task that wrote it, whose retry replaces it
     source      text NOT NULL,                         -- the file, topic or table
     line_number bigint,
     line        text NOT NULL,
@@ -147,13 +142,13 @@ CREATE TABLE IF NOT EXISTS tidemark.maintenance_run (
 ) WITH (fillfactor = 50);
 CREATE INDEX IF NOT EXISTS maintenance_run_by_state ON tidemark.maintenance_run (state, id DESC);
 
--- Live: see state_backends/live.py, whose is_live() says the same in Python. The age is compared, not a date reckoned:
--- a day added to a timestamptz is 23 or 25 hours where the session's time zone changes its clocks.
+-- Whether a row exists for readers; a test compares this with is_live() in Python. It compares the age, because adding
+-- a day to a timestamptz adds 23 or 25 hours where the session's time zone changes its clocks.
 CREATE OR REPLACE FUNCTION tidemark.is_live(removed boolean, updated_at timestamptz, ttl interval, clock timestamptz)
     RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN NOT removed AND (ttl IS NULL OR clock - updated_at < ttl);
 
--- By which ttl the open batch takes the rows of a state, or the next one if none is open.
+-- The ttl that the open batch applies to a state's rows; if none is open, the ttl of the next batch.
 CREATE OR REPLACE FUNCTION tidemark.ttl_at_hand(state text)
     RETURNS interval LANGUAGE sql STABLE
     RETURN (
@@ -163,7 +158,7 @@ CREATE OR REPLACE FUNCTION tidemark.ttl_at_hand(state text)
         WHERE s.name = state
     );
 
--- Whether a session holds the advisory lock of two numbers that pg_advisory_lock(lock_class, hashtext(name)) takes.
+-- Whether a session holds the advisory lock that pg_advisory_lock(lock_class, hashtext(name)) takes.
 CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
     RETURNS boolean LANGUAGE sql STABLE
     RETURN EXISTS (
@@ -172,38 +167,36 @@ CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
           AND l.objid::bigint = (hashtext(name)::bigint & 4294967295) AND l.objsubid = 2
     );
 
--- A driver holds its pipeline's lock for as long as its session lives.
+-- A driver holds its pipeline's lock for as long as its session lasts. The number is the ledger's LOCK_CLASS.
 CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)
     RETURNS boolean LANGUAGE sql STABLE
     RETURN tidemark.is_locked(7103845, pipeline);
 
--- The logs of synchronizers. A log's head is the condition of every append: one of n racing clients moves it on.
+-- The logs of synchronizers. Every append is conditional on the log's revision: one of n racing clients succeeds.
 CREATE TABLE IF NOT EXISTS tidemark.synchronizer (
     name        text COLLATE "C" PRIMARY KEY,
-    revision    bigint NOT NULL DEFAULT 0,  -- how many records were ever appended
-    mark        bigint,                     -- where the newest compacted record is; null: none yet
-    oldest      bigint NOT NULL DEFAULT 0,  -- records before this one are gone
+    revision    bigint NOT NULL DEFAULT 0,  -- number of records ever appended
+    mark        bigint,                     -- revision of the newest compacted record; null: none yet
+    oldest      bigint NOT NULL DEFAULT 0,  -- records before this one are deleted
     appended_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
 
 CREATE TABLE IF NOT EXISTS tidemark.synchronizer_log (
     synchronizer text COLLATE "C" NOT NULL REFERENCES tidemark.synchronizer ON DELETE CASCADE,
-    revision     bigint NOT NULL,           -- how many records came before this one
-    record       json NOT NULL,             -- json and not jsonb: read back as it was written, for every reader alike
+    revision     bigint NOT NULL,           -- number of records before this one
+    record       json NOT NULL,             -- json, not jsonb: every reader gets it as it was written
     writer       uuid NOT NULL,
-    sequence     bigint NOT NULL,           -- of the writer's appends; a repeated one is the same append
+    sequence     bigint NOT NULL,           -- number of the writer's append; the same number is the same append
     PRIMARY KEY (synchronizer, revision),
     UNIQUE (synchronizer, writer, sequence)
 );
 
--- The logs of key-value stores, each with one writer: a second one meets the positions of the first.
+-- The logs of key-value stores, each with one writer: a second one collides with the positions of the first.
 CREATE TABLE IF NOT EXISTS tidemark.key_value_log (
     store    text COLLATE "C" NOT NULL,
     position bigint NOT NULL,               -- counts from 1
     key      jsonb NOT NULL,                -- the parts of the key; floats, times, dates and uuids as text
-    value    json,                          -- null: the key was deleted; json and not jsonb: read back as written
+    value    json,                          -- null: the key was deleted; json, not jsonb: read back as written
     at       timestamptz NOT NULL,
     PRIMARY KEY (store, position)
 );
-
-INSERT INTO tidemark.schema_version (version) VALUES (4) ON CONFLICT DO NOTHING;
