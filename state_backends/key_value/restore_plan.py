@@ -27,26 +27,32 @@ def plan_restore(
     local: Mapping[str, int] | None = None,
     *,
     logged: bool = True,
-    retain_existing_state: bool = False,
+    retain_existing_state: bool = True,
     checkpoint_age: timedelta = timedelta(),
     min_compaction_lag: timedelta = timedelta(hours=4),
 ) -> RestorePlan | None:
     """Return how to bring a store back to its checkpoint; None where there is no log, and it starts empty.
 
     oldest, newest: the first and last position of the log; None where it is empty.
-    checkpointed: the position that the last checkpoint names; None where there is none.
-    local: the whole local copies, name to position; one ahead of the checkpoint is of no use.
-    retain_existing_state: without a checkpoint, restore what the log holds instead of undoing it.
+    checkpointed: the position that the last checkpoint names, as `flush` returned it; 0: the log was empty then, so
+        all of it is undone; None: there is no checkpoint.
+    local: the complete local copies, name to position; one ahead of the checkpoint is not used.
+    retain_existing_state: without a checkpoint, restore what the log holds; False undoes all of it.
     A restore to the end of the log undoes nothing: what was written after the checkpoint stays, and may count twice.
 
-    With a KeyValueStore: `restore(upto=plan.end or 0, after=plan.start if plan.retain else 0)`.
-    The rules are those of apache/samza TransactionalStateTaskRestoreManager.getStoreActions.
+    With a KeyValueStore, unless the plan is None:
+    `restore(upto=plan.end or 0, after=plan.start if plan.retain else 0)`.
+    The rules and defaults are those of apache/samza TransactionalStateTaskRestoreManager.getStoreActions, whose
+    positions start at 0; with ours, which start at 1, a checkpoint of 0 lies before the first message.
     """
     if not logged:
         return None
     if oldest is None or newest is None or checkpointed is None:
         return RestorePlan(oldest, newest if retain_existing_state else None)
-    if not oldest <= checkpointed <= newest:  # the log was made anew, or has lost that position
+    if checkpointed == 0 < oldest:
+        # The store was empty at that time, whatever the log has lost since.
+        return RestorePlan(oldest, None)
+    if not oldest <= checkpointed <= newest:  # the log was recreated, or no longer reaches back that far
         return RestorePlan(oldest, newest)
     end = newest if checkpoint_age > SAFE_SHARE * min_compaction_lag else checkpointed
     usable = {name: position for name, position in (local or {}).items() if oldest <= position <= checkpointed}

@@ -10,9 +10,9 @@ and a value changed after a put, or after a get, changes nothing here.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from state_backends.errors import SpecError
+from state_backends.errors import KeyShapeError, SpecError
 from state_backends.key_value.errors import StoreClosedError
 from state_backends.key_value.json_text import freeze, thaw
 from state_backends.key_value.log import KeyValueLog, Message
@@ -26,6 +26,9 @@ from state_backends.versioned import Key
 MAX_VALUE_BYTES = 1 << 20
 WRITE_BATCH_KEYS = 500
 MIN_CACHE_KEYS = 1_000
+
+
+T = TypeVar("T")
 
 
 def now() -> datetime:
@@ -56,6 +59,8 @@ class KeyValueStore:
         log: KeyValueLog | None = None,
         clock: Callable[[], datetime] = now,
     ) -> None:
+        if backing is None:
+            raise SpecError("a key-value store needs a backing map, got None")
         self.spec = backing.spec
         self.cache_keys = max(write_batch_keys, MIN_CACHE_KEYS) if cache_keys is None else cache_keys
         self._backing = backing
@@ -96,7 +101,9 @@ class KeyValueStore:
         """Put entries in order, so the later of two with one key wins; one that is refused refuses them all."""
         self._check_open()
         at = self._clock()
-        self._write([Message(*self._checked(index, entry), at) for index, entry in enumerate(entries)])
+        self._write(
+            [Message(*self._checked(index, entry), at) for index, entry in enumerate(self._listed(entries, "entries"))]
+        )
 
     def delete(self, key: Key) -> None:
         """Forget a key. One that is absent is no error, and is logged: another reader of the log may hold it."""
@@ -129,7 +136,7 @@ class KeyValueStore:
         return self._read(self.spec.check_key(start), self.spec.check_key(stop))
 
     def flush(self) -> int:
-        """Write down what waits. Returns the log's last position, for a checkpoint to keep; 0 without log.
+        """Write down what waits. Returns the log's last position, for a checkpoint to keep; 0: empty, or no log.
 
         A flush that fails midway may log its batch again when it is tried again, which a restore takes as one.
         """
@@ -175,11 +182,18 @@ class KeyValueStore:
             raise StoreClosedError(f"store {self.spec.name!r} is closed; open a new one")
 
     def _typed(self, keys: Sequence[Key]) -> list[Key]:
-        return self.spec.check_keys(keys)
+        return self.spec.check_keys(self._listed(keys, "keys"))
 
     def _checked(self, index: int, entry: tuple[Key, Any]) -> tuple[Key, str]:
+        if not isinstance(entry, list | tuple) or len(entry) != 2:
+            raise KeyShapeError(f"entry {index}: expected a pair of key and value, got {entry!r:.80}", index)
         key = self.spec.check_key(entry[0], index)
         return key, freeze(self.spec, key, entry[1], self._max_value_bytes)
+
+    def _listed(self, given: Iterable[T], content: str) -> Iterable[T]:
+        if not isinstance(given, Iterable):
+            raise KeyShapeError(f"store {self.spec.name!r}: expected a list of {content}, got {given!r}")
+        return given
 
     def _write(self, messages: Iterable[Message]) -> None:
         for message in messages:

@@ -169,10 +169,12 @@ class StateSynchronizer:
     def compact(self, compactor: Compactor = lambda state: state) -> None:
         """Write the state as a new initial record, so that new clients need read nothing older, and drop old history.
 
-        compactor: returns the value that stands for the state from here on, equal to it for all that matters: a wrong
-        one changes the state of new clients and not that of others. None: do not compact after all.
-        History is kept back to the compaction before, so that a client one compaction behind reads on as ever.
-        Never refused for its size. Raises NoInitialStateError and ContentionError as `update_state` does.
+        compactor: returns the value that replaces the state; None: do not compact after all. Every client that reads
+        the record replaces its state by this value, clients that are up to date included, so it must mean the same as
+        the state it replaces: what a compactor leaves out is lost for all.
+        History is kept back to the previous compaction: a client that is behind, but not before that one, reads on
+        without loading the state again. Never refused for its size.
+        Raises NoInitialStateError and ContentionError as `update_state` does.
         """
         for copy in self._attempts():
             value = _as_read(compactor(copy.state))

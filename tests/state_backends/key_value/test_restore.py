@@ -189,8 +189,46 @@ def test_a_local_copy_outside_the_log_or_ahead_of_the_checkpoint_is_of_no_use():
     assert plan_restore(4, 10, 4, copies) == RestorePlan(4, 4)
 
 
-def test_without_a_checkpoint_existing_state_is_kept_where_asked():
-    assert plan_restore(0, 10, None, {"older": 3}, retain_existing_state=True) == RestorePlan(0, 10)
+def test_without_a_checkpoint_existing_state_is_kept_unless_told_otherwise():
+    assert plan_restore(1, 10, None, {"older": 3}) == RestorePlan(1, 10)
+    assert plan_restore(1, 10, None, {"older": 3}, retain_existing_state=False) == RestorePlan(1, None)
+
+
+def restored_as_planned(plan, backing, log):
+    """Follow the recipe in the docstring of plan_restore."""
+    store = KeyValueStore(backing, log=log)
+    store.restore(upto=plan.end or 0, after=plan.start if plan.retain else 0)
+    return list(store.all())
+
+
+def test_a_store_without_a_checkpoint_keeps_what_its_log_holds(store, backing, log):
+    plan = plan_restore(1, log.end(), None)
+
+    assert restored_as_planned(plan, backing, log) == [(B, 1), (C, 5)]
+    assert log.end() == 5
+
+
+@pytest.mark.parametrize("age", [timedelta(), timedelta(days=1)])
+def test_a_checkpoint_of_an_empty_log_undoes_every_later_write(backing, log, new_backing, age):
+    store = KeyValueStore(backing, log=log)
+    checkpoint = store.flush()
+    store.put_all([(A, 1), (B, 1)])
+    store.flush()
+
+    plan = plan_restore(1, 2, checkpoint, {"ahead": 2}, checkpoint_age=age)
+
+    assert (checkpoint, plan) == (0, RestorePlan(1, None))
+    assert restored_as_planned(plan, backing, log) == []
+    assert restored_as_planned(RestorePlan(1, log.end()), new_backing(SETTINGS), log) == []
+
+
+def test_a_checkpoint_of_nothing_is_reached_in_a_log_that_has_lost_its_first_messages():
+    assert plan_restore(3, 9, 0) == RestorePlan(3, None)
+
+
+def test_a_log_that_is_still_empty_restores_to_nothing(backing, log):
+    for plan in (plan_restore(None, None, 0), plan_restore(1, log.end(), 0), plan_restore(1, log.end(), None)):
+        assert restored_as_planned(plan, backing, log) == []
 
 
 def test_a_store_left_behind_by_its_successor_cannot_write_rows(conn, connect, fresh):

@@ -139,6 +139,25 @@ class TestRefusals:
         assert store.get(A) == 0
 
     @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda store: store.get_all(None), "store 'settings': expected a list of keys, got None"),
+            (lambda store: store.delete_all(None), "store 'settings': expected a list of keys, got None"),
+            (lambda store: store.put_all(None), "store 'settings': expected a list of entries, got None"),
+            (lambda store: store.put_all([(A, 1), None]), "entry 1: expected a pair of key and value, got None"),
+            (lambda store: store.put_all([(A, 1), (A,)]), "entry 1: expected a pair of key and value, got (('a',),)"),
+        ],
+    )
+    def test_a_missing_list_or_entry_is_refused_as_a_missing_key_is(self, call, message):
+        store = KeyValueStore(MemoryBackingMap(SETTINGS))
+
+        with pytest.raises(KeyShapeError) as caught:
+            call(store)
+
+        assert str(caught.value) == message
+        assert list(store.all()) == []
+
+    @pytest.mark.parametrize(
         "call",
         [
             lambda store: store.get(A),
@@ -168,6 +187,12 @@ class TestRefusals:
 
 
 class TestDeclarations:
+    def test_a_store_needs_a_backing_map(self):
+        with pytest.raises(SpecError) as caught:
+            KeyValueStore(None)
+
+        assert str(caught.value) == "a key-value store needs a backing map, got None"
+
     @pytest.mark.parametrize(
         "spec",
         [

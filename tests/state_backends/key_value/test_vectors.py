@@ -128,7 +128,7 @@ def test_plan(vector):
         given["checkpointed"],
         copies if given.get("persistent", True) else None,
         logged=given.get("logged", True),
-        retain_existing_state=given.get("retain_existing_state", False),
+        retain_existing_state=given.get("retain_existing_state", True),
         checkpoint_age=timedelta(milliseconds=age),
         min_compaction_lag=timedelta(milliseconds=lag),
     )

@@ -166,6 +166,18 @@ class TestCompaction:
         assert declined == (None, 2)
         assert (first.state, second.state, first.mark) == (101, 101, 2)
 
+    def test_a_compactor_that_changes_the_state_changes_it_for_every_client(self, counters, new_client):
+        first, current = counters
+        first.update_state(increment)
+        current.fetch_updates()
+
+        first.compact(lambda state: 100)
+        current.fetch_updates()
+        newcomer = new_client()
+        newcomer.fetch_updates()
+
+        assert [client.state for client in (first, current, newcomer)] == [100, 100, 100]
+
     def test_ones_own_compaction_makes_no_conflict(self, counters):
         first, _ = counters
         runs = []
