@@ -100,7 +100,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def no_more_waits_than_a_batch(self):
-        assert len(self.store._waiting) < 3
+        assert len(self.store._buffer) < 3
         assert len(self.store._cache) <= 2
 
 

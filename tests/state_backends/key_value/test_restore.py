@@ -6,10 +6,9 @@ from datetime import timedelta
 import pytest
 
 from state_backends import MemoryBackingMap, PostgresBackingMap
-from state_backends.errors import FencedError, SpecError
-from state_backends.key_value.errors import PositionError
+from state_backends.errors import FencedError, PositionError, SpecError
 from state_backends.key_value.log import MemoryKeyValueLog, Message, PostgresKeyValueLog
-from state_backends.key_value.restore_plan import RestorePlan, plan_restore
+from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
 from state_backends.schema import tables
 from state_backends.table import StateTable
@@ -148,7 +147,7 @@ def test_a_position_outside_the_log_is_refused_and_changes_nothing(store, positi
     waiting = KeyValueStore(store._backing, log=store._log)
     waiting.put(A, 9)
 
-    with pytest.raises(PositionError, match="of a log that ends at 5; a checkpoint that the log does not reach"):
+    with pytest.raises(PositionError, match="of a log that ends at 5; for a checkpoint that the log does not reach"):
         waiting.restore(**positions)
 
     assert waiting.get_all([A, B, C]) == {A: 9, B: 1, C: 5}

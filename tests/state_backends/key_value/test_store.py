@@ -6,8 +6,7 @@ import psycopg
 import pytest
 
 from state_backends import Count, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
-from state_backends.errors import KeyShapeError, SpecError, ValueShapeError
-from state_backends.key_value.errors import StoreClosedError
+from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
 from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
 from state_backends.key_value.store import KeyValueStore
 from state_backends.schema import tables

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 
 from state_backends import StateSpec
-from state_backends.errors import KeyShapeError, SpecError, ValueShapeError
-from state_backends.key_value.errors import StoreClosedError
-from state_backends.key_value.json_text import freeze, thaw
-from state_backends.key_value.log import Message
-from state_backends.key_value.restore_plan import RestorePlan, plan_restore
+from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
+from state_backends.key_value.log import Message, freeze, thaw
+from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
 from tests.state_backends.key_value.conftest import AT, SETTINGS
 

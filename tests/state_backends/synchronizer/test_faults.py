@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from state_backends.synchronizer import revisioned_stream
-from state_backends.synchronizer.errors import (
+from state_backends.errors import (
     CorruptedStateError,
     InvalidLogError,
     NoInitialStateError,
     RecordTooLargeError,
 )
+from state_backends.synchronizer import revisioned_stream
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer
 from tests.state_backends.synchronizer.rows import assert_each_row_is_answered
@@ -281,7 +281,7 @@ def test_a_log_that_was_dropped_says_so(new_client, conn, name):
     with pytest.raises(InvalidLogError):
         client.update_state_unconditionally([{"incr": 1}])
 
-    assert str(caught.value) == f"log {name!r} has been dropped; open it anew"
+    assert str(caught.value) == f"log {name!r} has been dropped; open it again"
 
 
 def test_clients_at_one_revision_have_equal_states(new_client):

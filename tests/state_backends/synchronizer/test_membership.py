@@ -13,8 +13,19 @@ from state_backends import BatchLedger, Catalog
 from state_backends.errors import FencedError, PipelineHeldError
 from state_backends.journal.ledger import share
 from state_backends.synchronizer import membership
-from state_backends.synchronizer.membership import HEARTBEAT_SECONDS, NOBODY, Membership, apply, dead, healthy, members
+from state_backends.synchronizer.membership import (
+    HEARTBEAT_SECONDS,
+    NO_MEMBERS,
+    Membership,
+    apply,
+    compact_logs,
+    dead,
+    healthy,
+    members,
+    read_current,
+)
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tests.state_backends.synchronizer import updates
 from tests.state_backends.synchronizer.rows import assert_each_row_is_answered, rows_of
 
 
@@ -42,7 +53,7 @@ def healths(conn):
 
 
 def at(times, vector_time):
-    return NOBODY | {"members": {name: {"time": time} for name, time in times.items()}, "vector_time": vector_time}
+    return NO_MEMBERS | {"members": {name: {"time": time} for name, time in times.items()}, "vector_time": vector_time}
 
 
 class TestTheTables:
@@ -68,7 +79,7 @@ class TestTheTables:
             other._members.update_state_unconditionally([other._beat()])
         one._members.fetch_updates()
 
-        one._bury_the_dead()
+        one._remove_dead()
 
         assert dead(one._members.state) == [one.name]
         assert one.name in healths(conn)
@@ -280,4 +291,37 @@ class TestMembers:
         assert [member.pipeline for member in members(conn)] == [pipeline]
 
     def test_an_update_of_a_later_release_changes_nothing(self):
-        assert apply(NOBODY, {"promote": "a"}) == NOBODY
+        assert apply(NO_MEMBERS, {"promote": "a"}) == NO_MEMBERS
+
+
+def test_all_logs_are_compacted_and_what_is_known_of_them_is_used(new_client, conn, name, connect):
+    client = new_client()
+    client.initialize(0)
+    client.update_state(updates.increment)
+    member = Membership(connect(), "worker")
+    member.join()
+    before = members(conn)
+
+    dropped = compact_logs(conn)
+
+    assert dropped[name] == 0
+    assert dropped[membership.NAME] >= 2
+    assert members(conn) == before
+
+
+def test_reading_the_current_state_writes_nothing(new_client, conn, name):
+    nothing = read_current(conn, name, updates.apply)
+    logs = conn.execute("SELECT count(*) FROM tidemark.synchronizer WHERE name = %s", [name]).fetchone()
+    client = new_client()
+    empty = read_current(conn, name, updates.apply)
+    client.initialize(0)
+    client.update_state(updates.increment)
+    one = read_current(conn, name, updates.apply)
+    client.compact()
+    client.update_state(updates.increment)
+    two = read_current(conn, name, updates.apply)
+
+    assert (nothing, empty) == (None, None)
+    assert [(seen.state, seen.revision) for seen in (one, two)] == [(1, 2), (2, 4)]
+    assert 0 <= two.idle_seconds < 10
+    assert logs == (0,)

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from state_backends.synchronizer.compaction import compact_log
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer
+from state_backends.synchronizer.synchronizer import StateSynchronizer, compact_log
 from tests.state_backends.synchronizer.racing import count
 from tests.state_backends.synchronizer.rows import assert_each_row_is_answered
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment

@@ -1,7 +1,7 @@
 import pytest
 
+from state_backends.errors import RevisionError, TruncatedError
 from state_backends.synchronizer import revisioned_stream
-from state_backends.synchronizer.errors import RevisionError, TruncatedError
 
 
 def records(entries):
@@ -51,7 +51,7 @@ def test_an_open_reader_fails_at_the_first_record_that_is_gone_and_not_before(le
     with pytest.raises(TruncatedError) as caught:
         next(behind)
     assert next(ahead).record == "e"
-    assert str(caught.value) == f"log {name!r}: revision 2 is gone, the oldest is 3; read again from the mark"
+    assert str(caught.value) == f"log {name!r}: revision 2 was truncated, the oldest is 3; read again from the mark"
 
 
 def test_a_range_must_lie_in_the_log_and_run_forward(letters, name):
@@ -61,7 +61,7 @@ def test_a_range_must_lie_in_the_log_and_run_forward(letters, name):
         list(letters.read_range(3, 9))
 
     assert records(letters.read_range(3, 3)) == []
-    assert str(reversed_range.value) == f"log {name!r}: a range cannot run back from revision 3 to 2"
+    assert str(reversed_range.value) == f"log {name!r}: a range cannot start at 3 and end at 2"
     assert str(beyond.value) == f"log {name!r}: it ends at revision 5, before 9"
 
 

@@ -2,7 +2,8 @@ import threading
 
 import pytest
 
-from state_backends.synchronizer.errors import ContentionError, NoInitialStateError
+from state_backends.errors import ContentionError, NoInitialStateError
+from state_backends.synchronizer.synchronizer import compact_log
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
 
 
@@ -101,8 +102,8 @@ class TestUpdates:
 
         attempts, seconds = limits.get("max_attempts", 1000), limits.get("timeout_seconds", 30)
         assert str(caught.value) == (
-            f"synchronizer {name!r}: others were quicker in each of up to {attempts} attempts over {seconds:g} s; try "
-            "again later, or write without a condition"
+            f"synchronizer {name!r}: other clients wrote first in all of up to {attempts} attempts in {seconds:g} s; "
+            "retry later, or write without a condition"
         )
 
     def test_before_the_initial_value_nothing_can_be_written(self, new_client):
@@ -210,6 +211,50 @@ class TestCompaction:
         first._move_mark(1)
 
         assert (second.mark, second.oldest) == (4, 2)
+
+
+class TestCompactLog:
+    """Compaction by one that is no client of the log."""
+
+    def test_a_log_is_replaced_by_its_current_value(self, new_client, conn, name):
+        client = new_client()
+        client.initialize(0)
+        for _ in range(5):
+            client.update_state(increment)
+
+        dropped = compact_log(conn, name, apply)
+
+        assert dropped == 6
+        assert [entry.record for entry in client.log.read_from(client.oldest)] == [{"init": 5}]
+        assert compact_log(conn, name, apply) == 0
+        assert client.update_state(increment) is None
+        assert client.state == 6
+
+    def test_without_a_meaning_for_the_updates_what_precedes_the_compacted_value_goes(self, new_client, conn, name):
+        client = new_client()
+        client.initialize(0)
+        client.update_state(increment)
+        before = compact_log(conn, name)
+        client.compact()
+        client.update_state(increment)
+
+        assert (before, compact_log(conn, name)) == (0, 2)
+        assert [entry.record for entry in client.log.read_from(2)] == [{"init": 1}, {"updates": [{"incr": 1}]}]
+
+    def test_a_client_that_was_left_behind_goes_on(self, new_client, conn, name):
+        client, late = new_client(), new_client()
+        client.initialize(0)
+        late.fetch_updates()
+        client.update_state(increment)
+        compact_log(conn, name, apply)
+
+        late.update_state(increment)
+
+        assert late.state == 2
+
+    def test_a_log_that_nobody_has_begun_is_left_alone(self, stream, conn, name):
+        assert compact_log(conn, name, apply) == 0
+        assert stream.head().revision == 0
 
 
 class TestReading:
