@@ -237,7 +237,7 @@ class Run:
         if "upto" not in step:
             self.restored = self.store.restore()
         else:
-            # The cases count messages from 0, and null stands for none of them.
+            # The cases count messages from 0, and null means no message.
             self.restored = self.store.restore(upto=0 if step["upto"] is None else step["upto"] + 1)
 
     # What a case expects, by name.

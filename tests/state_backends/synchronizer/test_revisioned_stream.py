@@ -16,7 +16,7 @@ def letters(stream):
     return stream
 
 
-def test_a_write_is_told_the_revision_after_it(stream):
+def test_a_write_returns_the_revision_after_it(stream):
     assert [stream.write("a"), stream.write_conditionally(1, "b"), stream.write("c")] == [1, 2, 3]
 
 
@@ -26,7 +26,7 @@ def test_a_conditional_write_fails_where_the_log_has_moved_on(letters):
     assert records(letters.read_from(0)) == [*"abcde"]
 
 
-def test_entries_say_where_to_read_on(letters):
+def test_entries_carry_the_revision_to_continue_from(letters):
     [first, second, *_] = letters.read_from(1)
 
     assert (first.revision, first.record) == (2, "b")
@@ -40,7 +40,7 @@ def test_reading_goes_page_by_page_and_leaves_nothing_out(letters, monkeypatch):
     assert records(letters.read_range(1, 4)) == [*"bcd"]
 
 
-def test_an_open_reader_fails_at_the_first_record_that_is_gone_and_not_before(letters, monkeypatch, name):
+def test_an_open_reader_fails_at_the_first_truncated_record(letters, monkeypatch, name):
     monkeypatch.setattr(revisioned_stream, "PAGE_RECORDS", 2)
     behind, ahead = letters.read_from(0), letters.read_from(3)
     assert (next(behind).record, next(ahead).record) == ("a", "d")
@@ -65,14 +65,14 @@ def test_a_range_must_lie_in_the_log_and_run_forward(letters, name):
     assert str(beyond.value) == f"log {name!r}: it ends at revision 5, before 9"
 
 
-def test_the_mark_moves_by_compare_and_set_also_back_and_away(letters):
+def test_the_mark_is_set_moved_back_and_cleared_by_compare_and_set(letters):
     moves = [(None, 3), (None, 4), (3, 4), (4, 2), (2, None)]
 
     assert [letters.compare_and_set_mark(*move) for move in moves] == [True, False, True, True, True]
     assert letters.head().mark is None
 
 
-def test_truncation_drops_and_never_brings_back(letters):
+def test_truncation_drops_records_and_never_moves_back(letters):
     assert [letters.truncate(revision) for revision in (2, 1, 99)] == [2, 0, 3]
     assert (letters.head().oldest, letters.head().revision) == (5, 5)
     assert letters.write("f") == 6

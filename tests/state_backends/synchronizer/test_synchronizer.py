@@ -40,7 +40,7 @@ class TestUpdates:
         assert first.update_state(look) == 0
         assert first.log.head().revision == 1
 
-    def test_nothing_to_do_is_never_said_of_an_old_copy(self, counters):
+    def test_nothing_to_do_is_never_decided_on_an_outdated_copy(self, counters):
         first, second = counters
         second.update_state(increment)
 
@@ -72,7 +72,7 @@ class TestUpdates:
         second.fetch_updates()
         assert (first.state, second.state, second.revision) == (0, 0, 1)
 
-    def test_what_is_no_json_is_refused(self, counters):
+    def test_a_value_that_is_not_json_is_refused(self, counters):
         first, _ = counters
 
         with pytest.raises(TypeError):
@@ -121,7 +121,7 @@ class TestUpdates:
 
         assert (client.state, client.revision, client.log.head().revision) == (None, None, 0)
 
-    def test_no_updates_at_all_are_no_record(self, counters):
+    def test_an_empty_list_of_updates_writes_no_record(self, counters):
         first, _ = counters
 
         first.update_state_unconditionally([])
@@ -143,7 +143,7 @@ class TestCompaction:
 
         assert counts == [0, 1, 2, 3, 0, 1]
 
-    def test_a_new_client_begins_at_the_mark_and_applies_nothing_older(self, counters, new_client):
+    def test_a_new_client_starts_at_the_mark_and_applies_nothing_older(self, counters, new_client):
         first, _ = counters
         first.update_state(increment)
         first.compact()
@@ -179,7 +179,7 @@ class TestCompaction:
 
         assert [client.state for client in (first, current, newcomer)] == [100, 100, 100]
 
-    def test_ones_own_compaction_makes_no_conflict(self, counters):
+    def test_a_compaction_by_the_same_client_causes_no_conflict(self, counters):
         first, _ = counters
         runs = []
         first.compact()
@@ -188,7 +188,7 @@ class TestCompaction:
 
         assert runs == [0]
 
-    def test_a_compaction_that_died_before_it_moved_the_mark_hurts_nobody(self, counters, stream, new_client):
+    def test_a_compaction_that_fails_before_it_moves_the_mark_changes_no_state(self, counters, stream, new_client):
         first, second = counters
         first.update_state(increment)
         stream.write_conditionally(2, {"init": 1})
@@ -214,7 +214,7 @@ class TestCompaction:
 
 
 class TestCompactLog:
-    """Compaction by one that is no client of the log."""
+    """Compaction by a process that is not a client of the log."""
 
     def test_a_log_is_replaced_by_its_current_value(self, new_client, conn, name):
         client = new_client()
@@ -230,7 +230,7 @@ class TestCompactLog:
         assert client.update_state(increment) is None
         assert client.state == 6
 
-    def test_without_a_meaning_for_the_updates_what_precedes_the_compacted_value_goes(self, new_client, conn, name):
+    def test_without_an_apply_function_the_log_is_truncated_to_the_compacted_value(self, new_client, conn, name):
         client = new_client()
         client.initialize(0)
         client.update_state(increment)
@@ -241,7 +241,7 @@ class TestCompactLog:
         assert (before, compact_log(conn, name)) == (0, 2)
         assert [entry.record for entry in client.log.read_from(2)] == [{"init": 1}, {"updates": [{"incr": 1}]}]
 
-    def test_a_client_that_was_left_behind_goes_on(self, new_client, conn, name):
+    def test_a_client_behind_the_compaction_can_update(self, new_client, conn, name):
         client, late = new_client(), new_client()
         client.initialize(0)
         late.fetch_updates()
@@ -252,7 +252,7 @@ class TestCompactLog:
 
         assert late.state == 2
 
-    def test_a_log_that_nobody_has_begun_is_left_alone(self, stream, conn, name):
+    def test_a_log_without_records_is_left_alone(self, stream, conn, name):
         assert compact_log(conn, name, apply) == 0
         assert stream.head().revision == 0
 
