@@ -11,10 +11,10 @@ from pipelines.connection import connect
 from pipelines.pipeline import Pipeline
 from pipelines.redis_states import RedisStates
 from state_backends.catalog import Catalog
+from state_backends.errors import SynchronizerError
 from state_backends.journal import roster
 from state_backends.journal.ledger import Batch, BatchLedger, overtaken, record_metrics
 from state_backends.journal.roster import Orders
-from state_backends.synchronizer.errors import SynchronizerError
 from state_backends.synchronizer.membership import Membership
 
 PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago

@@ -115,3 +115,47 @@ class UnknownStateError(UnknownNameError):
 
 class UnknownPipelineError(UnknownNameError):
     kind = "pipeline"
+
+
+class KeyValueStoreError(TidemarkError):
+    """Base class of the errors of a key-value store."""
+
+
+class StoreClosedError(KeyValueStoreError):
+    """The store was closed: open a new one."""
+
+
+class PositionError(KeyValueStoreError):
+    """A position lies outside the log: ask `plan_restore` what to restore instead."""
+
+
+class SynchronizerError(TidemarkError):
+    """Base class of the errors of a synchronizer and its log."""
+
+
+class NoInitialStateError(SynchronizerError):
+    """The log has no initial value: call `initialize` first."""
+
+
+class ContentionError(SynchronizerError):
+    """Every attempt at an update met a newer record: retry later, or write without a condition."""
+
+
+class RecordTooLargeError(SynchronizerError):
+    """A record, or the state after it, is over the size limit: write less, or split the state over several logs."""
+
+
+class CorruptedStateError(SynchronizerError):
+    """A record is neither an initial value nor a list of updates: something else writes to this log."""
+
+
+class TruncatedError(SynchronizerError):
+    """The requested records were truncated: read again from the mark."""
+
+
+class RevisionError(SynchronizerError):
+    """A revision lies outside the log, or a range ends before it starts: use revisions that the log returned."""
+
+
+class InvalidLogError(SynchronizerError):
+    """The log has been dropped: open it again."""

@@ -7,23 +7,45 @@ import sys
 from pipelines.runtime.home import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
+JOB, LIBRARY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PRINTED = LIBRARY.splitlines()[-1].split("# ")[1]
 
 
 def test_the_fifteen_lines_are_the_word_count_job():
-    shown, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
     job = (REPOSITORY / "pipelines" / "jobs" / "word_count.py").read_text()
 
-    assert job.endswith(shown)
-    assert len([line for line in shown.splitlines() if line.strip()]) <= 15
+    assert job.endswith(JOB)
+    assert len([line for line in JOB.splitlines() if line.strip()]) <= 15
+
+
+def printed(program: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return ran.stdout.strip()
+
+
+def replaced(line: str, by: str, program: str = LIBRARY) -> str:
+    assert line in program
+    return program.replace(line, by)
 
 
 def test_the_library_alone_does_what_it_shows():
-    _, shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert printed(LIBRARY) == PRINTED
 
-    ran = subprocess.run([sys.executable, "-c", shown], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 
-    assert ran.stdout.strip() == shown.splitlines()[-1].split("# ")[1]
+def test_without_its_rollback_it_counts_a_key_twice_that_the_replay_lacks():
+    program = replaced("    counts.rollback(txid)", "    ")
+
+    assert (PRINTED, printed(program)) == ("[6, 3]", "[6, 6]")
+    assert "`/cart` would be 6" in README
+
+
+def test_it_does_the_same_over_an_empty_database(database_url):
+    over_postgres = re.findall(r"`(PostgresBackingMap\(.*?\))`", README)[0]
+    opened = f"import psycopg; conn = psycopg.connect({database_url!r}, autocommit=True)\n"
+    program = replaced("MemoryBackingMap(views)", over_postgres)
+    program = replaced("import CachedMap", "import PostgresBackingMap, CachedMap", program)
+
+    assert printed(opened + program) == PRINTED
 
 
 def test_the_files_it_names_exist():

@@ -15,6 +15,8 @@ from state_backends.backing.merge import base_sql, merge_sql, newer_sql
 from state_backends.backing.row import RowCodec
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from state_backends.row import Key, Versioned, check_unique, pair, stale
+from state_backends.schema import tables
+from state_backends.schema.install import install
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 
@@ -29,15 +31,22 @@ PREVIOUS_TIME: LiteralString = "CASE WHEN prev_txid IS NOT NULL THEN coalesce({}
 class PostgresBackingMap:
     """Rows of one state in its table `tidemark_state.<name>`.
 
-    conn: an open psycopg connection, whose transactions are the caller's. The table must exist (see Catalog).
+    conn: an open psycopg connection, whose transactions are the caller's.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
     table: where the rows are, if not in the table that readers look at.
+    create: create Tidemark's own tables and the state's, where they are missing. An existing table is not compared with
+        the spec: `Catalog.register_states` does that, and migrates. Without `create` the table must exist.
     """
 
-    def __init__(self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None) -> None:
+    def __init__(
+        self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None, *, create: bool = False
+    ) -> None:
         self.spec = spec
         self._conn = conn
         self._table = table or StateTable(spec)
+        if create:
+            install(conn)
+            tables.create_missing(conn, self._table)
         self._codec = RowCodec(self._table)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:

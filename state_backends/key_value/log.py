@@ -1,36 +1,98 @@
-"""The log of a key-value store: every write in order, from which the store can be made again. Samza's changelog.
+"""The log of a key-value store: every write in order, from which the store can be restored. Samza's changelog.
 
-Positions count messages from 1; 0 stands before the first. A log has one writer: each append says what it takes the
-end to be, so a second store over the same log, or one left behind by its successor, is refused with FencedError.
+A write is a message: a key and the JSON text of its value. Here are its forms (JSON text, row of a backing map) and two
+logs that keep messages, in memory and in PostgreSQL.
+Positions count messages from 1; position 0 is before the first. A log has one writer: each append names the end that
+the writer knows, so a second store over the same log, or one that was replaced, gets FencedError.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 import psycopg
 
-from state_backends.errors import FencedError
-from state_backends.key_value.json_text import key_from_text, key_text
-from state_backends.row import Key
+from state_backends.errors import FencedError, ValueShapeError
+from state_backends.protocols import IBackingMap
+from state_backends.row import Key, Versioned, json_text
 from state_backends.spec import StateSpec
 
-# One round trip reads this many messages: few trips, and a few MB at most for values of the usual size.
+# Messages per round trip: few round trips, and at most a few MB for values of the usual size.
 PAGE_MESSAGES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One write. text: the value as JSON; None is a tombstone, the key was deleted. at: when, for the time to live."""
+    """One write. text: the value as JSON; None: a tombstone, the key was deleted. at: write time, for the ttl."""
 
     key: Key
     text: str | None
     at: datetime
 
 
+def freeze(spec: StateSpec, key: Key, value: Any, max_bytes: int | None = None) -> str:
+    """Return the value of a key as JSON text. Raises ValueShapeError, naming the key.
+
+    The text costs less than a deep copy (measured: 2.0 us to write and 1.5 us to read; each copy takes 3.5), gives the
+    size, and a read returns a tuple or a non-text dict key at once as it will after a restart.
+    """
+    if value is None:
+        raise _unfit(spec, key, "is null; delete the key instead")
+    text = json_text(spec, key, value)
+    size = len(text.encode())
+    if max_bytes is not None and size > max_bytes:
+        raise _unfit(spec, key, f"has {size} bytes as JSON, over the limit of {max_bytes}; split it")
+    return text
+
+
+def thaw(text: str) -> Any:
+    """Return a new object of the value, which the caller may change."""
+    return json.loads(text)
+
+
+def key_text(key: Key) -> str:
+    # JSON has no Infinity and no NaN, so floats are stored as text, as are times, dates and uuids.
+    return json.dumps([part if isinstance(part, int | str) else str(part) for part in key])
+
+
+def key_from_text(spec: StateSpec, text: str) -> Key:
+    parts = zip(json.loads(text), spec.key.values(), strict=True)
+    return spec.check_key([float(part) if kind == "double precision" else part for part, kind in parts])
+
+
+def _unfit(spec: StateSpec, key: Key, reason: str) -> ValueShapeError:
+    return ValueShapeError(f"state {spec.name!r}: the value of key {key!r} {reason}")
+
+
+def apply(backing: IBackingMap, messages: Iterable[Message]) -> None:
+    """Write the last message of each key: put those with a value, remove the keys of tombstones."""
+    newest = {message.key: message for message in messages}
+    rows = {m.key: Versioned(thaw(m.text), None, at=m.at) for m in newest.values() if m.text is not None}
+    backing.multi_put(list(rows), list(rows.values()))
+    backing.multi_remove([key for key in newest if key not in rows])
+
+
+def fetch(backing: IBackingMap, keys: Sequence[Key]) -> list[Message | None]:
+    """Return the stored value of each key as a message, in the order asked; None where a key is absent."""
+    rows = zip(keys, backing.multi_get(keys), strict=True)
+    return [_message(backing.spec, key, row) for key, row in rows]
+
+
+def scan(backing: IBackingMap, start: Key | None, stop: Key | None) -> Iterator[Message]:
+    """Yield the stored values of [start, stop) as messages, in key order."""
+    return (message for key, row in backing.scan(start, stop) if (message := _message(backing.spec, key, row)))
+
+
+def _message(spec: StateSpec, key: Key, row: Versioned | None) -> Message | None:
+    if row is None or row.value is None:
+        return None
+    return Message(key, freeze(spec, key, row.value), row.at or datetime.now(UTC))
+
+
 class KeyValueLog(Protocol):
-    """What a store asks of its log."""
+    """The calls that a store makes to its log."""
 
     def append(self, messages: Sequence[Message]) -> None:
         """Append messages in order, all or none. Raises FencedError if another writer has appended since."""
@@ -39,12 +101,12 @@ class KeyValueLog(Protocol):
         """Return the position of the last message, 0 where there is none."""
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Message]:
-        """Yield the messages after position `after`, up to and with `upto`; None goes to the end."""
+        """Yield the messages after position `after`, up to and including `upto`; None reads to the end."""
 
     def compact(self, upto: int) -> int:
-        """Forget messages up to `upto` that a later one up to `upto` replaces. Returns their number.
+        """Delete each message up to `upto` that a later one up to `upto` replaces. Returns the number deleted.
 
-        `upto` must be a position that no restore will go back beyond, such as that of the last checkpoint.
+        No restore may go back beyond `upto`: use the position of the last checkpoint.
         """
 
 
@@ -78,8 +140,8 @@ class PostgresKeyValueLog:
     """A log in the table `tidemark.key_value_log`, named after the store's state.
 
     conn: an open psycopg connection, whose transactions are the caller's. With autocommit a crash may leave messages
-    that the store lacks, which a restore brings; over the store's own connection, inside a transaction, log and store
-    change together. After rolling such a transaction back, open a new log and a new store.
+    in the log that the store lacks; a restore adds them. In a transaction on the store's own connection, log and store
+    change together. After rolling back such a transaction, open a new log and a new store.
     """
 
     def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
@@ -108,7 +170,7 @@ class PostgresKeyValueLog:
         return self._end
 
     def read(self, after: int = 0, upto: int | None = None) -> Iterator[Message]:
-        """Yield messages, read page by page, so that the connection is free in between."""
+        """Yield messages, read page by page; the connection is free between two pages."""
         last = self._end if upto is None else upto
         while page := self._conn.execute(
             "SELECT position, key::text, value::text, at FROM tidemark.key_value_log "

@@ -1,23 +1,81 @@
-"""Restore: make the rows of a key-value store again from its log, back to the last checkpoint."""
+"""Restore: rebuild the rows of a key-value store from its log, as of the last checkpoint.
 
-from collections.abc import Iterable, Iterator
+`plan_restore` decides which part of the log to replay and which local copy to start with; `restore` does it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from state_backends.key_value.errors import PositionError
-from state_backends.key_value.json_text import key_text
-from state_backends.key_value.log import KeyValueLog, Message
-from state_backends.key_value.rows import apply, fetch
+from state_backends.errors import PositionError
+from state_backends.key_value.log import KeyValueLog, Message, apply, fetch, key_text
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key
 
 T = TypeVar("T")
 
+# Of min_compaction_lag: in an older checkpoint, the values to go back to may be compacted away (Samza's 0.9).
+SAFE_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """start, end: the positions between which the log is replayed; later messages are undone, with None all of them.
+
+    retain: the name of the local copy to start with, which reflects the log up to `start`. None: start empty.
+    """
+
+    start: int | None
+    end: int | None
+    retain: str | None = None
+
+
+def plan_restore(
+    oldest: int | None,
+    newest: int | None,
+    checkpointed: int | None,
+    local: Mapping[str, int] | None = None,
+    *,
+    logged: bool = True,
+    retain_existing_state: bool = True,
+    checkpoint_age: timedelta = timedelta(),
+    min_compaction_lag: timedelta = timedelta(hours=4),
+) -> RestorePlan | None:
+    """Return how to bring a store back to its checkpoint; None where there is no log, and it starts empty.
+
+    oldest, newest: the first and last position of the log; None where it is empty.
+    checkpointed: the position that the last checkpoint names, as `flush` returned it; 0: the log was empty then, so
+        all of it is undone; None: there is no checkpoint.
+    local: the complete local copies, name to position; one ahead of the checkpoint is not used.
+    retain_existing_state: without a checkpoint, restore what the log holds; False undoes all of it.
+    A restore to the end of the log undoes nothing: what was written after the checkpoint stays, and may count twice.
+
+    With a KeyValueStore, unless the plan is None:
+    `restore(upto=plan.end or 0, after=plan.start if plan.retain else 0)`.
+    The rules and defaults are those of apache/samza TransactionalStateTaskRestoreManager.getStoreActions, whose
+    positions start at 0; with ours, which start at 1, a checkpoint of 0 lies before the first message.
+    """
+    if not logged:
+        return None
+    if oldest is None or newest is None or checkpointed is None:
+        return RestorePlan(oldest, newest if retain_existing_state else None)
+    if checkpointed == 0 < oldest:
+        # The store was empty at that time, whatever the log has lost since.
+        return RestorePlan(oldest, None)
+    if not oldest <= checkpointed <= newest:  # the log was recreated, or no longer reaches back that far
+        return RestorePlan(oldest, newest)
+    end = newest if checkpoint_age > SAFE_SHARE * min_compaction_lag else checkpointed
+    usable = {name: position for name, position in (local or {}).items() if oldest <= position <= checkpointed}
+    if not usable:
+        return RestorePlan(oldest, end)
+    best = max(usable, key=usable.__getitem__)
+    return RestorePlan(usable[best], end, best)
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did: messages replayed, the bytes of their keys and values as JSON, and keys undone after."""
+    """The work of a restore. messages: replayed; bytes: of their keys and values as JSON; undone: keys undone after."""
 
     messages: int
     bytes: int
@@ -30,7 +88,7 @@ def checked_end(log: KeyValueLog, upto: int | None, after: int) -> int:
     if not 0 <= after <= end <= log.end():
         raise PositionError(
             f"cannot restore from position {after} to {end} of a log that ends at {log.end()}; "
-            "a checkpoint that the log does not reach asks for all of it"
+            "for a checkpoint that the log does not reach, restore all of it (see plan_restore)"
         )
     return end
 
@@ -38,13 +96,13 @@ def checked_end(log: KeyValueLog, upto: int | None, after: int) -> int:
 def restore(backing: IBackingMap, log: KeyValueLog, end: int, after: int, batch_keys: int) -> Restored:
     """Replay the messages after position `after` up to `end`, `batch_keys` at a time, and undo the later ones.
 
-    after: where the map stands; 0: not known. An `end` of 0 undoes the whole log.
-    Undoing a message logs the older value of its key, or a tombstone, so that every later reader of the log agrees.
-    A log that fails midway leaves the messages before applied, and its error passes through; restore again then.
+    after: the position that the map reflects; 0: not known. An `end` of 0 undoes the whole log.
+    Undoing a message logs the older value of its key, or a tombstone, so that every later reader of the log gets the
+    same state. If the log fails midway, the messages before stay applied and its error passes through: restore again.
     """
     later = list(dict.fromkeys(message.key for message in log.read(after=end)))
     if not after:
-        # The map may hold what the later messages wrote: it goes first, so that the replay alone decides.
+        # The map may hold values of the later messages: remove them first, so that only the replay sets these keys.
         backing.multi_remove(later)
     messages, size = _replay(backing, log.read(after, end), batch_keys)
     for keys in _batches(later, batch_keys):
@@ -68,7 +126,7 @@ def _undo(backing: IBackingMap, log: KeyValueLog, keys: list[Key]) -> None:
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` items; where the items end in an error, yield those before it, then raise it."""
+    """Yield lists of `size` items; if the iterator raises, yield the items before the error, then raise it."""
     batch: list[T] = []
     try:
         for item in items:

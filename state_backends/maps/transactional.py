@@ -10,6 +10,9 @@ from state_backends.row import Key, Versioned
 class TransactionalMap(BatchMap):
     """A map state whose rows hold value and txid; a row that carries the open txid is not updated again.
 
+    Update a key in one call per batch. A second call of the same attempt builds on the first one, but a replay skips
+    every key that the failed attempt wrote: if it failed between two calls for a key, the second one is lost. (In one
+    database transaction per attempt this cannot happen; OpaqueMap is exact in either case.)
     A replay with other tuples is miscounted: use OpaqueMap for such sources. Trident's TransactionalMap, which
     silently lets an older batch write; here that raises StaleBatchError.
     """

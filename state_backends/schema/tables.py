@@ -34,6 +34,15 @@ def create(conn: psycopg.Connection, table: StateTable) -> None:
             create_changelog(conn, table)
 
 
+def create_missing(conn: psycopg.Connection, table: StateTable) -> None:
+    """Create the state's table, view and changelog unless the table exists, whatever its columns are."""
+    with conn.transaction():
+        # The lock of a registration: of two creators, the second sees the first one's table.
+        conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+        if not _exists(conn, table):
+            create(conn, table)
+
+
 def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
     """Create the state's table and changelog, without the view."""
     with conn.transaction():
@@ -100,6 +109,10 @@ def replace_view(conn: psycopg.Connection, table: StateTable) -> None:
             live=live_sql("v", sql.SQL("v.ttl"), NOW),
         )
     )
+
+
+def _exists(conn: psycopg.Connection, table: StateTable) -> bool:
+    return bool(conn.execute("SELECT to_regclass(%s) IS NOT NULL", [table.name.as_string()]).fetchall()[0][0])
 
 
 def _view_columns(table: StateTable) -> list[sql.Composed]:

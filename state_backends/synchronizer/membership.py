@@ -1,13 +1,13 @@
-"""Membership: which processes are alive, since when and at which batch, by their own word.
+"""Membership: which processes are alive, since when and at which batch, as they report it themselves.
 
-For people to look at. Who may write a pipeline's states is decided by the ledger's lock and fence alone, and no member
-gains or loses anything by what stands here.
+For display only. The ledger's lock and fence decide who may write a pipeline's states; nothing depends on this list.
 
-After Pravega's MembershipSynchronizer. Time is logical, a heartbeat of anybody moves it on by one, so that no clocks
-need agree; how long a silence may be stands in the shared state, so that all judge alike. `apply` gives a heartbeat its
-time: a member that is behind cannot beat in the past, and the first one of all needs nothing to go by.
+After Pravega's MembershipSynchronizer. Time is logical: every heartbeat of any member adds one to it, so clocks need
+not agree. The time-outs are in the shared state, so that all members apply the same ones. `apply` assigns the time of
+a heartbeat, so a member with an outdated copy cannot write one in the past, and the first heartbeat is no special case.
 """
 
+import json
 import os
 import socket
 import time
@@ -15,34 +15,34 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
 
-from state_backends.synchronizer.errors import ContentionError
-from state_backends.synchronizer.glance import glance
-from state_backends.synchronizer.synchronizer import StateSynchronizer
+from state_backends.errors import ContentionError
+from state_backends.synchronizer.revisioned_stream import Entry
+from state_backends.synchronizer.synchronizer import Apply, Copy, StateSynchronizer, after, compact_log
 
 NAME = "members"
 
 HEARTBEAT_SECONDS = 2.0
 
-# Between two appends; one who calls every HEARTBEAT_SECONDS may come a little early.
+# Least time between two appends: a caller with a period of HEARTBEAT_SECONDS may call a little early.
 PAUSE_SECONDS = 0.9 * HEARTBEAT_SECONDS
 
-# The sample's: in heartbeats of each member, so that it takes as long whatever their number is.
-NOBODY: dict[str, Any] = {"members": {}, "vector_time": 0, "unhealthy_after": 5, "dead_after": 10}
+# Time-outs as in Pravega's sample, in heartbeats per member, so that they do not depend on the number of members.
+NO_MEMBERS: dict[str, Any] = {"members": {}, "vector_time": 0, "unhealthy_after": 5, "dead_after": 10}
 
-# About three minutes of one member; a new reader reads no more than these.
+# About three minutes of one member; bounds what a new reader has to read.
 COMPACT_AFTER_RECORDS = 100
 
 
 @dataclass(frozen=True)
 class Member:
-    """One process. role: driver or worker. pipeline, txid: what a driver serves, and its committed batch.
+    """One process. role: driver or worker. pipeline, txid: of a driver, its pipeline and committed batch.
 
-    healthy: heard of in the last few heartbeats.
+    healthy: whether it sent one of the last few heartbeats.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Member:
 
 
 class Membership:
-    """This process among the members.
+    """This process as a member.
 
-    conn: in autocommit mode. pipeline: what a driver serves, holding its lock; whoever drove it before is gone.
-    clock: seconds, for the pause between heartbeats.
+    conn: in autocommit mode. pipeline: the pipeline of a driver, which holds its lock: its earlier drivers have ended.
+    clock: seconds, for the time between heartbeats.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Membership:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A process number comes again, in a container even at once.
+        # Process ids are reused, in containers right after a restart.
         self.name = f"{role}-{uuid4().hex[:12]}"
         self._facts = {
             "role": role,
@@ -85,28 +85,28 @@ class Membership:
         self._members = StateSynchronizer(conn, NAME, apply)
 
     def join(self) -> None:
-        """Become a member, in the place of an earlier driver of the same pipeline."""
-        self._members.initialize(NOBODY)
+        """Become a member, and remove earlier drivers of the same pipeline."""
+        self._members.initialize(NO_MEMBERS)
         self._members.update_state(self._replace)
         self._next_beat = self._clock() + PAUSE_SECONDS
 
     def heartbeat(self) -> None:
-        """Say that this process lives, if it is time to; declare others dead that have long been silent.
+        """Send a heartbeat if one is due, and remove members whose time-out has passed.
 
-        Often called, rarely at work: twice or three times a second costs one append every HEARTBEAT_SECONDS.
+        May be called often: it appends once in HEARTBEAT_SECONDS at most.
         """
         if self._clock() < self._next_beat:
             return
         self._next_beat = self._clock() + PAUSE_SECONDS
         self._members.update_state_unconditionally([self._beat()])
         self._members.fetch_updates()
-        # Whoever was quicker has done it.
+        # On a conflict another member has done it.
         with suppress(ContentionError):
-            self._bury_the_dead()
+            self._remove_dead()
             self._compact_a_long_log()
 
     def leave(self) -> None:
-        """End in good order."""
+        """Stop being a member."""
         self._members.update_state_unconditionally([{"leave": [self.name]}])
 
     def _replace(self, state: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -127,9 +127,9 @@ class Membership:
         ).fetchone()
         return row[0] if row else None
 
-    def _bury_the_dead(self) -> None:
+    def _remove_dead(self) -> None:
         def declare(state: dict[str, Any]) -> list[dict[str, Any]]:
-            # Never oneself: whoever can say so is alive.
+            # Never itself: this process is alive.
             found = [name for name in dead(state) if name != self.name]
             return [{"dead": found}] if found else []
 
@@ -138,7 +138,7 @@ class Membership:
 
     def _compact_a_long_log(self) -> None:
         def shortened(state: Any) -> Any:
-            # Run again, it sees that another member has compacted meanwhile.
+            # Checked on every attempt: another member may have compacted meanwhile.
             return state if self._members.records_since_compaction > COMPACT_AFTER_RECORDS else None
 
         if self._members.records_since_compaction > COMPACT_AFTER_RECORDS:
@@ -146,8 +146,8 @@ class Membership:
 
 
 def members(conn: psycopg.Connection) -> list[Member]:
-    """Return the members, drivers first. Where all have fallen silent, so that time stands still, none is healthy."""
-    seen = glance(conn, NAME, apply)
+    """Return the members, drivers first. If there are no heartbeats at all, logical time stops, and none is healthy."""
+    seen = read_current(conn, NAME, apply)
     if seen is None:
         return []
     state = seen.state
@@ -157,7 +157,7 @@ def members(conn: psycopg.Connection) -> list[Member]:
 
 
 def apply(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
-    """Return the members after an update. One of a kind that a later release may write changes nothing."""
+    """Return the members after an update. An unknown update, of a later release, changes nothing."""
     match update:
         case {"heartbeat": name, "facts": facts}:
             now = state["vector_time"] + 1
@@ -165,19 +165,19 @@ def apply(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
         case {"leave": list(names)}:
             return _without(state, names)
         case {"dead": list(names)}:
-            # One that was heard of since is not dead.
+            # A member that has sent a heartbeat since is not dead.
             return _without(state, [name for name in dead(state) if name in names])
     return state
 
 
 def healthy(state: dict[str, Any], name: str) -> bool:
-    """Tell whether a member was heard of lately; of one that is unknown nothing bad is known."""
+    """Return whether a member sent a heartbeat within `unhealthy_after`; True for an unknown member."""
     member = state["members"].get(name)
     return member is None or member["time"] >= state["vector_time"] - state["unhealthy_after"] * len(state["members"])
 
 
 def dead(state: dict[str, Any]) -> list[str]:
-    """Return the members that have been silent for too long to come back."""
+    """Return the members without a heartbeat within `dead_after`."""
     oldest = state["vector_time"] - state["dead_after"] * len(state["members"])
     return [name for name, member in state["members"].items() if member["time"] < oldest]
 
@@ -189,3 +189,41 @@ def _without(state: dict[str, Any], names: list[str]) -> dict[str, Any]:
 def _member(name: str, facts: dict[str, Any], is_healthy: bool) -> Member:
     shown = {field: facts[field] for field in ("role", "host", "pid", "pipeline", "txid")}
     return Member(name=name, since=datetime.fromisoformat(facts["since"]), healthy=is_healthy, **shown)
+
+
+@dataclass(frozen=True)
+class CurrentState:
+    """The newest state of a log. idle_seconds: since the last append, by the database's clock."""
+
+    state: Any
+    revision: int
+    idle_seconds: float
+
+
+def read_current(conn: psycopg.Connection, name: str, apply: Apply) -> CurrentState | None:
+    """Return the newest state of a log without becoming a client of it; None if there is no such log, or it is empty.
+
+    One statement that writes nothing and reads the log at one moment, whatever is appended or truncated meanwhile.
+    """
+    rows = conn.execute(_FROM_THE_MARK, {"name": name}).fetchall()
+    copy: Copy | None = None
+    for revision, record, _ in rows:
+        copy = after(copy, Entry(revision, json.loads(record)), apply, name)
+    return CurrentState(copy.state, copy.revision, rows[-1][2]) if copy else None
+
+
+def compact_logs(conn: psycopg.Connection) -> dict[str, int]:
+    """Compact every synchronizer log. Returns the number of records dropped, by the log's name.
+
+    The members' log is replaced by its current value. The updates of other logs are known to their clients alone, so
+    those are truncated to the newest value that a client has compacted.
+    """
+    names = conn.execute("SELECT name FROM tidemark.synchronizer ORDER BY name").fetchall()
+    return {name: compact_log(conn, name, apply if name == NAME else None) for (name,) in names}
+
+
+_FROM_THE_MARK: LiteralString = (
+    "SELECT l.revision + 1, l.record::text, extract(epoch FROM clock_timestamp() - s.appended_at)::float8 "
+    "FROM tidemark.synchronizer s JOIN tidemark.synchronizer_log l ON l.synchronizer = s.name "
+    "AND l.revision >= greatest(s.mark, s.oldest) WHERE s.name = %(name)s ORDER BY l.revision"
+)

@@ -1,7 +1,7 @@
-"""Revisioned stream: an ordered log of records, where an append may depend on nothing having come in between.
+"""Revisioned stream: an ordered log of records with conditional appends. The layer below a synchronizer.
 
-The layer below a synchronizer; Pravega's RevisionedStreamClient, with a table for its segment. A revision is the number
-of records ever appended: truncating the log renumbers nothing. It says nothing outside its own log.
+Pravega's RevisionedStreamClient, with a table for its segment. A revision is the number of records ever appended:
+truncation does not renumber. Revisions of different logs cannot be compared.
 """
 
 import json
@@ -15,21 +15,21 @@ from uuid import uuid4
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from state_backends.synchronizer.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
+from state_backends.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
 
-# Pravega's documented limit for one write: what every client must read again belongs in small pieces.
+# Pravega's documented limit for one write: every client has to read every record.
 MAX_RECORD_BYTES = 1024 * 1024
 
 PAGE_RECORDS = 100
 
-# In a row, for one call. A server that hangs up more often than that is in trouble that only its caller can see.
+# Consecutive reconnects in one call; after more the error passes to the caller.
 RECONNECTS = 3
 
 
 @dataclass(frozen=True)
 class Head:
-    """Where a log stands. revision: records ever appended; mark: where the newest compacted record is, None before the
-    first; oldest: the first revision that can be read from; idle_seconds: since the last append."""
+    """The head of a log. revision: records ever appended; mark: the position of the newest compacted record, or None;
+    oldest: the first revision that can be read from; idle_seconds: since the last append."""
 
     revision: int
     mark: int | None
@@ -46,14 +46,14 @@ class Entry:
 
 
 class RevisionedStream:
-    """One client of the log `name`, which comes into being when it is first opened.
+    """One client of the log `name`, which is created when it is first opened.
 
-    conn: a psycopg connection, best in autocommit mode: inside a transaction an append holds up all others until its
-    end. Every call is one statement, or one per page read, so threads may share the client.
-    reconnect: opens another connection when the server has hung up. What was sent is then sent again under the same
-    sequence number, so that an append whose reply was lost is told from one that never came: it is stored once, and
-    reported as stored. None: the broken connection's error passes through, and nobody can know. (Only a record that
-    was truncated between the two sendings is beyond recall.) Connections belong to the caller.
+    conn: a psycopg connection, best in autocommit mode: an append in a transaction blocks all others until its end.
+    Every call is one statement, or one per page read, so threads may share the client.
+    reconnect: opens another connection after the server has closed one. The statement is then sent again with the same
+    sequence number, so that an append whose reply was lost is recognized: it is stored once and reported as stored
+    (unless the record was truncated in between). None: the error of the broken connection passes through, and whether
+    the append was stored is unknown. Connections belong to the caller.
     max_record_bytes: of a record as JSON in UTF-8.
     """
 
@@ -75,37 +75,37 @@ class RevisionedStream:
         self._execute(_OPEN, {})
 
     def head(self) -> Head:
-        """Return where the log stands. Raises InvalidLogError where it has been dropped."""
+        """Return the head of the log. Raises InvalidLogError if it has been dropped."""
         rows = self._execute(_HEAD, {})
         if not rows:
             raise self._dropped()
         return Head(*rows[0])
 
     def read_from(self, revision: int) -> Iterator[Entry]:
-        """Yield the records after `revision`, up to the end that the log has now. Raises as `read_range` does."""
+        """Yield the records after `revision`, up to the current end of the log. Raises as `read_range` does."""
         return self.read_range(revision, self.head().revision)
 
     def read_range(self, start: int, stop: int) -> Iterator[Entry]:
-        """Yield the records between two revisions, a page at a time; none where the two are equal.
+        """Yield the records between two revisions, read page by page; none if the two are equal.
 
-        Raises RevisionError where start > stop or the log ends before `stop`. Iterating raises TruncatedError at the
-        first record that is gone; records of a page that has been read are safe from truncation.
+        Raises RevisionError if start > stop or the log ends before `stop`. Iterating raises TruncatedError at the first
+        record that was truncated; records of a page already read are not affected.
         """
         if start > stop:
-            raise RevisionError(f"log {self.name!r}: a range cannot run back from revision {start} to {stop}")
+            raise RevisionError(f"log {self.name!r}: a range cannot start at {start} and end at {stop}")
         return self._pages(start, stop)
 
     def write(self, record: Any) -> int:
-        """Append a record, whatever came before it, and return the revision after it. record: any JSON value.
+        """Append a record without a condition, and return the revision after it. record: any JSON value.
 
-        Raises RecordTooLargeError; TypeError or ValueError where the record is no JSON.
+        Raises RecordTooLargeError; TypeError or ValueError if the record is not JSON.
         """
         revision = self._append(record, None, self._max_record_bytes)
         assert revision is not None
         return revision
 
     def write_conditionally(self, revision: int, record: Any, *, any_size: bool = False) -> int | None:
-        """Append a record if the log is still at `revision`; return the revision after it, or None if it has moved on.
+        """Append a record if the log is at `revision`; return the revision after it, or None if the log is at another.
 
         Of n clients that write at one revision exactly one succeeds, in one round trip each, at any isolation level.
         any_size: do not check the record's size. Raises as `write` does.
@@ -113,18 +113,18 @@ class RevisionedStream:
         return self._append(record, revision, None if any_size else self._max_record_bytes)
 
     def compare_and_set_mark(self, expected: int | None, mark: int | None) -> bool:
-        """Move the mark if it is still where it is expected; tell whether it was. It may move back, or be cleared."""
+        """Set the mark if it equals `expected`; return whether it did. It may move back, or be cleared with None."""
         return bool(self._execute(_MARK, {"expected": expected, "mark": mark}))
 
     def truncate(self, revision: int) -> int:
-        """Drop the records before `revision` and return how many there were. What is gone stays gone."""
+        """Drop the records before `revision`; return how many. The oldest revision never decreases."""
         [(dropped,)] = self._execute(_TRUNCATE, {"revision": revision})
         return int(dropped)
 
     def _pages(self, start: int, stop: int) -> Iterator[Entry]:
         while start < stop:
             page = self._execute(_PAGE, {"start": start, "stop": stop, "records": PAGE_RECORDS})
-            # Revisions have no gaps: a page that starts later, or is empty, begins with records that are gone.
+            # Revisions have no gaps: if a page starts later, or is empty, its first records were truncated.
             if not page or page[0][0] != start:
                 raise self._unreadable(start, stop)
             for number, record in page:
@@ -135,7 +135,8 @@ class RevisionedStream:
         head = self.head()
         if start < head.oldest:
             return TruncatedError(
-                f"log {self.name!r}: revision {start} is gone, the oldest is {head.oldest}; read again from the mark"
+                f"log {self.name!r}: revision {start} was truncated, the oldest is {head.oldest}; "
+                "read again from the mark"
             )
         return RevisionError(f"log {self.name!r}: it ends at revision {head.revision}, before {stop}")
 
@@ -149,7 +150,7 @@ class RevisionedStream:
         conn = self._conn
         [(revision, exists)] = self._execute(_APPEND, values)
         if revision is None and self._conn is not conn:
-            # The first sending may have been under way still, and have ended while the second waited for its lock.
+            # The first statement may still have been running, and have committed while the second waited for its lock.
             [(revision, exists)] = self._execute(_APPEND, values)
         if not exists:
             raise self._dropped()
@@ -162,7 +163,7 @@ class RevisionedStream:
             try:
                 return conn.execute(query, {"name": self.name, **values}).fetchall()
             except (psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation):
-                # Somebody else, or our own first sending, was quicker: a new snapshot shows it.
+                # Another append, or the first sending of this one, committed first: a new snapshot shows it.
                 if conn.info.transaction_status != TransactionStatus.IDLE:
                     raise
             except psycopg.OperationalError:
@@ -177,7 +178,7 @@ class RevisionedStream:
                 self._conn = reconnect()
 
     def _dropped(self) -> InvalidLogError:
-        return InvalidLogError(f"log {self.name!r} has been dropped; open it anew")
+        return InvalidLogError(f"log {self.name!r} has been dropped; open it again")
 
 
 _OPEN: LiteralString = (
@@ -190,12 +191,12 @@ _HEAD: LiteralString = (
 )
 
 _PAGE: LiteralString = (
-    # As text: a connection may have ideas of its own about JSON, as Django's has.
+    # As text: a connection may have its own JSON loader, as Django's has.
     "SELECT revision, record::text FROM tidemark.synchronizer_log WHERE synchronizer = %(name)s "
     "AND revision >= %(start)s AND revision < %(stop)s ORDER BY revision LIMIT %(records)s"
 )
 
-# The update takes the head's lock and then sees the newest revision, so the condition holds until the end.
+# The update locks the head row and then sees the newest revision, so the condition holds until commit.
 _APPEND: LiteralString = """
 WITH known AS (
     SELECT revision FROM tidemark.synchronizer_log

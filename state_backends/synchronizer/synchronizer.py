@@ -1,8 +1,8 @@
-"""State synchronizer: an object that many processes change together, each holding a copy of its own.
+"""State synchronizer: a shared object that many processes change, each with a local copy. Optimistic concurrency.
 
-Nobody owns the object. Whoever wants to change it writes down the change, on condition that nobody else has written
-since; whoever was too late reads on and decides again. Optimism pays while updates seldom meet and the object is small;
-what has one writer anyway, or is large, belongs in a table.
+A client that changes the object appends an update to the log, on condition that no other client has appended since its
+copy was read; if one has, it reads the new updates and decides again. This works well for small objects with few
+conflicts. An object with one writer, or a large one, belongs in a table.
 """
 
 import json
@@ -10,19 +10,20 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 
-from state_backends.synchronizer.copy import Apply, Copy, after, applied
-from state_backends.synchronizer.errors import (
+from state_backends.errors import (
     ContentionError,
+    CorruptedStateError,
     NoInitialStateError,
     RecordTooLargeError,
     TruncatedError,
 )
-from state_backends.synchronizer.revisioned_stream import MAX_RECORD_BYTES, Head, RevisionedStream
+from state_backends.synchronizer.revisioned_stream import MAX_RECORD_BYTES, Entry, Head, RevisionedStream
 
 # Pravega's documented limit: every client holds the state in memory and a new one reads it whole.
 MAX_STATE_BYTES = 1024 * 1024
@@ -30,24 +31,34 @@ MAX_STATE_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 1_000
 TIMEOUT_SECONDS = 30.0
 
-# Losers wait for a chance time up to this, so that many of them do not meet again at once.
+# Random back-off after a conflict, up to this: many clients that retry at once would conflict again.
 LONGEST_PAUSE_SECONDS = 0.05
 
+Apply = Callable[[Any, Any], Any]
 Generate = Callable[[Any], Iterable[Any]]
 Compactor = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The local copy. state: as of `revision`; base: the position of the initial record that the copy started from."""
+
+    state: Any
+    revision: int
+    base: int
 
 
 class StateSynchronizer:
     """One client of the shared object `name`. Pravega's StateSynchronizer (its StateSynchronizerImpl.java).
 
-    conn: a psycopg connection; see RevisionedStream, also for `reconnect` and `max_record_bytes`. How long a write
-        waits for one in an open transaction is the connection's lock_timeout.
-    apply: `apply(state, update) -> state`, the same on every client: no clock, no chance, nothing from outside. It
-        returns a new object and leaves the old one alone, so that readers of `state` need no lock.
+    conn: a psycopg connection; see RevisionedStream, also for `reconnect` and `max_record_bytes`. Its lock_timeout
+        limits how long a write waits for a write in another open transaction.
+    apply: `apply(state, update) -> state`, deterministic and the same on every client: no clock, no random numbers, no
+        other input. It returns a new object and does not change the old one, so readers of `state` need no lock.
     max_state_bytes: of the state as JSON in UTF-8. max_attempts, timeout_seconds: of one `update_state` or `compact`.
 
-    States and updates are JSON values; None is no state. They come to `apply` and to readers as JSON gives them back
-    (a tuple as a list, a key as text), on the client that wrote them too. Threads may share a client.
+    States and updates are JSON values; None means no state. `apply` and readers get them as read back from JSON (a
+    tuple as a list, a dict key as text), also on the client that wrote them. Threads may share a client.
     """
 
     def __init__(
@@ -73,17 +84,17 @@ class StateSynchronizer:
 
     @property
     def state(self) -> Any:
-        """The local copy, which may be old; None before the first fetch. Never asks the log."""
+        """The local copy, which may be out of date; None before the first fetch. Does not read the log."""
         return self._copy.state if self._copy else None
 
     @property
     def revision(self) -> int | None:
-        """The revision of the local copy; it never goes back. Two clients at one revision have equal states."""
+        """The revision of the local copy, which only increases. Two clients at one revision have equal states."""
         return self._copy.revision if self._copy else None
 
     @property
     def mark(self) -> int | None:
-        """Where the newest compacted record is in the log, and where new clients begin; None before the first."""
+        """The position of the newest compacted record, where new clients start; None before the first compaction."""
         return self.log.head().mark
 
     @property
@@ -93,16 +104,16 @@ class StateSynchronizer:
 
     @property
     def records_since_compaction(self) -> int:
-        """How many records of updates the local copy was rebuilt from: 0 right after a compaction of one's own."""
+        """The number of update records after the copy's initial record: 0 right after a compaction by this client."""
         return self._copy.revision - self._copy.base - 1 if self._copy else 0
 
     def fetch_updates(self) -> None:
-        """Bring the local copy up to the end that the log has now.
+        """Bring the local copy to the current end of the log.
 
-        A copy that lies before the oldest record is loaded again from the mark, and again if the log is truncated
-        meanwhile: each time further on, so that it ends. Where two threads fetch, the newer copy stays.
-        Raises NoInitialStateError where the log has records but no initial value, CorruptedStateError where a record
-        is no synchronizer's. A log without any record leaves the state None.
+        A copy older than the oldest record is loaded again from the mark, and again if the log is truncated meanwhile;
+        each retry starts at a later mark, so it ends. If two threads fetch at once, the newer copy is kept.
+        Raises NoInitialStateError if the log has records but no initial value, CorruptedStateError if a record was not
+        written by a synchronizer. With an empty log the state stays None.
         """
         while True:
             head = self.log.head()
@@ -113,13 +124,13 @@ class StateSynchronizer:
                 continue
 
     def initialize(self, value: Any) -> None:
-        """Write the initial value if the log is empty; otherwise change nothing, and load what is there.
+        """Write the initial value if the log is empty; otherwise write nothing and load the stored state.
 
-        Raises NoInitialStateError where the value is None, RecordTooLargeError where it is over the limit.
+        Raises NoInitialStateError if the value is None, RecordTooLargeError if it is over the limit.
         """
         value = _as_read(value)
         if value is None:
-            raise NoInitialStateError(f"synchronizer {self.name!r}: None stands for no state; begin with {{}} or []")
+            raise NoInitialStateError(f"synchronizer {self.name!r}: None means no state; initialize with {{}} or []")
         self._check_size(value)
         if self.log.write_conditionally(0, {"init": value}) is None:
             self.fetch_updates()
@@ -127,7 +138,7 @@ class StateSynchronizer:
             self._adopt(Copy(value, revision=1, base=0))
 
     def update_state(self, generator: Generate) -> Any:
-        """Write the updates that `generator(state)` gives, if the state is still the newest; else fetch and run again.
+        """Write the updates that `generator(state)` returns if the state is the newest; else fetch and run it again.
 
         generator: returns a list of updates, or yields them and returns a value:
 
@@ -136,27 +147,27 @@ class StateSynchronizer:
                     yield {"add": name}
                 return len(members)
 
-        It runs once per attempt and must have no effect outside. Its updates are one record: all are written, and
-        nothing comes between, or none is. A run that wants to write nothing is checked against the log as well, so
-        that "nothing to do" is never said of an old copy. On return the updates are in the local state.
-        Returns what the run that was written (or had nothing to write) returned; None for a list.
-        Raises NoInitialStateError; RecordTooLargeError where the record, or the state after it, is over its limit;
-        ContentionError where every attempt came too late; and whatever the generator or `apply` raises. Then nothing
-        has been written.
+        It runs once per attempt and must have no side effects. Its updates are one record: all are written, with
+        nothing between them, or none. A run without updates is checked against the log too, so that "nothing to do" is
+        never decided on an outdated copy. On return the local state has the updates.
+        Returns the return value of the run that was written (or had no updates); None for a list.
+        Raises NoInitialStateError; RecordTooLargeError if the record, or the state after it, is over its limit;
+        ContentionError if every attempt met a newer record; and what the generator or `apply` raises. After an error
+        nothing has been written.
         """
         for copy in self._attempts():
             updates, returned = _run(generator, copy.state)
             if self._written(copy, updates):
                 return returned
-        raise self._outrun()
+        raise self._contention()
 
     def update_state_unconditionally(self, updates: Iterable[Any]) -> None:
-        """Append updates, as one record, whatever the state has become; the local state has them at the next fetch.
+        """Append updates as one record, without a condition; the local state has them after the next fetch.
 
-        For updates that hold whatever came before; `apply` sees all earlier ones. To fetch, look, and then write
-        without condition is a race: use `update_state`.
-        The state's size can only be checked on the local copy; it may outgrow its limit, and can be compacted still.
-        Raises NoInitialStateError before the initial value is there, for such a log could never begin.
+        For updates that are valid whatever was written before them. To fetch, decide and then write without a condition
+        is a race: use `update_state`.
+        The state's size is checked on the local copy only, so it can grow over its limit; it can still be compacted.
+        Raises NoInitialStateError before the initial value is written: such a log could not be initialized any more.
         """
         if not (record := _as_read(list(updates))):
             return
@@ -167,12 +178,14 @@ class StateSynchronizer:
         self.log.write({"updates": record})
 
     def compact(self, compactor: Compactor = lambda state: state) -> None:
-        """Write the state as a new initial record, so that new clients need read nothing older, and drop old history.
+        """Write the state as a new initial record, from which new clients read, and truncate older history.
 
-        compactor: returns the value that stands for the state from here on, equal to it for all that matters: a wrong
-        one changes the state of new clients and not that of others. None: do not compact after all.
-        History is kept back to the compaction before, so that a client one compaction behind reads on as ever.
-        Never refused for its size. Raises NoInitialStateError and ContentionError as `update_state` does.
+        compactor: returns the value that replaces the state; None: do not compact after all. Every client that reads
+        the record replaces its state by this value, clients that are up to date included, so it must mean the same as
+        the state it replaces: what a compactor leaves out is lost for all.
+        History is kept back to the previous compaction: a client that is behind, but not before that one, reads on
+        without loading the state again. Never refused for its size.
+        Raises NoInitialStateError and ContentionError as `update_state` does.
         """
         for copy in self._attempts():
             value = _as_read(compactor(copy.state))
@@ -183,7 +196,7 @@ class StateSynchronizer:
                 self._adopt(Copy(value, revision, base=copy.revision))
                 self._move_mark(copy.revision)
                 return
-        raise self._outrun()
+        raise self._contention()
 
     def _replayed(self, head: Head) -> Copy | None:
         copy = self._copy
@@ -234,7 +247,7 @@ class StateSynchronizer:
 
     def _check_size(self, state: Any, before: Any = None) -> None:
         size = _size(state)
-        # One that is too large already may shrink step by step.
+        # A state that is already too large may shrink step by step.
         if size > self._max_state_bytes and size > _size(before):
             raise RecordTooLargeError(
                 f"synchronizer {self.name!r}: its state would take {size} bytes, over the limit of "
@@ -242,7 +255,7 @@ class StateSynchronizer:
             )
 
     def _move_mark(self, revision: int) -> None:
-        """Move the mark forward, unless a later compaction has, and drop what lies before the old one."""
+        """Move the mark forward unless a later compaction has, and truncate the log to the old mark."""
         old = self.mark
         while old is None or old < revision:
             if self.log.compare_and_set_mark(old, revision):
@@ -250,14 +263,58 @@ class StateSynchronizer:
                 return
             old = self.mark
 
-    def _outrun(self) -> ContentionError:
+    def _contention(self) -> ContentionError:
         return ContentionError(
-            f"synchronizer {self.name!r}: others were quicker in each of up to {self._max_attempts} attempts over "
-            f"{self._timeout_seconds:g} s; try again later, or write without a condition"
+            f"synchronizer {self.name!r}: other clients wrote first in all of up to {self._max_attempts} attempts in "
+            f"{self._timeout_seconds:g} s; retry later, or write without a condition"
         )
 
     def _uninitialized(self) -> NoInitialStateError:
         return NoInitialStateError(f"synchronizer {self.name!r} has no initial value; call initialize first")
+
+
+def after(copy: Copy | None, entry: Entry, apply: Apply, log: str) -> Copy | None:
+    """Return the copy after one more record of the log; None before the first initial record.
+
+    Raises CorruptedStateError if the record is neither an initial value nor a list of updates.
+    """
+    match entry.record:
+        case {"init": value} if value is not None:
+            return Copy(value, entry.revision, base=entry.revision - 1)
+        case {"updates": list(updates)}:
+            # Updates before the first initial record read are skipped: its value includes them.
+            return copy and Copy(applied(copy.state, updates, apply), entry.revision, copy.base)
+    raise CorruptedStateError(
+        f"synchronizer {log!r}: the record before revision {entry.revision} is neither an initial value nor a list of "
+        "updates; something else writes to this log"
+    )
+
+
+def applied(state: Any, updates: list[Any], apply: Apply) -> Any:
+    """Return the state after the updates, in their order."""
+    for update in updates:
+        state = apply(state, update)
+    return state
+
+
+def compact_log(conn: psycopg.Connection, name: str, apply: Apply | None = None) -> int:
+    """Truncate a log to its newest compacted value, for clients that do not compact it. Returns the records dropped.
+
+    apply: the log's apply function, to write the current value first; None: only its own clients can do that.
+    Safe for every client: one that is behind loads the state again from the mark.
+    """
+    if apply is not None:
+        # Under contention the log has active clients, which compact it.
+        with suppress(ContentionError):
+            _write_current_value(StateSynchronizer(conn, name, apply))
+    log = RevisionedStream(conn, name)
+    return log.truncate(log.head().mark or 0)
+
+
+def _write_current_value(synchronizer: StateSynchronizer) -> None:
+    synchronizer.fetch_updates()
+    if synchronizer.records_since_compaction:
+        synchronizer.compact()
 
 
 def _run(generator: Generate, state: Any) -> tuple[list[Any], Any]:
@@ -271,7 +328,7 @@ def _run(generator: Generate, state: Any) -> tuple[list[Any], Any]:
 
 
 def _as_read(value: Any) -> Any:
-    """Return the value as every other client will read it."""
+    """Return the value as other clients will read it."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 

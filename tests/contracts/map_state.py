@@ -208,6 +208,14 @@ class OpaqueMapContract(MapStateContract):
         assert self.run(counts, 2, ("a", 1), ("a", 2)) == [11, 13]
         assert counts.multi_get([("a",)]) == [13]
 
+    def test_a_replay_runs_every_call_for_a_key_that_the_failed_attempt_wrote(self, counts):
+        counts.begin_commit(1)
+        counts.multi_update([("a",)], [add(1)])  # and fails before its second call
+
+        counts.begin_commit(1)
+
+        assert [counts.multi_update([("a",)], [add(number)]) for number in (1, 2)] == [[1], [3]]
+
     def test_a_read_in_a_replay_sees_the_value_before_the_batch_until_the_batch_writes(self, counts):
         self.run(counts, 1, ("a", 10))
         self.run(counts, 2, ("a", 5), ("new", 1))
@@ -333,6 +341,15 @@ class TransactionalMapContract(MapStateContract):
 
         assert counts.rollback(1) == 0
         assert counts.multi_get([("a",)]) == [1]
+
+    def test_a_replay_skips_every_call_for_a_key_that_the_failed_attempt_wrote(self, counts):
+        counts.begin_commit(1)
+        counts.multi_update([("a",)], [add(1)])  # and fails before its second call
+
+        counts.begin_commit(1)
+        replayed = [counts.multi_update([("a",)], [add(number)]) for number in (1, 2)]
+
+        assert replayed == [[1], [1]]
 
 
 class NonTransactionalMapContract(MapStateContract):

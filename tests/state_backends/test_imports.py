@@ -22,3 +22,12 @@ def test_every_public_name_is_there():
     import state_backends
 
     assert [name for name in state_backends.__all__ if not hasattr(state_backends, name)] == []
+
+
+def test_every_error_that_a_caller_may_catch_is_public():
+    import state_backends
+    from state_backends import errors
+
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+
+    assert defined <= set(state_backends.__all__)

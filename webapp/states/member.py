@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import psycopg
 
-from state_backends.synchronizer.errors import SynchronizerError
+from state_backends.errors import SynchronizerError
 from state_backends.synchronizer.membership import HEARTBEAT_SECONDS, Membership
 from webapp.states import stores
 

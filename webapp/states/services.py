@@ -20,7 +20,7 @@ from state_backends import Catalog
 from state_backends.errors import UnknownPipelineError
 from state_backends.journal import roster
 from state_backends.schema.edits import KEEP, Log, Terms, Ttl
-from state_backends.synchronizer.compaction import compact_logs
+from state_backends.synchronizer.membership import compact_logs
 from webapp.audit.services import forget_old_entries, record
 from webapp.celery import app
 from webapp.states import maintenance, selectors, stores

@@ -37,7 +37,7 @@ def test_messages_come_back_in_order_with_their_positions(new_log, spec):
     assert log.end() == 3
 
 
-def test_an_empty_log_ends_at_nothing(new_log, spec):
+def test_an_empty_log_ends_at_position_0(new_log, spec):
     assert new_log(spec).end() == 0
     assert list(new_log(spec).read()) == []
 
@@ -68,7 +68,7 @@ def test_keys_of_every_type_come_back_as_they_were(new_log, fresh, kind, given, 
     assert [found.key for found in new_log(spec, [Message(key, "1", AT)]).read()] == [(stored, "x")]
 
 
-def test_a_nan_comes_back_as_the_one_that_keys_hold(new_log, fresh):
+def test_a_nan_in_a_key_comes_back_as_the_same_object(new_log, fresh):
     spec = fresh(StateSpec("nans", key={"x": "double precision"}, value="jsonb", kind="non_transactional"))
     key = spec.check_key((float("nan"),))
 
@@ -96,7 +96,7 @@ def test_compaction_keeps_the_newest_message_of_each_key_as_of_a_position(new_lo
 
 
 class TestPostgres:
-    def test_a_log_goes_on_where_it_ended(self, conn, spec):
+    def test_a_reopened_log_appends_after_its_end(self, conn, spec):
         PostgresKeyValueLog(conn, spec).append([A, B])
 
         log = PostgresKeyValueLog(conn, spec)
@@ -104,14 +104,14 @@ class TestPostgres:
 
         assert list(log.read()) == [A, B, C]
 
-    def test_the_logs_of_two_stores_do_not_meet(self, conn, fresh):
+    def test_the_logs_of_two_stores_are_independent(self, conn, fresh):
         for messages in ([A], [B, C]):
             log = PostgresKeyValueLog(conn, fresh(SETTINGS))
             log.append(messages)
             log.compact(upto=1)
             assert list(log.read()) == messages
 
-    def test_a_writer_that_was_left_behind_is_refused_and_writes_nothing(self, conn, spec):
+    def test_an_outdated_writer_is_refused_and_writes_nothing(self, conn, spec):
         left = PostgresKeyValueLog(conn, spec)
         PostgresKeyValueLog(conn, spec).append([A])
 
@@ -124,7 +124,7 @@ class TestPostgres:
         )
         assert list(PostgresKeyValueLog(conn, spec).read()) == [A]
 
-    def test_a_log_reads_alike_where_a_connection_leaves_json_as_text(self, conn, connect, spec):
+    def test_a_log_is_read_over_a_connection_that_returns_json_as_text(self, conn, connect, spec):
         PostgresKeyValueLog(conn, spec).append([A])
         django = connect()
         psycopg.types.json.set_json_loads(lambda text: text, django)

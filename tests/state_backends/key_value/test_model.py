@@ -1,6 +1,6 @@
-"""Whatever is called in whatever order, the store reads as a dict does; after a crash, as it did at the checkpoint.
+"""The store against a model: after any calls it reads as a dict does, after a crash as it did at the checkpoint.
 
-A crash loses the process: the store, what waited in it, and sometimes the rows. The log and the last checkpoint stay.
+A crash loses the process: the store, its write buffer, and sometimes the rows. The log and the last checkpoint stay.
 """
 
 from typing import Any
@@ -100,7 +100,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def no_more_waits_than_a_batch(self):
-        assert len(self.store._waiting) < 3
+        assert len(self.store._buffer) < 3
         assert len(self.store._cache) <= 2
 
 

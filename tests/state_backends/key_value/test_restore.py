@@ -1,4 +1,4 @@
-"""Restore, beyond Samza's cases: maps that outlive their process, logs that fail midway, zombies, ttl."""
+"""Restore, beyond Samza's cases: maps that outlive their process, logs that fail midway, replaced stores, ttl."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,10 +6,9 @@ from datetime import timedelta
 import pytest
 
 from state_backends import MemoryBackingMap, PostgresBackingMap
-from state_backends.errors import FencedError, SpecError
-from state_backends.key_value.errors import PositionError
+from state_backends.errors import FencedError, PositionError, SpecError
 from state_backends.key_value.log import MemoryKeyValueLog, Message, PostgresKeyValueLog
-from state_backends.key_value.restore_plan import RestorePlan, plan_restore
+from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
 from state_backends.schema import tables
 from state_backends.table import StateTable
@@ -49,7 +48,7 @@ def test_a_map_that_outlived_its_process_goes_back_to_the_checkpoint(store, back
     assert [(message.key, message.text) for message in log.read(after=5)] == [(C, None), (A, "2")]
 
 
-def test_after_a_restore_the_whole_log_says_the_same(store, backing, log, new_backing):
+def test_after_a_restore_the_whole_log_gives_the_same_state(store, backing, log, new_backing):
     KeyValueStore(backing, log=log).restore(upto=3)
 
     copy = KeyValueStore(new_backing(SETTINGS), log=log)
@@ -65,7 +64,7 @@ def test_a_restore_that_is_repeated_ends_the_same(store, log):
     assert list(store.all()) == [(A, 2), (B, 1)]
 
 
-def test_a_map_that_stands_at_a_position_replays_what_comes_after(store, log, new_backing):
+def test_a_map_at_a_known_position_replays_only_later_messages(store, log, new_backing):
     copy = KeyValueStore(new_backing(SETTINGS), log=log)
     copy.restore(upto=2)
     end = log.end()
@@ -76,7 +75,7 @@ def test_a_map_that_stands_at_a_position_replays_what_comes_after(store, log, ne
     assert list(copy.all()) == [(A, 1), (B, 1)]
 
 
-def test_a_restore_forgets_what_waited_and_what_was_remembered(backing, log):
+def test_a_restore_drops_the_write_buffer_and_the_cache(backing, log):
     store = KeyValueStore(backing, log=log)
     store.put(A, 1)
     checkpoint = store.flush()
@@ -129,7 +128,7 @@ def test_a_map_that_fails_midway_is_not_written_to_again(log):
     assert backing.puts == 1
 
 
-def test_the_clock_of_an_entry_does_not_start_again_with_a_restore(fresh, new_log):
+def test_a_restore_keeps_the_write_times_that_ttl_counts_from(fresh, new_log):
     spec = fresh(replace(SETTINGS, ttl=timedelta(hours=1)))
     log = new_log(spec)
     KeyValueStore(MemoryBackingMap(spec), write_batch_keys=1, log=log, clock=lambda: AT).put(A, 1)
@@ -148,7 +147,7 @@ def test_a_position_outside_the_log_is_refused_and_changes_nothing(store, positi
     waiting = KeyValueStore(store._backing, log=store._log)
     waiting.put(A, 9)
 
-    with pytest.raises(PositionError, match="of a log that ends at 5; a checkpoint that the log does not reach"):
+    with pytest.raises(PositionError, match="of a log that ends at 5; for a checkpoint that the log does not reach"):
         waiting.restore(**positions)
 
     assert waiting.get_all([A, B, C]) == {A: 9, B: 1, C: 5}
@@ -182,18 +181,56 @@ def test_a_plan_leads_a_copy_to_the_checkpoint(store, log, new_backing, checkpoi
     assert list(restored.all()) == expected
 
 
-def test_a_local_copy_outside_the_log_or_ahead_of_the_checkpoint_is_of_no_use():
+def test_a_local_copy_outside_the_log_or_ahead_of_the_checkpoint_is_not_used():
     copies = {"lost": 3, "older": 5, "newer": 6, "ahead": 9}
 
     assert plan_restore(4, 10, 8, copies) == RestorePlan(6, 8, "newer")
     assert plan_restore(4, 10, 4, copies) == RestorePlan(4, 4)
 
 
-def test_without_a_checkpoint_existing_state_is_kept_where_asked():
-    assert plan_restore(0, 10, None, {"older": 3}, retain_existing_state=True) == RestorePlan(0, 10)
+def test_without_a_checkpoint_existing_state_is_kept_unless_told_otherwise():
+    assert plan_restore(1, 10, None, {"older": 3}) == RestorePlan(1, 10)
+    assert plan_restore(1, 10, None, {"older": 3}, retain_existing_state=False) == RestorePlan(1, None)
 
 
-def test_a_store_left_behind_by_its_successor_cannot_write_rows(conn, connect, fresh):
+def restored_as_planned(plan, backing, log):
+    """Follow the recipe in the docstring of plan_restore."""
+    store = KeyValueStore(backing, log=log)
+    store.restore(upto=plan.end or 0, after=plan.start if plan.retain else 0)
+    return list(store.all())
+
+
+def test_a_store_without_a_checkpoint_keeps_what_its_log_holds(store, backing, log):
+    plan = plan_restore(1, log.end(), None)
+
+    assert restored_as_planned(plan, backing, log) == [(B, 1), (C, 5)]
+    assert log.end() == 5
+
+
+@pytest.mark.parametrize("age", [timedelta(), timedelta(days=1)])
+def test_a_checkpoint_of_an_empty_log_undoes_every_later_write(backing, log, new_backing, age):
+    store = KeyValueStore(backing, log=log)
+    checkpoint = store.flush()
+    store.put_all([(A, 1), (B, 1)])
+    store.flush()
+
+    plan = plan_restore(1, 2, checkpoint, {"ahead": 2}, checkpoint_age=age)
+
+    assert (checkpoint, plan) == (0, RestorePlan(1, None))
+    assert restored_as_planned(plan, backing, log) == []
+    assert restored_as_planned(RestorePlan(1, log.end()), new_backing(SETTINGS), log) == []
+
+
+def test_checkpoint_0_undoes_all_of_a_log_that_has_lost_its_first_messages():
+    assert plan_restore(3, 9, 0) == RestorePlan(3, None)
+
+
+def test_a_log_that_is_still_empty_restores_to_nothing(backing, log):
+    for plan in (plan_restore(None, None, 0), plan_restore(1, log.end(), 0), plan_restore(1, log.end(), None)):
+        assert restored_as_planned(plan, backing, log) == []
+
+
+def test_a_store_that_was_replaced_cannot_write_rows(conn, connect, fresh):
     spec = fresh(SETTINGS)
     tables.create(conn, StateTable(spec))
     left = KeyValueStore(PostgresBackingMap(conn, spec), log=PostgresKeyValueLog(conn, spec))

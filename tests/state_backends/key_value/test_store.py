@@ -6,8 +6,7 @@ import psycopg
 import pytest
 
 from state_backends import Count, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
-from state_backends.errors import KeyShapeError, SpecError, ValueShapeError
-from state_backends.key_value.errors import StoreClosedError
+from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
 from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
 from state_backends.key_value.store import KeyValueStore
 from state_backends.schema import tables
@@ -139,6 +138,25 @@ class TestRefusals:
         assert store.get(A) == 0
 
     @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda store: store.get_all(None), "store 'settings': expected a list of keys, got None"),
+            (lambda store: store.delete_all(None), "store 'settings': expected a list of keys, got None"),
+            (lambda store: store.put_all(None), "store 'settings': expected a list of entries, got None"),
+            (lambda store: store.put_all([(A, 1), None]), "entry 1: expected a pair of key and value, got None"),
+            (lambda store: store.put_all([(A, 1), (A,)]), "entry 1: expected a pair of key and value, got (('a',),)"),
+        ],
+    )
+    def test_a_missing_list_or_entry_is_refused_as_a_missing_key_is(self, call, message):
+        store = KeyValueStore(MemoryBackingMap(SETTINGS))
+
+        with pytest.raises(KeyShapeError) as caught:
+            call(store)
+
+        assert str(caught.value) == message
+        assert list(store.all()) == []
+
+    @pytest.mark.parametrize(
         "call",
         [
             lambda store: store.get(A),
@@ -168,6 +186,12 @@ class TestRefusals:
 
 
 class TestDeclarations:
+    def test_a_store_needs_a_backing_map(self):
+        with pytest.raises(SpecError) as caught:
+            KeyValueStore(None)
+
+        assert str(caught.value) == "a key-value store needs a backing map, got None"
+
     @pytest.mark.parametrize(
         "spec",
         [
@@ -186,11 +210,11 @@ class TestDeclarations:
         )
 
     @pytest.mark.parametrize("sizes", [{"write_batch_keys": 0}, {"restore_batch_keys": 0}, {"cache_keys": -1}])
-    def test_sizes_that_make_no_sense_are_refused(self, sizes):
+    def test_sizes_out_of_range_are_refused(self, sizes):
         with pytest.raises(SpecError, match=r"must be 1 or more, cache_keys .* 0 or more"):
             KeyValueStore(MemoryBackingMap(SETTINGS), **sizes)
 
-    def test_compound_keys_go_in_order_part_by_part(self, new_backing):
+    def test_compound_keys_are_ordered_part_by_part(self, new_backing):
         spec = StateSpec("days", {"name": "text", "day": "date"}, value="jsonb", kind="non_transactional")
         store = KeyValueStore(new_backing(spec))
         store.put_all([(("b", "2013-01-01"), 3), (("a", "2013-02-01"), 2), (("a", "2013-01-01"), 1)])
@@ -223,7 +247,7 @@ class TestCache:
 
         assert store.get(A) == 2
 
-    def test_a_read_keeps_an_entry_and_the_one_used_longest_ago_goes(self, backing):
+    def test_the_least_recently_used_entry_is_evicted(self, backing):
         store = KeyValueStore(backing, cache_keys=2, write_batch_keys=1)
         store.put_all([(A, 1), (B, 1)])
         store.get(A)
@@ -252,7 +276,7 @@ class TestFailures:
                 raise ConnectionError("down")
             super().multi_put(keys, rows)
 
-    def test_writes_that_fail_go_on_waiting_and_are_written_by_the_next_flush(self):
+    def test_writes_that_fail_stay_buffered_and_are_written_by_the_next_flush(self):
         backing = self.Down(SETTINGS)
         log = MemoryKeyValueLog()
         store = KeyValueStore(backing, write_batch_keys=2, log=log)

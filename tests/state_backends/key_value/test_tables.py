@@ -46,7 +46,7 @@ SERIES = StateSpec(
 
 
 class Clock:
-    """A clock that goes on when told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.time = AT
@@ -59,7 +59,7 @@ class Clock:
 
 
 class Watched(MemoryBackingMap):
-    """A store that writes down what it is asked and given."""
+    """A backing map that records its calls."""
 
     def __init__(self, spec, calls=None):
         super().__init__(spec)
@@ -119,13 +119,13 @@ def test_an_entry_is_there_until_its_ttl_and_absent_from_then_on(row, fresh):
 
 
 @rows("ttl", 4, 5)
-def test_a_ttl_of_nothing_or_less_is_refused_where_samza_takes_it_for_ever(row):
+def test_a_ttl_of_zero_or_less_is_refused_where_samza_takes_it_as_unlimited(row):
     with pytest.raises(SpecError, match="must be longer than nothing"):
         StateSpec("short", value="jsonb", ttl=timedelta(milliseconds=ROWS[row]["ttl_ms"]))
 
 
 @rows("ttl", 6)
-def test_a_ttl_that_is_no_interval_is_refused(row):
+def test_a_ttl_that_is_not_an_interval_is_refused(row):
     with pytest.raises(TypeError):
         StateSpec("short", value="jsonb", ttl=ROWS[row]["ttl_ms"])
 

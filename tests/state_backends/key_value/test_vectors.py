@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 
 from state_backends import StateSpec
-from state_backends.errors import KeyShapeError, SpecError, ValueShapeError
-from state_backends.key_value.errors import StoreClosedError
-from state_backends.key_value.json_text import freeze, thaw
-from state_backends.key_value.log import Message
-from state_backends.key_value.restore_plan import RestorePlan, plan_restore
+from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
+from state_backends.key_value.log import Message, freeze, thaw
+from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
 from tests.state_backends.key_value.conftest import AT, SETTINGS
 
@@ -128,7 +126,7 @@ def test_plan(vector):
         given["checkpointed"],
         copies if given.get("persistent", True) else None,
         logged=given.get("logged", True),
-        retain_existing_state=given.get("retain_existing_state", False),
+        retain_existing_state=given.get("retain_existing_state", True),
         checkpoint_age=timedelta(milliseconds=age),
         min_compaction_lag=timedelta(milliseconds=lag),
     )
@@ -239,7 +237,7 @@ class Run:
         if "upto" not in step:
             self.restored = self.store.restore()
         else:
-            # The cases count messages from 0, and null stands for none of them.
+            # The cases count messages from 0, and null means no message.
             self.restored = self.store.restore(upto=0 if step["upto"] is None else step["upto"] + 1)
 
     # What a case expects, by name.

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from state_backends.synchronizer import revisioned_stream
-from state_backends.synchronizer.errors import (
+from state_backends.errors import (
     CorruptedStateError,
     InvalidLogError,
     NoInitialStateError,
     RecordTooLargeError,
 )
+from state_backends.synchronizer import revisioned_stream
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer
 from tests.state_backends.synchronizer.rows import assert_each_row_is_answered
@@ -153,7 +153,7 @@ def test_an_unconditional_append_whose_reply_was_lost_is_stored_once(connect, na
     assert (ghost.client.state, ghost.client.log.head().revision) == (1, 2)
 
 
-def test_a_broken_connection_that_cannot_be_replaced_is_the_callers_to_see(new_client, connect):
+def test_a_broken_connection_that_cannot_be_replaced_raises(new_client, connect):
     client = new_client()
     client.initialize(0)
     admin = connect()
@@ -188,7 +188,7 @@ def test_threads_that_find_the_connection_broken_open_one_new_one(connect, name)
     assert len(opened) == 1
 
 
-def test_a_server_that_hangs_up_again_and_again_is_the_callers_to_see(connect, name):
+def test_a_server_that_closes_every_connection_raises(connect, name):
     opened = []
 
     def reconnect():
@@ -281,7 +281,7 @@ def test_a_log_that_was_dropped_says_so(new_client, conn, name):
     with pytest.raises(InvalidLogError):
         client.update_state_unconditionally([{"incr": 1}])
 
-    assert str(caught.value) == f"log {name!r} has been dropped; open it anew"
+    assert str(caught.value) == f"log {name!r} has been dropped; open it again"
 
 
 def test_clients_at_one_revision_have_equal_states(new_client):
@@ -335,7 +335,7 @@ def test_no_row_of_the_table_is_left_out():
     )
 
 
-def test_a_stream_at_another_isolation_level_loses_and_wins_as_ever(connect, name):
+def test_conditional_appends_work_at_another_isolation_level(connect, name):
     strict = connect()
     strict.execute("SET default_transaction_isolation = 'serializable'")
     holder, admin, stream = connect(), connect(), RevisionedStream(strict, name)
@@ -353,7 +353,7 @@ def test_a_stream_at_another_isolation_level_loses_and_wins_as_ever(connect, nam
     assert [entry.record for entry in stream.read_from(0)] == ["first", "second", "third"]
 
 
-def test_inside_a_transaction_that_cannot_see_what_came_meanwhile_the_error_is_the_callers(connect, name):
+def test_a_serialization_failure_inside_a_transaction_passes_through(connect, name):
     strict, other = connect(), connect()
     stream, quicker = RevisionedStream(strict, name), RevisionedStream(other, name)
 

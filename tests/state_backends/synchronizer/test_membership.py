@@ -1,6 +1,6 @@
-"""Who is alive: Pravega's tables of the membership and the leader election sample, and what the house adds.
+"""Membership: Pravega's tables of its membership and leader election samples, and the behaviour that Tidemark adds.
 
-The leader of a pipeline is whoever holds its lock in the ledger; the members' list only tells of it.
+The leader of a pipeline is the driver that holds its lock in the ledger; the members' list only displays it.
 """
 
 import os
@@ -13,8 +13,19 @@ from state_backends import BatchLedger, Catalog
 from state_backends.errors import FencedError, PipelineHeldError
 from state_backends.journal.ledger import share
 from state_backends.synchronizer import membership
-from state_backends.synchronizer.membership import HEARTBEAT_SECONDS, NOBODY, Membership, apply, dead, healthy, members
+from state_backends.synchronizer.membership import (
+    HEARTBEAT_SECONDS,
+    NO_MEMBERS,
+    Membership,
+    apply,
+    compact_logs,
+    dead,
+    healthy,
+    members,
+    read_current,
+)
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tests.state_backends.synchronizer import updates
 from tests.state_backends.synchronizer.rows import assert_each_row_is_answered, rows_of
 
 
@@ -42,21 +53,21 @@ def healths(conn):
 
 
 def at(times, vector_time):
-    return NOBODY | {"members": {name: {"time": time} for name, time in times.items()}, "vector_time": vector_time}
+    return NO_MEMBERS | {"members": {name: {"time": time} for name, time in times.items()}, "vector_time": vector_time}
 
 
 class TestTheTables:
-    def test_a_member_is_healthy_while_it_was_heard_of_lately(self):
+    def test_a_member_is_healthy_within_unhealthy_after_heartbeats(self):
         row = rows_of("sync.membership")[0]
         state = at(row["members"], row["vector_time"])
 
         assert {name: healthy(state, name) for name in row["healthy"]} == row["healthy"]
 
     @pytest.mark.parametrize("row", rows_of("sync.membership")[1:3])
-    def test_a_member_is_dead_after_twice_that_silence(self, row):
+    def test_a_member_is_dead_after_dead_after_heartbeats(self, row):
         assert dead(at(row["members"], row["declared_dead_at"])) == row["dead"]
 
-    def test_a_heartbeat_moves_time_on_and_is_the_newest(self):
+    def test_a_heartbeat_advances_logical_time(self):
         state = apply(at({"a": 7, "b": 9}, 9), {"heartbeat": "a", "facts": {}})
 
         assert state["members"] == {"a": {"time": 10}, "b": {"time": 9}}
@@ -68,7 +79,7 @@ class TestTheTables:
             other._members.update_state_unconditionally([other._beat()])
         one._members.fetch_updates()
 
-        one._bury_the_dead()
+        one._remove_dead()
 
         assert dead(one._members.state) == [one.name]
         assert one.name in healths(conn)
@@ -77,10 +88,10 @@ class TestTheTables:
         assert_each_row_is_answered(
             "sync.membership",
             [
-                self.test_a_member_is_healthy_while_it_was_heard_of_lately,
-                self.test_a_member_is_dead_after_twice_that_silence,
-                self.test_a_member_is_dead_after_twice_that_silence,
-                self.test_a_heartbeat_moves_time_on_and_is_the_newest,
+                self.test_a_member_is_healthy_within_unhealthy_after_heartbeats,
+                self.test_a_member_is_dead_after_dead_after_heartbeats,
+                self.test_a_member_is_dead_after_dead_after_heartbeats,
+                self.test_a_heartbeat_advances_logical_time,
                 self.test_a_member_never_declares_itself_dead,
             ],
         )
@@ -91,7 +102,7 @@ class TestTheTables:
                 "who takes the lock first leads, whatever the heartbeats count",
                 leads.test_followers_that_come_and_go_change_nothing,
                 leads.test_a_leader_that_returns_finds_the_new_one_in_place,
-                leads.test_where_all_are_gone_nobody_leads,
+                leads.test_without_drivers_there_is_no_leader,
                 leads.test_the_successor_is_alive_and_one_that_was_declared_dead_is_refused,
                 leads.test_a_leader_that_was_replaced_can_write_no_more_even_before_it_is_declared_dead,
             ],
@@ -121,7 +132,7 @@ class TestWhoLeads:
 
         assert new.bind("checkpoint") is None
 
-    def test_where_all_are_gone_nobody_leads(self, connect, conn, pipeline):
+    def test_without_drivers_there_is_no_leader(self, connect, conn, pipeline):
         with connect() as crashed:
             BatchLedger(crashed, pipeline).acquire()
             (led,) = conn.execute("SELECT tidemark.has_driver(%s)", [pipeline]).fetchone()
@@ -162,7 +173,7 @@ class TestWhoLeads:
 
 
 class TestMembers:
-    def test_a_member_says_who_and_where_it_is_and_how_far(self, new_member, conn, pipeline):
+    def test_a_member_reports_its_process_pipeline_and_batch(self, new_member, conn, pipeline):
         driver = new_member("driver", pipeline)
         ledger = BatchLedger(conn, pipeline)
         ledger.acquire()
@@ -184,14 +195,14 @@ class TestMembers:
 
         assert members(conn) == []
 
-    def test_one_that_leaves_is_gone_at_once(self, new_member, conn):
+    def test_a_member_that_leaves_is_removed_at_once(self, new_member, conn):
         one, other = new_member(), new_member()
 
         one.leave()
 
         assert [*healths(conn)] == [other.name]
 
-    def test_a_silent_member_is_first_unhealthy_and_then_gone(self, new_member, conn):
+    def test_a_silent_member_becomes_unhealthy_and_is_then_removed(self, new_member, conn):
         silent, talking = new_member(), new_member()
         seen = []
 
@@ -202,7 +213,7 @@ class TestMembers:
         assert seen == [True] * 9 + [False] * 10 + ["gone"] * 3
         assert healths(conn)[talking.name]
 
-    def test_one_that_was_declared_dead_and_speaks_again_is_a_member_again(self, new_member, conn):
+    def test_a_member_declared_dead_that_sends_a_heartbeat_is_a_member_again(self, new_member, conn):
         slow, talking = new_member(), new_member()
         for _ in range(22):
             talking.heartbeat()
@@ -211,20 +222,20 @@ class TestMembers:
 
         assert healths(conn)[slow.name]
 
-    def test_one_that_spoke_meanwhile_is_not_declared_dead(self):
+    def test_a_member_that_sent_a_heartbeat_meanwhile_is_not_declared_dead(self):
         state = at({"a": 69, "b": 100, "c": 100}, 100)
 
         state = apply(apply(state, {"heartbeat": "a", "facts": {}}), {"dead": ["a"]})
 
         assert "a" in state["members"]
 
-    def test_where_all_have_fallen_silent_none_is_healthy(self, new_member, conn):
+    def test_if_all_are_silent_none_is_healthy(self, new_member, conn):
         new_member(), new_member()
         conn.execute("UPDATE tidemark.synchronizer SET appended_at = appended_at - interval '11 s'")
 
         assert set(healths(conn).values()) == {False}
 
-    def test_a_new_driver_of_a_pipeline_takes_the_place_of_the_old_one(self, new_member, conn, pipeline):
+    def test_a_new_driver_of_a_pipeline_replaces_the_old_one(self, new_member, conn, pipeline):
         worker, other = new_member(), new_member("driver", "other")
         new_member("driver", pipeline)
 
@@ -258,7 +269,7 @@ class TestMembers:
         assert mark is not None
         assert other._members.mark == mark
 
-    def test_a_heartbeat_that_is_not_due_costs_nothing(self, connect, conn, new_member):
+    def test_a_heartbeat_that_is_not_due_writes_nothing(self, connect, conn, new_member):
         new_member()
         member = Membership(connect(), "worker", clock=lambda: 0.0)
         member.join()
@@ -280,4 +291,37 @@ class TestMembers:
         assert [member.pipeline for member in members(conn)] == [pipeline]
 
     def test_an_update_of_a_later_release_changes_nothing(self):
-        assert apply(NOBODY, {"promote": "a"}) == NOBODY
+        assert apply(NO_MEMBERS, {"promote": "a"}) == NO_MEMBERS
+
+
+def test_all_logs_are_compacted_and_the_members_log_to_its_current_value(new_client, conn, name, connect):
+    client = new_client()
+    client.initialize(0)
+    client.update_state(updates.increment)
+    member = Membership(connect(), "worker")
+    member.join()
+    before = members(conn)
+
+    dropped = compact_logs(conn)
+
+    assert dropped[name] == 0
+    assert dropped[membership.NAME] >= 2
+    assert members(conn) == before
+
+
+def test_reading_the_current_state_writes_nothing(new_client, conn, name):
+    nothing = read_current(conn, name, updates.apply)
+    logs = conn.execute("SELECT count(*) FROM tidemark.synchronizer WHERE name = %s", [name]).fetchone()
+    client = new_client()
+    empty = read_current(conn, name, updates.apply)
+    client.initialize(0)
+    client.update_state(updates.increment)
+    one = read_current(conn, name, updates.apply)
+    client.compact()
+    client.update_state(updates.increment)
+    two = read_current(conn, name, updates.apply)
+
+    assert (nothing, empty) == (None, None)
+    assert [(seen.state, seen.revision) for seen in (one, two)] == [(1, 2), (2, 4)]
+    assert 0 <= two.idle_seconds < 10
+    assert logs == (0,)

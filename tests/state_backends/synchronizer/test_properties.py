@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from state_backends.synchronizer.compaction import compact_log
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer
+from state_backends.synchronizer.synchronizer import StateSynchronizer, compact_log
 from tests.state_backends.synchronizer.racing import count
 from tests.state_backends.synchronizer.rows import assert_each_row_is_answered
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
@@ -34,7 +33,7 @@ def test_of_n_clients_racing_on_one_revision_exactly_one_succeeds(connect, name)
         assert sorted(outcomes, key=str) == [revision + 1, *[None] * 7]
 
 
-def test_threads_that_count_together_lose_nothing(new_client):
+def test_threads_that_count_together_lose_no_update(new_client):
     clients = [new_client() for _ in range(6)]
     clients[0].initialize(0)
 
@@ -51,7 +50,7 @@ def test_threads_that_count_together_lose_nothing(new_client):
     assert clients[0].log.head().revision == 151
 
 
-def test_processes_that_count_together_and_compact_lose_nothing(installed_url, new_client, name):
+def test_processes_that_count_and_compact_together_lose_no_update(installed_url, new_client, name):
     client = new_client()
     client.initialize(0)
 
@@ -165,7 +164,7 @@ class Model(RuleBasedStateMachine):
             self.revisions[index] = client.revision
 
     @invariant()
-    def the_log_stands_where_the_model_does(self):
+    def the_log_matches_the_model(self):
         head = self.stream.head()
         assert (head.revision, head.mark, head.oldest) == (len(self.history) - 1, self.mark, self.oldest)
 
@@ -176,7 +175,7 @@ class Model(RuleBasedStateMachine):
         assert len(records) == len(self.history) - 1 - self.oldest
 
 
-def test_clients_and_log_do_as_the_model_does(connect):
+def test_clients_and_log_match_the_model(connect):
     class Connected(Model):
         conns = (connect(), connect(), connect())
 
@@ -192,12 +191,12 @@ def test_no_row_of_the_table_is_left_out():
     assert_each_row_is_answered(
         "sync.properties",
         [
-            test_clients_and_log_do_as_the_model_does,
-            test_clients_and_log_do_as_the_model_does,
+            test_clients_and_log_match_the_model,
+            test_clients_and_log_match_the_model,
             test_of_n_clients_racing_on_one_revision_exactly_one_succeeds,
-            test_clients_and_log_do_as_the_model_does,
-            "a duty of the generator, told in update_state's docstring: nobody else can keep it",
-            test_clients_and_log_do_as_the_model_does,
+            test_clients_and_log_match_the_model,
+            "a duty of the generator, stated in update_state's docstring: it cannot be checked",
+            test_clients_and_log_match_the_model,
             test_logs_are_independent,
         ],
     )

@@ -1,7 +1,7 @@
 import pytest
 
+from state_backends.errors import RevisionError, TruncatedError
 from state_backends.synchronizer import revisioned_stream
-from state_backends.synchronizer.errors import RevisionError, TruncatedError
 
 
 def records(entries):
@@ -16,7 +16,7 @@ def letters(stream):
     return stream
 
 
-def test_a_write_is_told_the_revision_after_it(stream):
+def test_a_write_returns_the_revision_after_it(stream):
     assert [stream.write("a"), stream.write_conditionally(1, "b"), stream.write("c")] == [1, 2, 3]
 
 
@@ -26,7 +26,7 @@ def test_a_conditional_write_fails_where_the_log_has_moved_on(letters):
     assert records(letters.read_from(0)) == [*"abcde"]
 
 
-def test_entries_say_where_to_read_on(letters):
+def test_entries_carry_the_revision_to_continue_from(letters):
     [first, second, *_] = letters.read_from(1)
 
     assert (first.revision, first.record) == (2, "b")
@@ -40,7 +40,7 @@ def test_reading_goes_page_by_page_and_leaves_nothing_out(letters, monkeypatch):
     assert records(letters.read_range(1, 4)) == [*"bcd"]
 
 
-def test_an_open_reader_fails_at_the_first_record_that_is_gone_and_not_before(letters, monkeypatch, name):
+def test_an_open_reader_fails_at_the_first_truncated_record(letters, monkeypatch, name):
     monkeypatch.setattr(revisioned_stream, "PAGE_RECORDS", 2)
     behind, ahead = letters.read_from(0), letters.read_from(3)
     assert (next(behind).record, next(ahead).record) == ("a", "d")
@@ -51,7 +51,7 @@ def test_an_open_reader_fails_at_the_first_record_that_is_gone_and_not_before(le
     with pytest.raises(TruncatedError) as caught:
         next(behind)
     assert next(ahead).record == "e"
-    assert str(caught.value) == f"log {name!r}: revision 2 is gone, the oldest is 3; read again from the mark"
+    assert str(caught.value) == f"log {name!r}: revision 2 was truncated, the oldest is 3; read again from the mark"
 
 
 def test_a_range_must_lie_in_the_log_and_run_forward(letters, name):
@@ -61,18 +61,18 @@ def test_a_range_must_lie_in_the_log_and_run_forward(letters, name):
         list(letters.read_range(3, 9))
 
     assert records(letters.read_range(3, 3)) == []
-    assert str(reversed_range.value) == f"log {name!r}: a range cannot run back from revision 3 to 2"
+    assert str(reversed_range.value) == f"log {name!r}: a range cannot start at 3 and end at 2"
     assert str(beyond.value) == f"log {name!r}: it ends at revision 5, before 9"
 
 
-def test_the_mark_moves_by_compare_and_set_also_back_and_away(letters):
+def test_the_mark_is_set_moved_back_and_cleared_by_compare_and_set(letters):
     moves = [(None, 3), (None, 4), (3, 4), (4, 2), (2, None)]
 
     assert [letters.compare_and_set_mark(*move) for move in moves] == [True, False, True, True, True]
     assert letters.head().mark is None
 
 
-def test_truncation_drops_and_never_brings_back(letters):
+def test_truncation_drops_records_and_never_moves_back(letters):
     assert [letters.truncate(revision) for revision in (2, 1, 99)] == [2, 0, 3]
     assert (letters.head().oldest, letters.head().revision) == (5, 5)
     assert letters.write("f") == 6

@@ -2,7 +2,8 @@ import threading
 
 import pytest
 
-from state_backends.synchronizer.errors import ContentionError, NoInitialStateError
+from state_backends.errors import ContentionError, NoInitialStateError
+from state_backends.synchronizer.synchronizer import compact_log
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
 
 
@@ -39,7 +40,7 @@ class TestUpdates:
         assert first.update_state(look) == 0
         assert first.log.head().revision == 1
 
-    def test_nothing_to_do_is_never_said_of_an_old_copy(self, counters):
+    def test_nothing_to_do_is_never_decided_on_an_outdated_copy(self, counters):
         first, second = counters
         second.update_state(increment)
 
@@ -71,7 +72,7 @@ class TestUpdates:
         second.fetch_updates()
         assert (first.state, second.state, second.revision) == (0, 0, 1)
 
-    def test_what_is_no_json_is_refused(self, counters):
+    def test_a_value_that_is_not_json_is_refused(self, counters):
         first, _ = counters
 
         with pytest.raises(TypeError):
@@ -101,8 +102,8 @@ class TestUpdates:
 
         attempts, seconds = limits.get("max_attempts", 1000), limits.get("timeout_seconds", 30)
         assert str(caught.value) == (
-            f"synchronizer {name!r}: others were quicker in each of up to {attempts} attempts over {seconds:g} s; try "
-            "again later, or write without a condition"
+            f"synchronizer {name!r}: other clients wrote first in all of up to {attempts} attempts in {seconds:g} s; "
+            "retry later, or write without a condition"
         )
 
     def test_before_the_initial_value_nothing_can_be_written(self, new_client):
@@ -120,7 +121,7 @@ class TestUpdates:
 
         assert (client.state, client.revision, client.log.head().revision) == (None, None, 0)
 
-    def test_no_updates_at_all_are_no_record(self, counters):
+    def test_an_empty_list_of_updates_writes_no_record(self, counters):
         first, _ = counters
 
         first.update_state_unconditionally([])
@@ -142,7 +143,7 @@ class TestCompaction:
 
         assert counts == [0, 1, 2, 3, 0, 1]
 
-    def test_a_new_client_begins_at_the_mark_and_applies_nothing_older(self, counters, new_client):
+    def test_a_new_client_starts_at_the_mark_and_applies_nothing_older(self, counters, new_client):
         first, _ = counters
         first.update_state(increment)
         first.compact()
@@ -166,7 +167,19 @@ class TestCompaction:
         assert declined == (None, 2)
         assert (first.state, second.state, first.mark) == (101, 101, 2)
 
-    def test_ones_own_compaction_makes_no_conflict(self, counters):
+    def test_a_compactor_that_changes_the_state_changes_it_for_every_client(self, counters, new_client):
+        first, current = counters
+        first.update_state(increment)
+        current.fetch_updates()
+
+        first.compact(lambda state: 100)
+        current.fetch_updates()
+        newcomer = new_client()
+        newcomer.fetch_updates()
+
+        assert [client.state for client in (first, current, newcomer)] == [100, 100, 100]
+
+    def test_a_compaction_by_the_same_client_causes_no_conflict(self, counters):
         first, _ = counters
         runs = []
         first.compact()
@@ -175,7 +188,7 @@ class TestCompaction:
 
         assert runs == [0]
 
-    def test_a_compaction_that_died_before_it_moved_the_mark_hurts_nobody(self, counters, stream, new_client):
+    def test_a_compaction_that_fails_before_it_moves_the_mark_changes_no_state(self, counters, stream, new_client):
         first, second = counters
         first.update_state(increment)
         stream.write_conditionally(2, {"init": 1})
@@ -198,6 +211,50 @@ class TestCompaction:
         first._move_mark(1)
 
         assert (second.mark, second.oldest) == (4, 2)
+
+
+class TestCompactLog:
+    """Compaction by a process that is not a client of the log."""
+
+    def test_a_log_is_replaced_by_its_current_value(self, new_client, conn, name):
+        client = new_client()
+        client.initialize(0)
+        for _ in range(5):
+            client.update_state(increment)
+
+        dropped = compact_log(conn, name, apply)
+
+        assert dropped == 6
+        assert [entry.record for entry in client.log.read_from(client.oldest)] == [{"init": 5}]
+        assert compact_log(conn, name, apply) == 0
+        assert client.update_state(increment) is None
+        assert client.state == 6
+
+    def test_without_an_apply_function_the_log_is_truncated_to_the_compacted_value(self, new_client, conn, name):
+        client = new_client()
+        client.initialize(0)
+        client.update_state(increment)
+        before = compact_log(conn, name)
+        client.compact()
+        client.update_state(increment)
+
+        assert (before, compact_log(conn, name)) == (0, 2)
+        assert [entry.record for entry in client.log.read_from(2)] == [{"init": 1}, {"updates": [{"incr": 1}]}]
+
+    def test_a_client_behind_the_compaction_can_update(self, new_client, conn, name):
+        client, late = new_client(), new_client()
+        client.initialize(0)
+        late.fetch_updates()
+        client.update_state(increment)
+        compact_log(conn, name, apply)
+
+        late.update_state(increment)
+
+        assert late.state == 2
+
+    def test_a_log_without_records_is_left_alone(self, stream, conn, name):
+        assert compact_log(conn, name, apply) == 0
+        assert stream.head().revision == 0
 
 
 class TestReading:

@@ -1,4 +1,4 @@
-"""The updates and generators that the worked cases and the other tests speak of (conventions of samza_pravega.json)."""
+"""The updates and generators of the worked cases and the other tests (conventions of samza_pravega.json)."""
 
 from collections.abc import Callable
 from typing import Any
