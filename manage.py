@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 
-from pipelines.runtime import embedded
-from pipelines.runtime.errors import RuntimeSetupError
+from pipelines.embedded import servers
+from pipelines.errors import RuntimeSetupError
 
 NEED_NO_SERVERS = {"help", "version", "check", "collectstatic", "diffsettings", "makemigrations", "spectacular"}
 ONLY_A_QUESTION = {"--help", "-h", "--version"}
@@ -18,7 +18,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if needs_servers(sys.argv[1:]):
         try:
-            embedded.ensure()
+            servers.ensure()
         except RuntimeSetupError as error:
             sys.exit(f"tidemark: {error}")
 

@@ -16,7 +16,7 @@ from django.urls import path
 
 from benchmarks.rows import SALES
 from state_backends import StateReader
-from webapp.database import database
+from webapp.core.installation import database
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],

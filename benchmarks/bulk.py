@@ -7,8 +7,8 @@ from time import perf_counter
 from benchmarks.cases import Case
 from benchmarks.servers import database, redis_client
 from state_backends import MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Versioned
+from state_backends.backends.postgres import tables
 from state_backends.protocols import IBackingMap
-from state_backends.schema import tables
 from state_backends.table import StateTable
 
 VIEWS = StateSpec("bench_views", key={"page": "text"}, value="jsonb")

@@ -157,7 +157,7 @@ def batches() -> dict[str, list[Call]]:
 
     from pipelines.driver import Driver, RunOptions
     from pipelines.jobs.word_count import word_count
-    from pipelines.session import start_session
+    from pipelines.spark import start_session
 
     tracer = Tracer()
     driver: list[list[Call]] = []

@@ -9,7 +9,7 @@ from benchmarks.cases import ROUNDS, Case, side_by_side
 from benchmarks.rows import SALES, batch
 from benchmarks.servers import database
 from state_backends import Count, PostgresBackingMap, StateSpec, Sum
-from state_backends.schema import tables
+from state_backends.backends.postgres import tables
 from state_backends.table import StateTable
 
 

@@ -26,8 +26,8 @@ from benchmarks.rows import SALES
 from benchmarks.servers import database
 from pipelines.driver import Driver, RunOptions
 from pipelines.pipeline import Pipeline
-from pipelines.session import start_session
 from pipelines.sources.files import ParquetFiles
+from pipelines.spark import start_session
 from pipelines.stream import Stream
 from state_backends import BatchLedger
 

@@ -21,10 +21,9 @@ import psutil
 
 from benchmarks.cases import Case
 from benchmarks.servers import database
-from pipelines.runtime.home import REPOSITORY
-from pipelines.runtime.ports import LOOPBACK, free_port
+from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from state_backends import BatchLedger, Catalog, Count, StateSpec
-from webapp.states.management.children import Child
+from webapp.states.management.demonstration import Child
 
 LISTENERS = 1_000
 BATCHES = 20

@@ -13,9 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from unittest.mock import patch
 
-from pipelines.runtime.home import REPOSITORY
-from pipelines.runtime.ports import LOOPBACK, free_port
-from webapp.states.management.children import Child
+from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from webapp.states.management.demonstration import Child
 
 HEALTHY_WITHIN_SECONDS = 60.0
 FILES_PER_BATCH = 100  # so that files that have come meanwhile do not queue up for a batch each

@@ -27,10 +27,8 @@ from benchmarks.cases import ROUNDS, Case, compared, side_by_side
 from benchmarks.http_client import ask_all, once, post
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database, redis_client
-from pipelines.runtime.home import REPOSITORY
-from pipelines.runtime.ports import free_port
-from state_backends import BatchLedger, Catalog, PostgresBackingMap, StateReader
-from state_backends.journal import ledger
+from pipelines.embedded.data_dir import REPOSITORY, free_port
+from state_backends import BatchLedger, Catalog, PostgresBackingMap, StateReader, ledger
 
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4

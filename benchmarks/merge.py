@@ -14,8 +14,8 @@ from benchmarks.cases import ROUNDS, Case, side_by_side
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database
 from state_backends import PostgresBackingMap
-from state_backends.backing.postgres import csv_rows
-from state_backends.schema import tables
+from state_backends.backends.postgres import tables
+from state_backends.backends.postgres.rows import csv_rows
 from state_backends.table import StateTable
 
 FILL_FACTORS = {"plain_upsert": 100, "plain_upsert_tuned": tables.FILL_FACTOR}

@@ -23,10 +23,8 @@ from benchmarks.cases import Case, side_by_side
 from benchmarks.rows import SALES
 from benchmarks.servers import database
 from state_backends import BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
-from state_backends.journal.compaction import compact
-from state_backends.journal.expiry import expire
-from state_backends.journal.ledger import Batch, share
-from state_backends.journal.trim import Step
+from state_backends.ledger import Batch, lock_fence
+from state_backends.maintenance import Step, compact, expire
 from state_backends.table import StateTable
 
 PIPELINE = "bench_scaling"
@@ -57,7 +55,7 @@ class Subject:
 
     def write(self, batch: Batch, rows: pa.RecordBatch) -> int:
         with self.conn.transaction():
-            share(self.conn, batch)
+            lock_fence(self.conn, batch)
             merged = PostgresBackingMap(self.conn, self.spec).merge([rows], batch.txid, batch.batch_time)
             Changelog(self.conn, self.spec).append(batch.txid)
         return merged
@@ -172,7 +170,7 @@ def _revert(subject: Subject, ledger: Ledger, number: int) -> float:
     batch = ledger.begin(again=True)
     started = perf_counter()
     with subject.conn.transaction():
-        share(subject.conn, batch)
+        lock_fence(subject.conn, batch)
         PostgresBackingMap(subject.conn, subject.spec).revert(batch.txid)
         Changelog(subject.conn, subject.spec).revert(batch.txid)
     took = perf_counter() - started

@@ -13,8 +13,8 @@ import psycopg
 import redis
 from psycopg import sql
 
-from pipelines.connection import connect
-from pipelines.runtime import embedded
+from pipelines.connections import connect
+from pipelines.embedded import servers
 from state_backends import Catalog
 
 
@@ -51,5 +51,5 @@ def _address(variable: str) -> str:
             os.environ["TIDEMARK_HOME"] = tempfile.mkdtemp(prefix="tidemark-bench-")
             # Exit handlers run backwards: the servers stop, then their folder goes.
             atexit.register(shutil.rmtree, os.environ["TIDEMARK_HOME"], ignore_errors=True)
-        embedded.ensure()
+        servers.ensure()
     return os.environ[variable]

@@ -37,9 +37,9 @@ REDIS_PLACES = (
     "state_backends/backing/redis*",
     "state_backends/backends/redis*",
     "pipelines/sources/redis*",
-    "pipelines/runtime/redis.py",
     "pipelines/embedded/redis.py",
-    "webapp/api_keys/limits.py",
+    "pipelines/embedded/redis.py",
+    "webapp/accounts/rate_limits.py",
     "webapp/accounts/rate_limits*",
     "webapp/settings*",
 )

@@ -6,17 +6,17 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.batch_input import Frames
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
-from pipelines.frames import Frames
-from pipelines.keys import check_keys
 from pipelines.pipeline import Pipeline
 from pipelines.redis_states import check_redis
-from pipelines.spark_types import struct_type
-from pipelines.steps import emitted_columns, rows_for
+from pipelines.sink import emitted_columns, rows_for
+from pipelines.spark import struct_type
+from pipelines.state_query import check_keys
 from pipelines.stream import FedState, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
-from state_backends.journal.ledger import Batch
+from state_backends.ledger import Batch
 
 
 def check(pipeline: Pipeline, spark: SparkSession) -> None:

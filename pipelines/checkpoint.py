@@ -20,7 +20,7 @@ def shadow_checkpoint(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.reprocess")
 
 
-def settle(checkpoint: Path, bound: str | None) -> None:
+def promote(checkpoint: Path, bound: str | None) -> None:
     """Put a reprocess's folder in place of the pipeline's, if it is the one that the ledger is bound to by now.
 
     Killed anywhere it is finished by the next call.
@@ -40,3 +40,19 @@ def _query_id(checkpoint: Path) -> str | None:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError):
         return None
+
+
+# How far the committed batches of a query have read a source, from Spark's notes in the checkpoint.
+
+
+def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
+    """Return where the last batch that Spark noted as done ends, or None before the first.
+
+    place: which of the query's sources is meant.
+    """
+    try:
+        done = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
+    except FileNotFoundError:
+        return None
+    offsets = batch_offsets(checkpoint, max(done)) if done else None
+    return offsets[place] if offsets and place < len(offsets) else None

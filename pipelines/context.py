@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from state_backends.journal.ledger import Batch
+from state_backends.ledger import Batch
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 

@@ -18,19 +18,17 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from pipelines.check import check
-from pipelines.checkpoint import settle
-from pipelines.connection import connect
-from pipelines.errors import PipelineError, PipelinePausedError
-from pipelines.failure import failure_reason, is_refusal
+from pipelines.checkpoint import promote
+from pipelines.connections import connect
+from pipelines.driver_session import DriverSession
+from pipelines.errors import PipelineError, PipelinePausedError, RuntimeSetupError, failure_reason, is_refusal
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
-from pipelines.runtime.errors import RuntimeSetupError
 from pipelines.sources.source import as_progress
-from pipelines.tenure import Tenure
+from state_backends import driver_status
+from state_backends.driver_status import DesiredState
 from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
-from state_backends.journal import roster
-from state_backends.journal.ledger import Batch
-from state_backends.journal.roster import Orders
+from state_backends.ledger import Batch
 
 # Between two looks at the query and the orders, and so the delay of the dashboard's lag; also how fast a stop is taken.
 WATCH_SECONDS = 0.5
@@ -74,7 +72,7 @@ class Driver:
         options: RunOptions,
         on_batch: OnBatch | None = None,
         stopping: threading.Event | None = None,
-        tenure: type[Tenure] = Tenure,
+        tenure: type[DriverSession] = DriverSession,
     ) -> None:
         self.pipeline = pipeline
         self._tenure = tenure
@@ -108,16 +106,16 @@ class Driver:
                     self._pause_or_give_up(error, tenure)
         self._try_report("stopped")
 
-    def _serve(self, tenure: Tenure) -> None:
+    def _serve(self, tenure: DriverSession) -> None:
         # A reprocess may have been cut short between its swap and the move of its checkpoint.
-        settle(self._options.checkpoint, tenure.ledger.checkpoint_id())
+        promote(self._options.checkpoint, tenure.ledger.checkpoint_id())
         ended = False
         while not ended and not self._stopping.is_set():
             self._sit_out_pause(tenure)
             ended = self._stopping.is_set() or self._run_query(tenure)
         self._report(tenure, "stopped" if self._stopping.is_set() else "finished")
 
-    def _sit_out_pause(self, tenure: Tenure) -> None:
+    def _sit_out_pause(self, tenure: DriverSession) -> None:
         while (orders := tenure.orders()).paused and not self._stopping.is_set():
             if self._options.once:
                 self._report(tenure, "stopped")
@@ -125,7 +123,7 @@ class Driver:
             self._report(tenure, "paused")
             self._stopping.wait(WATCH_SECONDS)
 
-    def _run_query(self, tenure: Tenure) -> bool:
+    def _run_query(self, tenure: DriverSession) -> bool:
         """Run the query until it must end. Returns True where it came to its own end."""
         query = QueryRun(
             self._spark,
@@ -154,7 +152,7 @@ class Driver:
         self._failures, self._reason = 0, ""
         self._on_batch(batch)
 
-    def _pause_or_give_up(self, error: Exception, tenure: Tenure | None) -> None:
+    def _pause_or_give_up(self, error: Exception, tenure: DriverSession | None) -> None:
         if isinstance(error, NOT_OURS):
             raise error
         if self._stopping.is_set() and isinstance(error, Py4JNetworkError):
@@ -171,7 +169,7 @@ class Driver:
         )
         self._await_next_try(pause, tenure)
 
-    def _await_next_try(self, seconds: float, tenure: Tenure | None) -> None:
+    def _await_next_try(self, seconds: float, tenure: DriverSession | None) -> None:
         next_try_at = datetime.now(UTC) + timedelta(seconds=seconds)
         deadline = time.monotonic() + seconds
         self._try_report("restarting", self._reason, next_try_at=next_try_at)
@@ -180,7 +178,7 @@ class Driver:
                 with suppress(psycopg.Error):
                     tenure.report("restarting", self._reason, **self._tries(next_try_at=next_try_at))
 
-    def _report(self, tenure: Tenure, status: str) -> None:
+    def _report(self, tenure: DriverSession, status: str) -> None:
         progress = as_progress(self.pipeline.source.pending(self._options.checkpoint))
         # A try that is under way is no success yet: what the last one failed of stays in sight.
         reason = self._reason if status == "running" else ""
@@ -190,7 +188,7 @@ class Driver:
         try:
             name = self._tenure.ledger_name(self.pipeline)
             with connect(self._dsn, name) as conn:
-                roster.report(conn, name, status, message, **self._tries(**tries))
+                driver_status.report(conn, name, status, message, **self._tries(**tries))
         except psycopg.Error:
             return  # the database is what failed; the next start says so
 
@@ -206,7 +204,7 @@ def _may_pass(error: Exception) -> bool:
     return not (isinstance(error, TidemarkError | RuntimeSetupError | Py4JNetworkError) or is_refusal(error))
 
 
-def _paused(pipeline: str, orders: Orders) -> str:
+def _paused(pipeline: str, orders: DesiredState) -> str:
     return (
         f"pipeline {pipeline!r} is paused (by {orders.by}, since {orders.since:%Y-%m-%d %H:%M:%S %Z}), so it was not "
         f"run through; resume it first: manage.py pipelines resume {pipeline}"

@@ -18,16 +18,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.connection import connect
+from pipelines.connections import connect
 from pipelines.context import BatchContext
-from pipelines.errors import PipelineError
-from pipelines.failure import failure_reason
+from pipelines.errors import PipelineError, failure_reason
 from pipelines.guarantee import Spout
-from pipelines.sources.columns import declared
-from pipelines.sources.source import Parsed, Pending
+from pipelines.sources.source import Parsed, Pending, declared
 from pipelines.stream import Node, PartitionPersist, PersistentAggregate, Stream
-from state_backends.journal.dead_letters import DeadLetter
-from state_backends.journal.ledger import Batch
+from state_backends.dead_letters import DeadLetter
+from state_backends.ledger import Batch
 
 
 class Arguments:

@@ -4,10 +4,13 @@ They run on executors, so they travel there: keep connections and other things t
 All of them must be deterministic, since a batch that is tried again has to come to the same result.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
+
+from pyspark import TaskContext
 
 from state_backends.protocols import Updater
 from state_backends.row import Key
@@ -95,3 +98,18 @@ class StateUpdater(Protocol):
         state: a BatchState, or what a StateFactory made. tuples: column to value; those of one key come in one
         call, all that the batch has of it, in the order asked for.
         """
+
+
+# Stores that are not Tidemark's: made by a StateFactory on an executor, one per task.
+
+
+@contextmanager
+def opened_state(factory: StateFactory) -> Iterator[Any]:
+    """Give the state for this task's partition, and close it where it can be closed."""
+    task = TaskContext.get()
+    made = factory.make_state(task.partitionId() if task else 0)
+    try:
+        yield made
+    finally:
+        if hasattr(made, "close"):
+            made.close()

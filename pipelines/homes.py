@@ -20,15 +20,14 @@ from pipelines.context import BatchContext
 from pipelines.new_values import new_values, new_values_sql
 from pipelines.redis_states import redis_client
 from pipelines.tuples import as_columns, as_tuples
-from state_backends.backing.deferred import DeferredMap
-from state_backends.backing.logged import LoggedMap
-from state_backends.backing.postgres import PostgresBackingMap
-from state_backends.backing.redis import RedisBackingMap
+from state_backends.backends.factory import MAPS
+from state_backends.backends.postgres.rows import PostgresBackingMap
+from state_backends.backends.redis.rows import RedisBackingMap
+from state_backends.backends.wrappers import DeferredMap, LoggedMap
+from state_backends.changelog import Changelog
 from state_backends.committed import ledger_sql
 from state_backends.errors import UnknownStateError
-from state_backends.factory import MAPS
-from state_backends.journal.changelog import Changelog
-from state_backends.journal.ledger import share
+from state_backends.ledger import lock_fence
 from state_backends.maps.updaters import Fold
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key, Versioned
@@ -83,7 +82,7 @@ class PostgresHome:
     @contextmanager
     def writing(self) -> Iterator[None]:
         with self._conn.transaction():
-            share(self._conn, self._context.batch)
+            lock_fence(self._conn, self._context.batch)
             yield
 
     @contextmanager
@@ -153,7 +152,7 @@ class RedisHome:
     def writing(self) -> Iterator[None]:
         # A look, no lock: Redis checks each write, and entries must be committed before their rows are put.
         with self._conn.transaction():
-            share(self._conn, self._context.batch)
+            lock_fence(self._conn, self._context.batch)
         yield
 
     @contextmanager
@@ -217,12 +216,12 @@ class _SharedLog:
 
     def append_rows(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> int:
         with self.conn.transaction():
-            share(self.conn, self._batch)
+            lock_fence(self.conn, self._batch)
             return self._log.append_rows(keys, rows)
 
     def revert(self, txid: int) -> int:
         with self.conn.transaction():
-            share(self.conn, self._batch)
+            lock_fence(self.conn, self._batch)
             return self._log.revert(txid)
 
 

@@ -7,8 +7,7 @@ from functools import cached_property
 from pipelines.errors import PipelineError
 from pipelines.functions import StateFactory
 from pipelines.guarantee import guarantee
-from pipelines.sources.several import Sources
-from pipelines.sources.source import Source
+from pipelines.sources.source import Source, Sources
 from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream
 from state_backends.spec import NAME, NAME_RULE, StateSpec
 

@@ -12,11 +12,11 @@ import psycopg
 import redis
 
 from pipelines.errors import PipelineError
-from state_backends.backing.redis import RedisBackingMap
-from state_backends.backing.redis_upkeep import RedisUpkeep, Standing
-from state_backends.catalog import Catalog
+from state_backends.backends.redis.rows import RedisBackingMap
+from state_backends.backends.redis.upkeep import RedisUpkeep, Standing
 from state_backends.errors import LostBatchesError, SpecMismatchError
-from state_backends.journal.ledger import Batch, BatchLedger, overtaken
+from state_backends.ledger import Batch, BatchLedger, overtaken
+from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
 
 # A call that takes longer has met a stuck server; failing it lets the batch be tried again.

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.checkpoint import settle, shadow_checkpoint
-from pipelines.connection import connect
+from pipelines.checkpoint import promote, shadow_checkpoint
+from pipelines.connections import connect
 from pipelines.driver import Driver, RunOptions
+from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
-from pipelines.tenure import PATIENCE_MS, Tenure
-from state_backends.catalog import Catalog
-from state_backends.journal.ledger import Batch, BatchLedger
-from state_backends.succession import Succession, successor_name
+from state_backends.ledger import Batch, BatchLedger
+from state_backends.schema.catalog import Catalog
+from state_backends.schema.swap import Swap, shadow_name
 
 # A pass over what has landed since the last one that takes no longer has caught up; the rest is the next driver's.
 CAUGHT_UP_SECONDS = 10.0
@@ -30,20 +30,20 @@ CAUGHT_UP_SECONDS = 10.0
 HANDOVER_PATIENCE_MS = 120_000
 
 
-class ShadowTenure(Tenure):
+class ShadowSession(DriverSession):
     """The time in which this process feeds a pipeline's successor."""
 
     shadow = True
 
     @staticmethod
     def ledger_name(pipeline: Pipeline) -> str:
-        return successor_name(pipeline.name)
+        return shadow_name(pipeline.name)
 
     def _take_over(self) -> None:
         catalog, pipeline = Catalog(self.conn), self.pipeline
         spout = pipeline.source.spout
         catalog.register_pipeline(pipeline.name, spout=spout, description=pipeline.description)
-        succession = Succession(self.conn, pipeline.name)
+        succession = Swap(self.conn, pipeline.name)
         succession.begin(pipeline.specs, spout=spout, description=pipeline.description)
         self.ledger.acquire(patience_ms=PATIENCE_MS)
 
@@ -100,17 +100,17 @@ class Reprocess:
             self.on_batch(batch)
 
         options = RunOptions(shadow_checkpoint(self.checkpoint), once=True)
-        Driver(self.pipeline, self.spark, self.dsn, options, note, self.stopping, ShadowTenure).run()
+        Driver(self.pipeline, self.spark, self.dsn, options, note, self.stopping, ShadowSession).run()
         return batches
 
     def _swap(self) -> None:
         name = self.pipeline.name
         with connect(self.dsn, f"{name} swap") as conn:
             # Nobody may feed the successor while it moves.
-            with BatchLedger(conn, successor_name(name)).idle(patience_ms=PATIENCE_MS):
-                Succession(conn, name).swap(self.pipeline.specs, self.pipeline.guarantees)
+            with BatchLedger(conn, shadow_name(name)).idle(patience_ms=PATIENCE_MS):
+                Swap(conn, name).swap(self.pipeline.specs, self.pipeline.guarantees)
             with BatchLedger(conn, name).idle(patience_ms=HANDOVER_PATIENCE_MS):
-                settle(self.checkpoint, BatchLedger(conn, name).checkpoint_id())
+                promote(self.checkpoint, BatchLedger(conn, name).checkpoint_id())
 
 
 def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
@@ -118,7 +118,7 @@ def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
     with (
         connect(dsn, f"{pipeline} abort") as conn,
         # Patient with the session of a reprocess that has ended a moment ago.
-        BatchLedger(conn, successor_name(pipeline)).idle(patience_ms=PATIENCE_MS),
+        BatchLedger(conn, shadow_name(pipeline)).idle(patience_ms=PATIENCE_MS),
     ):
-        Succession(conn, pipeline).abort()
+        Swap(conn, pipeline).abort()
         shutil.rmtree(shadow_checkpoint(checkpoint), ignore_errors=True)

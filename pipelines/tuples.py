@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from pipelines.errors import PipelineError
 from pipelines.functions import Values
-from pipelines.spark_types import arrow_schema, struct_type
+from pipelines.spark import arrow_schema, struct_type
 
 # Gives for each input the tuples that it becomes; opened once per task, on its executor.
 Emit = Callable[[Sequence[Values]], Iterable[Iterable[Values]]]

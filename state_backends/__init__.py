@@ -20,12 +20,12 @@ from state_backends.aggregators import (
     TopK,
     Variance,
 )
-from state_backends.backing.cached import CachedMap
-from state_backends.backing.logged import LoggedMap
-from state_backends.backing.memory import MemoryBackingMap
-from state_backends.backing.postgres import PostgresBackingMap
-from state_backends.backing.redis import RedisBackingMap
-from state_backends.catalog import Catalog
+from state_backends.backends.memory import MemoryBackingMap
+from state_backends.backends.postgres.reader import StateReader
+from state_backends.backends.postgres.rows import PostgresBackingMap
+from state_backends.backends.redis.rows import RedisBackingMap
+from state_backends.backends.wrappers import CachedMap, LoggedMap
+from state_backends.changelog import Changelog
 from state_backends.errors import (
     BatchOrderError,
     CheckpointMismatchError,
@@ -49,7 +49,7 @@ from state_backends.errors import (
     SpecMismatchError,
     StaleBatchError,
     StoreClosedError,
-    SuccessionError,
+    SwapError,
     SynchronizerError,
     TidemarkError,
     TruncatedError,
@@ -58,21 +58,20 @@ from state_backends.errors import (
     UnknownStateError,
     ValueShapeError,
 )
-from state_backends.journal.changelog import Changelog
-from state_backends.journal.ledger import Batch, BatchLedger
-from state_backends.journal.rebuild import rebuild
 from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
 from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
+from state_backends.ledger import Batch, BatchLedger
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
 from state_backends.maps.snapshottable import SnapshottableMap
 from state_backends.maps.transactional import TransactionalMap
 from state_backends.maps.updaters import Combine, Reduce, Replace
 from state_backends.protocols import IBackingMap
-from state_backends.reader.answer import Snapshot
-from state_backends.reader.snapshot import StateReader
+from state_backends.reader.reader import Snapshot
+from state_backends.rebuild import rebuild
 from state_backends.row import Versioned
+from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer
@@ -137,8 +136,8 @@ __all__ = [
     "StateSynchronizer",
     "StdDev",
     "StoreClosedError",
-    "SuccessionError",
     "Sum",
+    "SwapError",
     "SynchronizerError",
     "TidemarkError",
     "TopK",

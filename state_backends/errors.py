@@ -95,7 +95,7 @@ class CheckpointMismatchError(TidemarkError):
     """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
 
 
-class SuccessionError(TidemarkError):
+class SwapError(TidemarkError):
     """A successor cannot take its pipeline's place: finish it, or abort it and begin again."""
 
 

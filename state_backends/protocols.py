@@ -54,8 +54,8 @@ class Aggregator(Protocol):
     columns: the stored columns, suffix to SQL type; the suffix `""` names the measure's own column.
     fold_sql: per suffix, SQL over {stored_SUFFIX} and {partial_SUFFIX} ({stored}, {partial} for the suffix `""`); empty
         where SQL cannot fold it, and then the state takes the generic path, by `fold`.
-    fold_lua: the same in Lua, over the functions of backing/lua/arithmetic.lua (`add_integer`, `min_double`, ..); a
-        missing value is nil. Empty where Lua cannot.
+    fold_lua: the same in Lua, over the functions of backends/redis/lua/arithmetic.lua (`add_integer`,
+        `min_double`, ..); a missing value is nil. Empty where Lua cannot.
     finish_sql: SQL over {stored_SUFFIX} giving what a reader sees, of type `result_type`.
     Folding is associative and commutative, and takes a null on either side as nothing.
     """

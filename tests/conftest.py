@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipelines.runtime import embedded
-from pipelines.runtime.errors import RuntimeSetupError
-from pipelines.runtime.lease import Lease
+from pipelines.embedded import servers
+from pipelines.embedded.shared_server import SharedServer
+from pipelines.errors import RuntimeSetupError
 
 PREFIX = "tidemark-tests-"
 
@@ -31,7 +31,7 @@ def remove_abandoned_servers() -> None:
     for home in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         # A younger one may belong to a run that is only about to start its servers.
         if os.access(home, os.W_OK) and home.stat().st_mtime < time.time() - 60:
-            leases = [Lease(server(home)) for server in embedded.SERVERS.values()]
+            leases = [SharedServer(server(home)) for server in servers.SERVERS.values()]
             if all(lease.stop_if_unused() for lease in leases):
                 shutil.rmtree(home, ignore_errors=True)
 
@@ -42,7 +42,7 @@ def start_servers() -> None:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     os.environ["TIDEMARK_HOME"] = str(home)
     try:
-        embedded.ensure(durable=False)
+        servers.ensure(durable=False)
     except RuntimeSetupError as error:
         pytest.exit(f"no servers to test on: {error}", returncode=1)
 

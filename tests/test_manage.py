@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manage import needs_servers
-from pipelines.runtime.postgres import EmbeddedPostgres
+from pipelines.embedded.postgres import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WAIT_TO_BE_STOPPED = "import time; print('up', flush=True); time.sleep(60)"

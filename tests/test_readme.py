@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from pipelines.runtime.home import REPOSITORY
+from pipelines.embedded.data_dir import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
 JOB, LIBRARY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -10,14 +10,14 @@ import django
 from django.conf import settings
 from django.db.backends.signals import connection_created
 
-from webapp.observability import sharing
+from webapp.core import metrics
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Before any module makes a metric.
-sharing.share("events", settings.DATA_DIR)
+metrics.share("events", settings.DATA_DIR)
 django.setup()
 
-from webapp.events.application import EventsApplication  # noqa: E402  only once Django is set up
+from webapp.events.app import EventsApplication  # noqa: E402  only once Django is set up
 
 application = EventsApplication()
 

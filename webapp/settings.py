@@ -7,9 +7,8 @@ from pathlib import Path
 import environ
 from django.templatetags.static import static
 
-from webapp.database import database
-from webapp.observability import logs
-from webapp.secret_key import kept_secret_key
+from webapp.core import logs
+from webapp.core.installation import database, kept_secret_key
 
 env = environ.Env()
 
@@ -82,19 +81,19 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "rest_framework",
-    "webapp.audit",
-    "webapp.observability",
+    "webapp.accounts.audit",
+    "webapp.core",
     "webapp.states",
-    "webapp.api_keys",
-    "webapp.lookup",
+    "webapp.accounts",
+    "webapp.api",
     "webapp.dashboard",
 ]
 
 MIDDLEWARE = [
-    "webapp.observability.middleware.ObservedRequests",  # first: what the others do belongs to the request
-    "webapp.csp.ContentSecurityPolicy",
+    "webapp.core.requests.ObservedRequests",  # first: what the others do belongs to the request
+    "webapp.core.csp.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
-    "webapp.lookup.compression.PackedAnswers",
+    "webapp.api.rendering.PackedAnswers",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -103,7 +102,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "webapp.dashboard.away.DatabaseAwayMiddleware",
+    "webapp.core.unavailable.DatabaseUnavailableMiddleware",
 ]
 
 ROOT_URLCONF = "webapp.urls"
@@ -161,12 +160,12 @@ WHITENOISE_AUTOREFRESH = DEBUG
 warnings.filterwarnings("ignore", "No directory at", UserWarning)  # what WhiteNoise says where nothing is collected
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "webapp.static_files.CollectedOrNotStorage"},
+    "staticfiles": {"BACKEND": "webapp.core.static_files.CollectedOrNotStorage"},
 }
 
 # --- Who may come in ------------------------------------------------------------------------------------------------
 
-AUTHENTICATION_BACKENDS = ["webapp.api_keys.sign_ins.SignInLimit", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = ["webapp.accounts.throttling.SignInLimit", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
@@ -191,18 +190,18 @@ X_FRAME_OPTIONS = "DENY"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "webapp.api_keys.authentication.ApiKeyAuthentication",
+        "webapp.accounts.authentication.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["webapp.api_keys.permissions.HasScope"],
-    "DEFAULT_THROTTLE_CLASSES": ["webapp.api_keys.throttling.RateLimit"],
+    "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.permissions.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["webapp.accounts.throttling.RateLimit"],
     # Whose word on the client's address counts: a proxy's, if there is one.
     "NUM_PROXIES": 1 if BEHIND_PROXY else 0,
-    "DEFAULT_RENDERER_CLASSES": ["webapp.lookup.json.OrjsonRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["webapp.lookup.json.OrjsonParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.lookup.negotiation.Negotiation",
+    "DEFAULT_RENDERER_CLASSES": ["webapp.api.rendering.OrjsonRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["webapp.api.rendering.OrjsonParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.api.rendering.Negotiation",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "webapp.lookup.problems.problem_response",
+    "EXCEPTION_HANDLER": "webapp.api.errors.problem_response",
 }
 
 SPECTACULAR_SETTINGS = {
@@ -220,10 +219,10 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "webapp.lookup.documentation.everywhere.describe_everywhere",
+        "webapp.api.openapi.describe_everywhere",
     ],
     # Of a pipeline and of its reprocess; other things have a status of their own.
-    "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.lookup.documentation.DRIVER_STATUSES"},
+    "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.api.serializers.DRIVER_STATUSES"},
 }
 
 # --- The admin ------------------------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ UNFOLD = {
             "950": "#04232c",
         }
     },
-    "SIDEBAR": {"navigation": "webapp.states.admin.navigation.sidebar"},
+    "SIDEBAR": {"navigation": "webapp.states.admin.base.sidebar"},
 }
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------

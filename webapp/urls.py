@@ -5,9 +5,8 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from webapp.events.refusal import events_are_elsewhere
-from webapp.lookup.health import healthz, readyz
-from webapp.observability.views import metrics
+from webapp.api.errors import events_are_elsewhere
+from webapp.core.health import healthz, metrics, readyz
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
@@ -18,11 +17,11 @@ urlpatterns = [
     path("logout", LogoutView.as_view(), name="logout"),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
-    path("api/v1/", include("webapp.lookup.urls")),
+    path("api/v1/", include("webapp.api.urls")),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("webapp.dashboard.urls")),
 ]
 
-handler400 = "webapp.lookup.problems.bad_request"
-handler404 = "webapp.lookup.problems.not_found"
-handler500 = "webapp.lookup.problems.server_error"
+handler400 = "webapp.api.errors.bad_request"
+handler404 = "webapp.api.errors.not_found"
+handler500 = "webapp.api.errors.server_error"

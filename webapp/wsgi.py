@@ -11,11 +11,11 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.db.backends.signals import connection_created
 
-from webapp.observability import sharing
+from webapp.core import metrics
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Before any module makes a metric.
-sharing.share("web", settings.DATA_DIR)
+metrics.share("web", settings.DATA_DIR)
 
 application = get_wsgi_application()
 

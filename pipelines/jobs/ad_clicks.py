@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
+from pipelines.operators.join import join
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
-from pipelines.updaters.join import join
 from state_backends import Count, StateSpec
 
 IMPRESSION = "ad string NOT NULL, campaign string NOT NULL, shown_at timestamp NOT NULL"

@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
+from pipelines.operators.sessions import closed_sessions
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
-from pipelines.updaters.sessions import closed_sessions
 from state_backends import Max, StateSpec, Sum
 
 ACTION = "user string NOT NULL, at timestamp NOT NULL"
@@ -28,7 +28,7 @@ CLOSED_SESSIONS = StateSpec(
 def sessions(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Sessions per user, closed after half an hour without an event, from JSON-lines files that land in a folder.
 
-    Events may come ten minutes late; how later ones are counted says pipelines/updaters/sessions.py.
+    Events may come ten minutes late; how later ones are counted says pipelines/operators/sessions.py.
     """
     actions = Stream.read(JsonFiles(folder, schema=ACTION, files_per_batch=files_per_batch))
     closed = closed_sessions(actions.with_watermark("at", "10 minutes"), OPEN_SESSIONS, "at", GAP)

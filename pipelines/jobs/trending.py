@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
+from pipelines.operators.counts import TopN
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream, tumbling
-from pipelines.updaters.top_n import TopN
 from state_backends import Count, StateSpec
 
 VIEW = "page string NOT NULL, at timestamp NOT NULL"

@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
+from pipelines.operators.counts import distinct
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
-from pipelines.updaters.distinct import distinct
 from state_backends import Count, StateSpec, Sum
 
 PURCHASE = "id string NOT NULL, product string NOT NULL, amount decimal(18,2), at timestamp"

@@ -1,20 +1,148 @@
-"""Files that land in a folder: lines of JSON, of CSV or of text, and Parquet."""
+"""Which files a query has taken, read from Spark's own log in the checkpoint.
+
+The log is a file per batch, and now and then a `.compact` one that repeats all before it. Reading goes on from where
+it stopped, so asking every second stays cheap.
+"""
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import unquote, urlparse
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import PipelineError
-from pipelines.sources.bad_lines import A_HEADER, line_numbers, why_bad, why_bad_csv
-from pipelines.sources.columns import nullable, required
-from pipelines.sources.folder import FILE, Folder, path_of
-from pipelines.sources.source import Parsed
-from pipelines.sources.texts import BAD_LINE, CORRUPT, csv_events, csv_row, json_events
-from state_backends.journal.dead_letters import DeadLetter
+from pipelines.guarantee import Spout
+from pipelines.sources.parsing import (
+    A_HEADER,
+    BAD_LINE,
+    CORRUPT,
+    RESERVED,
+    csv_events,
+    csv_row,
+    json_events,
+    line_numbers,
+    why_bad,
+    why_bad_csv,
+)
+from pipelines.sources.source import Parsed, Pending, declared, nullable, required
+from state_backends.dead_letters import DeadLetter
+
+
+class ProcessedFiles:
+    """The names of the files that batches of one checkpoint have taken."""
+
+    def __init__(self, checkpoint: Path, place: int = 0) -> None:
+        self._log = checkpoint / "sources" / str(place)
+        self._names: set[str] = set()
+        self._read_up_to = -1
+
+    def names(self) -> set[str]:
+        """Return all names noted so far; empty before the first batch."""
+        entries = sorted(self._entries())
+        for batch_id, path in entries:
+            if batch_id > self._read_up_to:
+                self._names |= _names(path)
+        self._read_up_to = max([self._read_up_to, *(batch_id for batch_id, _ in entries)])
+        return self._names
+
+    def _entries(self) -> list[tuple[int, Path]]:
+        if not self._log.is_dir():
+            return []
+        named = ((path.name.removesuffix(".compact"), path) for path in self._log.iterdir())
+        return [(int(number), path) for number, path in named if number.isdecimal()]
+
+
+def _names(path: Path) -> set[str]:
+    try:
+        _version, *lines = path.read_text().splitlines()
+    except FileNotFoundError:  # Spark has compacted it away meanwhile; the compact one has its names
+        return set()
+    return {Path(unquote(urlparse(json.loads(line)["path"]).path)).name for line in lines if line}
+
+
+# A folder that files land in: each is read once, oldest first.
+#
+# Spark notes which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as
+# long as nobody changes a file once it has landed (write it elsewhere, then move it in).
+
+
+# Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
+# `mv` and `rsync` keep it. A note of every file costs about 200 bytes of the driver's memory; a lost one costs more.
+REMEMBER_FILES = "36500d"
+
+FILE = "_file"  # the column that says which file a row came from
+
+
+class Folder:
+    """What all sources of files share.
+
+    folder: made if absent; files that match `pattern` are read, but for those whose name begins with `_` or a dot.
+    schema: the columns of an event. files_per_batch: how many files one batch takes at most.
+    """
+
+    spout: Spout = "transactional"
+    packages: tuple[str, ...] = ()
+    pattern: ClassVar[str]
+    # Columns of ours beside an event's own, which it cannot have.
+    reserved: ClassVar[tuple[str, ...]] = (*RESERVED, FILE)
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        schema: str | StructType,
+        files_per_batch: int = 100,
+        max_bad_share: float = 0.5,
+    ) -> None:
+        self._schema = schema
+        self.folder = Path(folder)
+        self.files_per_batch = files_per_batch
+        self.max_bad_share = max_bad_share
+        self._processed: dict[Path, ProcessedFiles] = {}
+
+    @cached_property
+    def schema(self) -> StructType:
+        return declared(self._schema, repr(str(self.folder)), self.reserved)
+
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+        """Return the files that have landed and that no committed batch has read."""
+        seen = self._processed.setdefault(checkpoint, ProcessedFiles(checkpoint, place)).names()
+        waiting = [path.stat().st_mtime for path in self._landed() if path.name not in seen]
+        oldest = datetime.fromtimestamp(min(waiting), UTC).isoformat() if waiting else None
+        return Pending(len(waiting), "files", oldest)
+
+    def _landed(self) -> list[Path]:
+        return [path for path in self.folder.glob(self.pattern) if not path.name.startswith(("_", "."))]
+
+    def _stream(self, spark: SparkSession, kind: str, schema: StructType | None = None) -> DataFrame:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        reader = spark.readStream.format(kind)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return (
+            reader.option("pathGlobFilter", self.pattern)
+            .option("maxFilesPerTrigger", self.files_per_batch)
+            .option("maxFileAge", REMEMBER_FILES)
+            # Whatever the session says: a file that is skipped in silence is lost.
+            .option("ignoreCorruptFiles", "false")
+            .option("ignoreMissingFiles", "false")
+            .load(str(self.folder))
+        )
+
+
+def path_of(file: str) -> Path:
+    """Return the path that a value of the column FILE stands for."""
+    return Path(unquote(urlparse(file).path))
+
+
+# Files that land in a folder: lines of JSON, of CSV or of text, and Parquet.
+
 
 # What CSV and Parquet files need beside that: where a line or row stands, and a header that is not the schema's.
 BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"

@@ -1,29 +1,137 @@
-"""Kafka topics, read by Spark's own connector.
+"""How many messages Kafka holds that no committed batch has read.
 
-Spark notes which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and retention
-may have taken messages away meanwhile: an opaque spout.
+Kafka is asked by its own client inside Spark's JVM, so Python needs none. What has been read stands in the checkpoint.
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipelines.checkpoint import committed_offset
 from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
-from pipelines.sources.bad_lines import why_bad
-from pipelines.sources.columns import declared
-from pipelines.sources.kafka_offsets import Lag
-from pipelines.sources.source import Parsed, Pending
-from pipelines.sources.texts import BAD_LINE, RESERVED, json_events
-from state_backends.journal.dead_letters import DeadLetter
+from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
+from pipelines.sources.source import Parsed, Pending, declared
+from state_backends.dead_letters import DeadLetter
+
+# Topic to partition to offset.
+Offsets = dict[str, dict[str, int]]
+
+# A driver asks for the lag twice a second; to ask Kafka costs a connection and some calls for each partition.
+REFRESH_SECONDS = 2.0
+PATIENCE_MS = 3_000
+
+
+class Lag:
+    """What topics hold beyond what a checkpoint says was read.
+
+    settings: Kafka's, their names after `kafka.`; they stay inside.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+        self._held: tuple[Offsets, Offsets] | None = None
+        self._asked_at = float("-inf")
+
+    def messages(self, checkpoint: Path, place: int) -> int | None:
+        """Return how many messages wait, or None where Kafka does not answer or the checkpoint does not say."""
+        read = committed_offset(checkpoint, place) or _first_offsets(checkpoint, place)
+        held = self._earliest_and_latest()
+        if read is None or held is None:
+            return None
+        earliest, latest = held
+        return sum(
+            # Spark reads a partition that was added meanwhile from its first message on.
+            max(0, offset - read.get(topic, {}).get(partition, earliest[topic][partition]))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+
+    def _earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
+        if time.monotonic() - self._asked_at > REFRESH_SECONDS:
+            try:
+                self._held = self._ask()
+            except Py4JJavaError:
+                self._held = None
+            self._asked_at = time.monotonic()
+        return self._held
+
+    def _ask(self) -> tuple[Offsets, Offsets]:
+        jvm: Any = self._spark.sparkContext._jvm
+        kafka = jvm.org.apache.kafka.clients.admin
+        admin = kafka.AdminClient.create(self._admin_settings(jvm))
+        try:
+            topics = admin.describeTopics(_java_list(jvm, self._topics)).allTopicNames().get()
+            places = [
+                jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
+                for topic in self._topics
+                for part in topics[topic].partitions()
+            ]
+            committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
+
+            def ask(which: Any) -> Offsets:
+                asked = _java_map(jvm, [(each, which) for each in places])
+                return _offsets(admin.listOffsets(asked, committed).all().get())
+
+            return ask(kafka.OffsetSpec.earliest()), ask(kafka.OffsetSpec.latest())
+        finally:
+            admin.close(jvm.java.time.Duration.ZERO)
+
+    def _admin_settings(self, jvm: Any) -> Any:
+        patience = {"default.api.timeout.ms": str(PATIENCE_MS), "request.timeout.ms": str(PATIENCE_MS)}
+        given = {name.removeprefix("kafka."): value for name, value in self._settings.items()}
+        return _java_map(jvm, (given | patience).items())
+
+
+def _first_offsets(checkpoint: Path, place: int) -> Offsets | None:
+    try:
+        noted = (checkpoint / "sources" / str(place) / "0").read_text()
+        offsets: Offsets = json.loads(noted.partition("\n")[2])  # the first line names the format
+    except (OSError, ValueError):
+        return None
+    return offsets
+
+
+def _offsets(listed: Any) -> Offsets:
+    offsets: Offsets = defaultdict(dict)
+    for entry in listed.entrySet():
+        offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
+    return offsets
+
+
+def _java_list(jvm: Any, items: Iterable[str]) -> Any:
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return made
+
+
+def _java_map(jvm: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    made = jvm.java.util.HashMap()
+    for key, value in items:
+        made.put(key, value)
+    return made
+
+
+# Kafka topics, read by Spark's own connector.
+#
+# Spark notes which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and
+# retention may have taken messages away meanwhile: an opaque spout.
+
 
 # Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"

@@ -18,20 +18,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pipelines.errors import PipelineError
+from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
-from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.sources.parsing import by_cast, check_types, why_unreadable
 from pipelines.sources.pgoutput import as_text
-from pipelines.sources.postgres_copy import FirstCopy
-from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
+from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, FirstCopy, PostgresChangeReader
 from pipelines.sources.postgres_rows import Wanted
 from pipelines.sources.postgres_slot import Slot, connect
 from pipelines.sources.postgres_table import Table, find_table
-from pipelines.sources.python_stream import python_stream
-from pipelines.sources.source import Parsed, Pending
-from pipelines.sources.text_values import by_cast, check_types, why_unreadable
+from pipelines.sources.source import Parsed, Pending, python_stream
 from state_backends.aggregators.column import quoted
-from state_backends.journal.dead_letters import DeadLetter
+from state_backends.dead_letters import DeadLetter
 
 DELETED, BAD, REASON = "_deleted", "_bad", "_reason"
 OWN = (CHANGE, DELETED, LSN, AT)

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.errors import InputLostError, SourceSetupError
 from pipelines.sources.pgoutput import UNCHANGED, Change, Relation, Transaction, Unchanged, Values, as_text
-from pipelines.sources.postgres_position import Position
-from pipelines.sources.postgres_table import Table
+from pipelines.sources.postgres_table import Position, Table
 
 # Values in the order of the wanted columns, then what happened, the LSN, and the commit time in microseconds.
 Row = list[str | int | None]

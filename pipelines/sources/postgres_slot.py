@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.errors import InputLostError, SourceSetupError
 from pipelines.sources.pgoutput import as_number, as_text
 from pipelines.sources.postgres_table import Table, check_identity
 

@@ -15,8 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pipelines.errors import PipelineError
-from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 
 STREAM, ID, ENTRY, PROBLEM = "_stream", "_id", "_entry", "_problem"
 RAW = StructType().add(STREAM, "string").add(ID, "string").add(ENTRY, "string").add(PROBLEM, "string")

@@ -16,12 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from pipelines.errors import PipelineError
+from pipelines.checkpoint import committed_offset
+from pipelines.errors import PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
-from pipelines.sources.bad_lines import why_bad
-from pipelines.sources.committed import committed_offset
-from pipelines.sources.errors import SourceSetupError
-from pipelines.sources.python_stream import python_stream
+from pipelines.sources.parsing import by_cast, check_types, why_bad, why_unreadable
 from pipelines.sources.redis_reader import (
     ENTRY,
     ID,
@@ -35,10 +33,9 @@ from pipelines.sources.redis_reader import (
     count_entries,
     last_id,
 )
-from pipelines.sources.source import Parsed, Pending
-from pipelines.sources.text_values import by_cast, check_types, why_unreadable
+from pipelines.sources.source import Parsed, Pending, python_stream
 from state_backends.aggregators.column import quoted
-from state_backends.journal.dead_letters import DeadLetter
+from state_backends.dead_letters import DeadLetter
 
 AT, BAD, REASON = "_at", "_bad", "_reason"
 OWN = (STREAM, ID, AT)

@@ -1,14 +1,9 @@
 """What a measure computes: one class each, and the list by which the catalog finds them again."""
 
+from state_backends.aggregators.basic import Count, Max, Mean, Min, StdDev, Sum, Variance
 from state_backends.aggregators.by_time import First, Last, Latest
-from state_backends.aggregators.count import Count
-from state_backends.aggregators.distinct import DistinctCount, DistinctSet
-from state_backends.aggregators.extreme import Max, Min
-from state_backends.aggregators.quantiles import Quantiles
 from state_backends.aggregators.reducer import Reducer
-from state_backends.aggregators.spread import StdDev, Variance
-from state_backends.aggregators.top_k import TopK
-from state_backends.aggregators.total import Mean, Sum
+from state_backends.aggregators.sketches import DistinctCount, DistinctSet, Quantiles, TopK
 from state_backends.protocols import Aggregator
 
 __all__ = [

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import VALUE_TYPES, cast, stored_type
-from state_backends.aggregators.values import as_json, order
+from state_backends.aggregators.column import VALUE_TYPES, as_json, cast, order, stored_type
 from state_backends.errors import SpecError
 from state_backends.spec import NAME, NAME_RULE
 from state_backends.types import TYPES

@@ -1,7 +1,8 @@
 """How aggregators over one column name it in Spark SQL, and which types they store."""
 
+import math
 from collections.abc import Mapping
-from typing import LiteralString
+from typing import Any, LiteralString
 
 from state_backends.errors import SpecError
 from state_backends.types import TYPES
@@ -43,3 +44,27 @@ def cast(column: str, sql_type: str) -> str:
     """Return Spark SQL for the column as `sql_type`; null where the stored column could not hold the value."""
     value = f"cast({quoted(column)} as {TYPES[sql_type].spark})"
     return f"if({FITS[sql_type].format(value)}, {value}, null)" if sql_type in FITS else value
+
+
+# Values in Python as PostgreSQL and Spark see them: which is the smaller one, and how JSON shows it.
+
+
+def order(value: Any) -> tuple[bool, Any]:
+    """Return a sort key: NaN, which Python cannot order, is the largest number; text goes by code point."""
+    return (value != value, 0 if value != value else value)
+
+
+def least(*values: Any) -> Any:
+    """Return the smallest value, nulls left out: SQL's function of that name."""
+    return min((value for value in values if value is not None), key=order, default=None)
+
+
+def greatest(*values: Any) -> Any:
+    return max((value for value in values if value is not None), key=order, default=None)
+
+
+def as_json(value: Any) -> Any:
+    """Return the value as PostgreSQL puts it into JSON, which has no number that is infinite or NaN: as text."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -16,6 +16,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
+from state_backends.backends.postgres.pages import range_sql
 from state_backends.committed import (
     NOW,
     REACH,
@@ -29,7 +30,6 @@ from state_backends.committed import (
     rows_then,
 )
 from state_backends.reader.bounds import Range
-from state_backends.reader.pages import range_sql
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import psycopg
 from psycopg import sql
 
+from state_backends.backends.postgres.reader import StateReader
 from state_backends.committed import isolation, ledger_sql
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
-from state_backends.reader.answer import Snapshot, expiry
 from state_backends.reader.bounds import (
     Place,
     Range,
@@ -31,10 +31,8 @@ from state_backends.reader.bounds import (
 )
 from state_backends.reader.export import Export, columns_of
 from state_backends.reader.history import NEVER_ANOTHER
-from state_backends.reader.json_form import json_form
-from state_backends.reader.reader import Reader
-from state_backends.reader.scanned import Bounded, Order, Row, Version, matches, place_of, shown_key
-from state_backends.reader.snapshot import StateReader
+from state_backends.reader.reader import Reader, Snapshot, expiry
+from state_backends.reader.scanned import Bounded, Order, Row, Version, json_form, matches, place_of, shown_key
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from pipelines.runtime.home import REPOSITORY
-from pipelines.runtime.ports import free_port
+from pipelines.embedded.data_dir import REPOSITORY, free_port
 
 STARTS_WITHIN_SECONDS = 120
 QUIET = [

@@ -9,13 +9,12 @@ import pytest
 import redis as redis_py
 
 from state_backends import Changelog, MemoryBackingMap, PostgresBackingMap, StateSpec
-from state_backends.backing.cached import CachedMap
-from state_backends.backing.logged import LoggedMap
-from state_backends.backing.redis import RedisBackingMap
-from state_backends.backing.redis_keys import HashTags
+from state_backends.backends.postgres import tables
+from state_backends.backends.redis.keys import HashTags
+from state_backends.backends.redis.rows import RedisBackingMap
+from state_backends.backends.wrappers import CachedMap, LoggedMap
 from state_backends.errors import SpecError
 from state_backends.protocols import IBackingMap
-from state_backends.schema import tables
 from state_backends.table import StateTable
 
 NewBacking = Callable[[StateSpec], IBackingMap]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from state_backends import StateSpec, Versioned
-from state_backends.backing.key_bytes import KeyBytes, after_prefix
+from state_backends.key_bytes import KeyBytes, after_prefix
 from state_backends.row import Key, check_unique, json_text, pair, stale
 
 COLUMNS = "value, txid, prev, prev_txid, at, prev_at"

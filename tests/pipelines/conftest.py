@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
 from pipelines.pipeline import Pipeline
-from pipelines.session import start_session
+from pipelines.spark import start_session
 from state_backends import Catalog, StateReader
 
 FIRST_LANDING = 1_700_000_000

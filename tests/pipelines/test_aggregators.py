@@ -22,8 +22,8 @@ from state_backends.aggregators import (
     TopK,
     Variance,
 )
-from tests.pipelines.partials import partial
-from tests.state_backends.aggregators.documented import documented_reducer
+from tests.pipelines.partial_aggregates import partial
+from tests.state_backends.aggregators.docs_example import documented_reducer
 
 pytestmark = pytest.mark.spark
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipelines.demo.flights_input import lay_out
-from pipelines.demo.recount import compare
+from pipelines.demo import compare, lay_out
+from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.jobs.flights import flights
-from pipelines.runtime.home import REPOSITORY
 
 pytestmark = pytest.mark.spark
 

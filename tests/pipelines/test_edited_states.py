@@ -8,8 +8,8 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import Catalog, Changelog, Count, StateSpec
-from state_backends.schema.edits import DECLARED
-from tests.pipelines.accidents import Accident, CheckedLater
+from state_backends.schema.overrides import DECLARED
+from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 from tests.state_backends.feed import let_time_pass
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,7 @@ def words(folder, accident=None):
 
     def strike(lines):
         if accident:
-            raise Accident(accident.pop())
+            raise InjectedFault(accident.pop())
         return lines
 
     lines = Stream.read(EditedFiles(folder, files_per_batch=1)).transform(strike)
@@ -51,8 +51,8 @@ def test_a_batch_that_is_tried_again_goes_by_the_ttl_of_its_first_try(counted, b
     catalog = Catalog(counted.conn)
     counted.land("2.txt", "dog")
     catalog.edit("words", ttl=before)
-    with pytest.raises(Accident):
-        counted.run(words(counted.input, accident=CheckedLater(skip=1)))
+    with pytest.raises(InjectedFault):
+        counted.run(words(counted.input, accident=FaultAfterCheck(skip=1)))
     catalog.edit("words", ttl=between)
 
     batches = counted.run(words(counted.input))

@@ -11,9 +11,9 @@ import pytest
 
 from pipelines import driver as driver_module
 from pipelines.driver import Driver, RunOptions
+from pipelines.embedded.postgres import EmbeddedPostgres
+from pipelines.embedded.shared_server import SharedServer
 from pipelines.jobs.word_count import word_count
-from pipelines.runtime.lease import Lease
-from pipelines.runtime.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +25,7 @@ class Database:
 
     def __init__(self, home: Path) -> None:
         self._server = EmbeddedPostgres(home, durable=True)
-        self.lease = Lease(self._server)
+        self.lease = SharedServer(self._server)
         self.url = self.lease.join()
 
     def kill(self) -> None:

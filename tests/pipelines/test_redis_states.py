@@ -8,7 +8,7 @@ from random import Random
 import pytest
 import redis
 
-from pipelines import feeding, homes
+from pipelines import homes, sink
 from pipelines.context import BatchContext
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import PipelineError
@@ -33,8 +33,8 @@ from state_backends import (
     Versioned,
 )
 from state_backends.errors import FencedError, LostBatchesError, SpecMismatchError
-from tests.pipelines.accidents import Accident, CheckedLater
-from tests.pipelines.baskets import FillBaskets
+from tests.pipelines.basket_updater import FillBaskets
+from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +66,7 @@ def words_and_lines(folder, source=EditedFiles, accident=None, words=WORDS):
 
     def strike(lines):
         if accident:
-            raise Accident(accident.pop())
+            raise InjectedFault(accident.pop())
         return lines
 
     lines = Stream.read(source(folder, files_per_batch=1))
@@ -129,8 +129,8 @@ def test_a_replay_of_a_failed_batch_counts_what_it_brings(workspace, client, wor
     workspace.land("1.txt", "dog cat")
     workspace.run(words_and_lines(workspace.input, words=spec))
     second = workspace.land("2.txt", words)
-    with pytest.raises(Accident):
-        workspace.run(words_and_lines(workspace.input, accident=CheckedLater(skip=1), words=spec))
+    with pytest.raises(InjectedFault):
+        workspace.run(words_and_lines(workspace.input, accident=FaultAfterCheck(skip=1), words=spec))
     meanwhile = counts(client, spec)
 
     second.write_text(again + "\n")
@@ -163,11 +163,11 @@ def test_an_opaque_batch_that_was_committed_and_comes_again_counts_as_it_comes_t
 
 def dies_before_publishing(monkeypatch, workspace, pipeline):
     def die(self, batch):
-        raise Accident("between commit and publish")
+        raise InjectedFault("between commit and publish")
 
     with monkeypatch.context() as patch:
         patch.setattr(RedisStates, "publish", die)
-        with pytest.raises(Accident):
+        with pytest.raises(InjectedFault):
             workspace.run(pipeline)
 
 
@@ -255,7 +255,7 @@ class Breaks(FillBaskets):
 
     def update_state(self, state, tuples, collector):
         super().update_state(state, tuples[:-1], collector)
-        raise Accident("an updater's own")
+        raise InjectedFault("an updater's own")
 
 
 def baskets(folder, spec, updater=None):
@@ -278,7 +278,7 @@ def test_an_updater_over_redis_sees_what_it_wrote_and_leaves_nothing_half_done(w
     )
     event = lambda user, item, at: {"user": user, "item": item, "at": at}  # noqa: E731
     workspace.land("1.json", event("ann", "pear", 1), event("ann", "fig", 2), event("bob", "fig", 1))
-    with pytest.raises(Exception, match="Accident"):
+    with pytest.raises(Exception, match="InjectedFault"):
         workspace.run(baskets(workspace.input, spec, Breaks())[0])
     workspace.land("2.json", event("ann", "done", 4), event("ann", "plum", 3), event("bob", "yam", 2))
 
@@ -475,13 +475,13 @@ def test_each_backend_a_state_may_name_has_a_home():
 def test_the_address_of_redis_is_in_no_task(workspace, client, monkeypatch):
     workspace.land("1.txt", "dog")
     shipped = []
-    run_partition = feeding.run_partition
+    run_partition = sink.run_partition
 
     def noted(tasks, emits):
         shipped.append(repr(tasks))
         return run_partition(tasks, emits)
 
-    monkeypatch.setattr(feeding, "run_partition", noted)
+    monkeypatch.setattr(sink, "run_partition", noted)
 
     workspace.run(words_and_lines(workspace.input))
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from pipelines.refused_groups import RefusedGroups
+from pipelines.tasks import RefusedGroups
 from state_backends import Count, StateSpec
 
 ARROW = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64()), ("count", pa.int64())])

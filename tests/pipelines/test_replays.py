@@ -6,7 +6,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
-from tests.pipelines.accidents import Accident, CheckedLater
+from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +25,7 @@ def words_and_lines(folder, source=EditedFiles, accident=None):
 
     def strike(lines):
         if accident:
-            raise Accident(accident.pop())
+            raise InjectedFault(accident.pop())
         return lines
 
     lines = Stream.read(source(folder, files_per_batch=1))
@@ -44,8 +44,8 @@ def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted
     workspace.land("1.txt", "dog cat")
     workspace.run(words_and_lines(workspace.input))
     second = workspace.land("2.txt", "dog cat")
-    with pytest.raises(Accident):
-        workspace.run(words_and_lines(workspace.input, accident=CheckedLater(skip=1)))
+    with pytest.raises(InjectedFault):
+        workspace.run(words_and_lines(workspace.input, accident=FaultAfterCheck(skip=1)))
     failed_attempt = workspace.rows("SELECT count, txid FROM tidemark_state.words WHERE word = 'dog'")
     seen_meanwhile = counts(workspace)
 
@@ -65,8 +65,8 @@ def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted
 
 def test_a_first_ever_write_of_a_failed_attempt_goes_when_the_replay_is_empty_of_it(workspace):
     only = workspace.land("1.txt", "ghost cat")
-    with pytest.raises(Accident):
-        workspace.run(words_and_lines(workspace.input, accident=CheckedLater(skip=1)))
+    with pytest.raises(InjectedFault):
+        workspace.run(words_and_lines(workspace.input, accident=FaultAfterCheck(skip=1)))
 
     only.write_text("cat cat\n")
     workspace.run(words_and_lines(workspace.input))

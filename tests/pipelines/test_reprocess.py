@@ -10,12 +10,12 @@ from pipelines import reprocess as reprocess_module
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
-from pipelines.reprocess import Reprocess, ShadowTenure, abort
+from pipelines.reprocess import Reprocess, ShadowSession, abort
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import BatchLedger, Catalog, Count, StateReader, StateSpec, Sum
-from state_backends.errors import FencedError, PipelineHeldError, SpecMismatchError, SuccessionError
-from state_backends.succession import ROOM, Succession
+from state_backends.errors import FencedError, PipelineHeldError, SpecMismatchError, SwapError
+from state_backends.schema.swap import ROOM, Swap
 
 pytestmark = pytest.mark.spark
 
@@ -206,7 +206,7 @@ def test_a_swap_behind_a_batch_that_is_open_leaves_no_row_of_it(counted):
 
 
 def test_a_second_reprocess_of_a_pipeline_is_refused_while_the_first_lives(counted):
-    with ShadowTenure(words(counted.input, LETTERS), counted.dsn):
+    with ShadowSession(words(counted.input, LETTERS), counted.dsn):
         with pytest.raises(PipelineHeldError, match="'word_count@reprocess' is held by a live driver"):
             reprocess(counted, words(counted.input, LETTERS)).run()
         with pytest.raises(PipelineHeldError):
@@ -223,15 +223,15 @@ def test_a_state_that_is_being_reprocessed_is_not_migrated_in_its_shadow(counted
 
 def test_one_that_read_nothing_does_not_empty_the_states(counted, tmp_path):
     """The wrong folder, say."""
-    with pytest.raises(SuccessionError, match="its reprocess has read nothing"):
+    with pytest.raises(SwapError, match="its reprocess has read nothing"):
         reprocess(counted, words(tmp_path / "elsewhere", LETTERS)).run()
 
     assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}}
 
 
 def test_a_swap_without_a_successor_is_refused(counted):
-    with pytest.raises(SuccessionError, match="no reprocess is under way"):
-        Succession(counted.conn, "word_count").swap([WORDS], {"words": "exactly once"})
+    with pytest.raises(SwapError, match="no reprocess is under way"):
+        Swap(counted.conn, "word_count").swap([WORDS], {"words": "exactly once"})
 
 
 def test_a_pipeline_that_writes_a_store_of_its_own_is_refused(counted):

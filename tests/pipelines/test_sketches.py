@@ -5,7 +5,7 @@ import math
 import pytest
 
 from state_backends.aggregators import DistinctCount, DistinctSet, Quantiles, TopK
-from tests.pipelines.partials import partial
+from tests.pipelines.partial_aggregates import partial
 
 pytestmark = pytest.mark.spark
 

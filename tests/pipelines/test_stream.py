@@ -11,7 +11,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream, tumbling
 from state_backends import Count, StateSpec
-from state_backends.catalog import definition, from_definition
+from state_backends.schema.catalog import definition, from_definition
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
 TOTALS = StateSpec("totals", measures={"count": Count()})

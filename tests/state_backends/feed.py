@@ -7,7 +7,7 @@ import psycopg
 import pyarrow as pa
 
 from state_backends import Batch, BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
-from state_backends.journal.ledger import share
+from state_backends.ledger import lock_fence
 from state_backends.table import StateTable
 
 Rows = Sequence[Mapping[str, Any]]
@@ -48,7 +48,7 @@ class Feed:
     def revert(self, batch: Batch) -> None:
         for spec in self.specs:
             with self.conn.transaction():
-                share(self.conn, batch)
+                lock_fence(self.conn, batch)
                 PostgresBackingMap(self.conn, spec).revert(batch.txid)
                 if spec.changelog:
                     Changelog(self.conn, spec).revert(batch.txid)
@@ -57,7 +57,7 @@ class Feed:
         """Write one task's rows, as an executor with a connection of its own would."""
         conn = conn or self.conn
         with conn.transaction():
-            share(conn, batch)
+            lock_fence(conn, batch)
             keys = PostgresBackingMap(conn, spec).merge(arrow(rows), batch.txid, batch.batch_time)
             if spec.changelog:
                 Changelog(conn, spec).append(batch.txid)

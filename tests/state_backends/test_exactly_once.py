@@ -23,11 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum
+from state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum, maintenance
 from state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidemarkError
-from state_backends.journal import trim
-from state_backends.journal.compaction import compact
-from state_backends.journal.expiry import expire
+from state_backends.maintenance import compact, expire
 from tests.state_backends.feed import Feed, let_time_pass
 
 TTL = timedelta(hours=1)
@@ -261,7 +259,7 @@ def found(snapshot: Any) -> dict[Any, Any]:
 
 
 def test_any_run_reads_as_one_clean_run(installed_url, monkeypatch):
-    monkeypatch.setattr(trim, "PAGE_ROWS", 2)
+    monkeypatch.setattr(maintenance, "PAGE_ROWS", 2)
     machine = type("Bound", (Pipeline,), {"url": installed_url})
 
     run_state_machine_as_test(

@@ -8,17 +8,17 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from state_backends import Count, StateSpec, Versioned
-from state_backends.aggregators import by_time, column, distinct, quantiles
-from state_backends.backing import key_bytes, redis_row
-from state_backends.backing.key_bytes import KeyBytes
+from state_backends import Count, StateSpec, Versioned, key_bytes
+from state_backends.aggregators import by_time, column, sketches
+from state_backends.backends.redis import row_codec
 from state_backends.errors import KeyShapeError
+from state_backends.key_bytes import KeyBytes
 from state_backends.reader import bounds
 from state_backends.types import KEY_TYPES, TYPES, SqlType, type_of
 from tests.contracts import backing_map
 from tests.contracts.backends import BACKENDS
-from tests.state_backends.backing import test_key_bytes
-from tests.webapp.lookup import test_typed_keys
+from tests.state_backends import test_key_bytes
+from tests.webapp.api import test_typed_keys
 
 # One value of each type, and the text that PostgreSQL writes of it.
 SAMPLES = {
@@ -58,8 +58,8 @@ def test_a_dict_by_sql_type_covers_the_table(names, of):
         pytest.param(column.FITS, column.VALUE_TYPES, id="what Spark holds and PostgreSQL does not"),
         pytest.param(column.NUMBER_TYPES, column.VALUE_TYPES, id="numbers"),
         pytest.param(by_time.FIELD_TYPES, column.VALUE_TYPES, id="fields of Latest"),
-        pytest.param(distinct.ITEM_TYPES, column.VALUE_TYPES, id="items that are counted"),
-        pytest.param(quantiles.FORMATS, column.NUMBER_TYPES, id="numbers of quantiles"),
+        pytest.param(sketches.ITEM_TYPES, column.VALUE_TYPES, id="items that are counted"),
+        pytest.param(sketches.FORMATS, column.NUMBER_TYPES, id="numbers of quantiles"),
         pytest.param(column.VALUE_TYPES, TYPES, id="values of measures"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_dict_of_some_types_has_none_that_the_table_lacks(names, of):
     ("pythons", "of"),
     [
         pytest.param(key_bytes.FORMS.keys() | {int}, KEY_TYPES.values(), id="keys as bytes"),
-        pytest.param(redis_row.FORMS.keys() | {Decimal, date, uuid.UUID}, TYPES.values(), id="values in Redis"),
+        pytest.param(row_codec.FORMS.keys() | {Decimal, date, uuid.UUID}, TYPES.values(), id="values in Redis"),
         pytest.param(
             bounds.STRICT.keys() | {date, uuid.UUID},
             [sql_type for sql_type in TYPES.values() if sql_type.is_ordered],

@@ -7,13 +7,13 @@ import pytest
 from django.test import Client
 
 from tests.webapp.flights import Flights, flights_pipeline
-from webapp.states import specs, stores
+from webapp.states import readers
 
 
 @pytest.fixture
 def connection(db) -> psycopg.Connection:
-    specs.forget()
-    return stores.connection()
+    readers.forget()
+    return readers.connection()
 
 
 @pytest.fixture

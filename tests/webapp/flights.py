@@ -8,9 +8,20 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from state_backends import Batch, BatchLedger, Catalog, Changelog, Count, Max, Mean, PostgresBackingMap, StateSpec
-from state_backends.journal import ledger, roster
-from state_backends.journal.dead_letters import DeadLetter, put_aside
+from state_backends import (
+    Batch,
+    BatchLedger,
+    Catalog,
+    Changelog,
+    Count,
+    Max,
+    Mean,
+    PostgresBackingMap,
+    StateSpec,
+    driver_status,
+    ledger,
+)
+from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.synchronizer.membership import Membership
 
 BY_CARRIER = StateSpec(
@@ -51,7 +62,7 @@ class Flights:
         batch = self._ledger.begin(self._batches, spout="transactional")
         assert batch is not None
         with self.conn.transaction():
-            ledger.share(self.conn, batch)
+            ledger.lock_fence(self.conn, batch)
             for spec, rows in self._rows(carriers):
                 arrow = pa.RecordBatch.from_pylist(rows)
                 PostgresBackingMap(self.conn, spec).merge([arrow], batch.txid, batch.batch_time)
@@ -59,7 +70,7 @@ class Flights:
                     Changelog(self.conn, spec).append(batch.txid)
                 # The merge's own table goes with its transaction, but that is the test's, which goes on.
                 self.conn.execute("DROP TABLE incoming")
-            put_aside(self.conn, batch, letters)
+            write_dead_letters(self.conn, batch, letters)
         return batch
 
     def commit(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = (), **figures: Any) -> Batch:
@@ -73,12 +84,14 @@ class Flights:
         return batch
 
     def report(self, status: str = "running", message: str = "", **progress: Any) -> None:
-        roster.report(self.conn, self.name, status, message, progress)
+        driver_status.report(self.conn, self.name, status, message, progress)
 
     def fail(self, reason: str, failures: int, next_try_at: datetime | None = None) -> None:
         """Say what a driver says that waits for its next try, or is at it where no time is given."""
         status = "restarting" if next_try_at else "running"
-        roster.report(self.conn, self.name, status, reason, failures=failures, max_failures=8, next_try_at=next_try_at)
+        driver_status.report(
+            self.conn, self.name, status, reason, failures=failures, max_failures=8, next_try_at=next_try_at
+        )
 
     def join(self, role: str = "driver") -> Membership:
         """Become a member, as a driver of this pipeline or as a worker."""

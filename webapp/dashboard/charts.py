@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from webapp.states.queries import BatchSummary
+
 WIDTH, HEIGHT = 1000, 100
 
 # Room for the stroke at the highest and the lowest point.
@@ -125,3 +127,42 @@ def _stretches(placed: Sequence[tuple[float, float | None]]) -> list[str]:
         else:
             line = f"{line}H{x}V{y}" if line else f"M{x} {y}"
     return [path for path in (*lines, line) if "H" in path]
+
+
+# Sparklines: the last batches of a pipeline as one small line, drawn on the server.
+
+
+SPARKLINE_WIDTH, SPARKLINE_HEIGHT = 240, 40
+
+# Room for the stroke at the highest and the lowest point.
+SPARKLINE_MARGIN = 2
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """Rows per second, batch by batch. line, area: points for SVG, oldest batch first."""
+
+    line: str
+    area: str
+    lowest: float
+    highest: float
+    batches: int
+
+
+def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
+    """Draw the committed ones among `batches`, newest first; None where fewer than two make no line."""
+    rates = [batch.rows_per_second for batch in reversed(batches) if batch.status == "committed"]
+    if len(rates) < 2:
+        return None
+    top = max(rates) or 1
+    points = [
+        (
+            round(index * SPARKLINE_WIDTH / (len(rates) - 1), 1),
+            round(SPARKLINE_HEIGHT - SPARKLINE_MARGIN - rate / top * (SPARKLINE_HEIGHT - 2 * SPARKLINE_MARGIN), 1),
+        )
+        for index, rate in enumerate(rates)
+    ]
+    line = " ".join(f"{x},{y}" for x, y in points)
+    return Sparkline(
+        line, f"0,{SPARKLINE_HEIGHT} {line} {SPARKLINE_WIDTH},{SPARKLINE_HEIGHT}", min(rates), max(rates), len(rates)
+    )

@@ -1,24 +1,53 @@
-"""The entries of one state as its page shows them: filtered, sorted, in pages, and the leading keys as bars.
-
-A page begins behind the last entry of the one before, so the thousandth costs what the first one does, and one leads on
-but not back; the way back is the browser's, or the first page.
-"""
+"""What a query string says, read with good will: what makes no sense in it counts as not asked."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isfinite
+from shlex import quote
 from typing import Any
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
+
 from state_backends import Snapshot, StateSpec
+from state_backends.backends.factory import Reader
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
-from state_backends.factory import Reader
 from state_backends.row import Key
 from state_backends.types import type_of
-from webapp.dashboard.asked import whole_number
 from webapp.dashboard.pasted import pasted_prefix
+
+# The largest number that PostgreSQL's bigint holds.
+LARGEST = 2**63 - 1
+
+
+def whole_number(text: str) -> int | None:
+    """Return a number from 0 on, None for anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        return None
+    number = int(text)
+    return number if number <= LARGEST else None
+
+
+# The same question to the API, as a line for a terminal.
+
+
+def curl(request: HttpRequest, name: str, key: Sequence[Any]) -> str:
+    """key: as JSON has it."""
+    return (
+        f"curl -s {request.build_absolute_uri(f'/api/v1/states/{name}/query')} \\\n"
+        '  -H "Authorization: Bearer $TIDEMARK_API_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d {quote(json.dumps({'keys': [key]}))}"
+    )
+
+
+# The entries of one state as its page shows them: filtered, sorted, in pages, and the leading keys as bars.
+#
+# A page begins behind the last entry of the one before, so the thousandth costs what the first one does, and one
+# leads on but not back; the way back is the browser's, or the first page.
+
 
 PAGE_ENTRIES = 25
 LEADING_KEYS = 10

@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import access, batches, keys, maintenance, overview, pipelines, states
+from webapp.dashboard.views import operations, pipelines, states
 from webapp.states.models import MaintenanceRun
 
 
@@ -24,20 +24,20 @@ app_name = "dashboard"
 COMPACTION, EXPIRY = {"kind": MaintenanceRun.Kind.COMPACTION}, {"kind": MaintenanceRun.Kind.EXPIRY}
 
 urlpatterns = [
-    path("", overview.overview, name="index"),
+    path("", pipelines.overview, name="index"),
     path("pipelines/<shown_name:name>/", pipelines.pipeline, name="pipeline"),
     path("pipelines/<shown_name:name>/pause", pipelines.pause, name="pause"),
     path("pipelines/<shown_name:name>/resume", pipelines.resume, name="resume"),
-    path("pipelines/<shown_name:name>/batches", batches.batches, name="batches"),
-    path("pipelines/<shown_name:name>/batches/<number:txid>", batches.batch, name="batch"),
-    path("pipelines/<shown_name:name>/dead-letters", batches.dead_letters, name="dead_letters"),
+    path("pipelines/<shown_name:name>/batches", pipelines.batches, name="batches"),
+    path("pipelines/<shown_name:name>/batches/<number:txid>", pipelines.batch, name="batch"),
+    path("pipelines/<shown_name:name>/dead-letters", pipelines.dead_letters, name="dead_letters"),
     path("states/<shown_name:name>/", states.state, name="state"),
-    path("states/<shown_name:name>/key", keys.key, name="key"),
-    path("states/<shown_name:name>/lookup", keys.lookup, name="lookup"),
-    path("states/<shown_name:name>/compact", maintenance.ask, COMPACTION, name="compact"),
-    path("states/<shown_name:name>/expire", maintenance.ask, EXPIRY, name="expire"),
-    path("maintenance", maintenance.maintenance, name="maintenance"),
-    path("maintenance/<number:run_id>", maintenance.run, name="run"),
-    path("maintenance/<number:run_id>/cancel", maintenance.cancel, name="cancel"),
-    path("keys", access.api_keys, name="keys"),
+    path("states/<shown_name:name>/key", states.key, name="key"),
+    path("states/<shown_name:name>/lookup", states.lookup, name="lookup"),
+    path("states/<shown_name:name>/compact", operations.ask, COMPACTION, name="compact"),
+    path("states/<shown_name:name>/expire", operations.ask, EXPIRY, name="expire"),
+    path("maintenance", operations.maintenance, name="maintenance"),
+    path("maintenance/<number:run_id>", operations.run, name="run"),
+    path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),
+    path("keys", operations.api_keys, name="keys"),
 ]

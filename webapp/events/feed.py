@@ -9,12 +9,12 @@ import psycopg
 import redis
 
 from state_backends.errors import MovedOnError, UnknownStateError
-from webapp.events import steps
-from webapp.events.questions import Question, TideQuestion
-from webapp.events.steps import Step
-from webapp.events.tides import EVERY_PIPELINE, Tides
-from webapp.lookup.problems import DATABASE_GONE
-from webapp.states import specs
+from webapp.api.errors import DATABASE_GONE
+from webapp.events import deltas
+from webapp.events.broker import EVERY_PIPELINE, CommitSignals
+from webapp.events.deltas import Delta
+from webapp.events.subscriptions import CommitsSubscription, Subscription
+from webapp.states import readers
 
 logger = logging.getLogger(__name__)
 
@@ -31,30 +31,30 @@ PUBLISHED_EVERY_SECONDS, PUBLISHED_WITHIN_SECONDS = 0.05, 5.0
 # A beginning is shared by those who come at about the same time.
 FIRST_STEP_SECONDS = 1.0
 
-InThread = Callable[[Callable[[], Step]], Awaitable[Step]]
+InThread = Callable[[Callable[[], Delta]], Awaitable[Delta]]
 
 
 class Feed:
     """in_thread: runs a read beside the event loop. Its tasks are shared: wait for them, do not cancel them."""
 
-    def __init__(self, question: Question, tides: Tides, in_thread: InThread) -> None:
+    def __init__(self, question: Subscription, tides: CommitSignals, in_thread: InThread) -> None:
         self.question = question
-        self.pipeline = EVERY_PIPELINE if isinstance(question, TideQuestion) else question.pipeline
+        self.pipeline = EVERY_PIPELINE if isinstance(question, CommitsSubscription) else question.pipeline
         self.clients = 0
         self._tides = tides
         self._in_thread = in_thread
-        self._reads: dict[tuple[Any, int], asyncio.Task[Step]] = {}
+        self._reads: dict[tuple[Any, int], asyncio.Task[Delta]] = {}
 
-    def first(self, last_txid: int | None) -> "asyncio.Task[Step]":
+    def first(self, last_txid: int | None) -> "asyncio.Task[Delta]":
         task = self._shared(("first", last_txid), lambda: self._first(last_txid))
         asyncio.get_running_loop().call_later(FIRST_STEP_SECONDS, self._forget, task)
         return task
 
-    def after(self, stand: Any) -> "asyncio.Task[Step]":
+    def after(self, stand: Any) -> "asyncio.Task[Delta]":
         """Return the step from a stand, as of now: whoever compares counts must have taken his before."""
         return self._shared(("after", stand), lambda: self._next(stand))
 
-    def _shared(self, asked: Any, read: Callable[[], Step]) -> "asyncio.Task[Step]":
+    def _shared(self, asked: Any, read: Callable[[], Delta]) -> "asyncio.Task[Delta]":
         count = self._tides.count(self.pipeline)
         self._reads = {key: task for key, task in self._reads.items() if key[1] == count}
         task = self._reads.get((asked, count))
@@ -62,20 +62,20 @@ class Feed:
             task = self._reads[asked, count] = asyncio.create_task(self._read(read))
         return task
 
-    def _forget(self, task: "asyncio.Task[Step]") -> None:
+    def _forget(self, task: "asyncio.Task[Delta]") -> None:
         self._reads = {key: kept for key, kept in self._reads.items() if kept is not task}
 
-    def _first(self, last_txid: int | None) -> Step:
-        if isinstance(self.question, TideQuestion):
-            return steps.tide_step(self.question, None)
-        return steps.first_step(self.question, last_txid)
+    def _first(self, last_txid: int | None) -> Delta:
+        if isinstance(self.question, CommitsSubscription):
+            return deltas.commits_delta(self.question, None)
+        return deltas.first_delta(self.question, last_txid)
 
-    def _next(self, stand: Any) -> Step:
-        if isinstance(self.question, TideQuestion):
-            return steps.tide_step(self.question, stand)
-        return steps.next_step(self.question, stand)
+    def _next(self, stand: Any) -> Delta:
+        if isinstance(self.question, CommitsSubscription):
+            return deltas.commits_delta(self.question, stand)
+        return deltas.next_delta(self.question, stand)
 
-    async def _read(self, read: Callable[[], Step]) -> Step:
+    async def _read(self, read: Callable[[], Delta]) -> Delta:
         """Raises UnknownStateError for a state that is gone."""
         step = await self._read_at_last(read)
         waited = 0.0
@@ -85,12 +85,12 @@ class Feed:
             step = await self._read_at_last(read)
         return step
 
-    def _is_behind(self, step: Step) -> bool:
-        if isinstance(self.question, TideQuestion) or step.more:
+    def _is_behind(self, step: Delta) -> bool:
+        if isinstance(self.question, CommitsSubscription) or step.more:
             return False
         return step.stand.txid < self._tides.txid(self.pipeline)
 
-    async def _read_at_last(self, read: Callable[[], Step]) -> Step:
+    async def _read_at_last(self, read: Callable[[], Delta]) -> Delta:
         pause, remade = PAUSE_SECONDS, False
         while True:
             try:
@@ -100,7 +100,7 @@ class Feed:
             except REMADE:
                 if remade:
                     raise
-                specs.forget()
+                readers.forget()
                 remade = True
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from state_backends import StateSpec
-from state_backends.backing.redis_upkeep import RedisUpkeep
+from state_backends.backends.redis.upkeep import RedisUpkeep
 
 logger = logging.getLogger(__name__)
 

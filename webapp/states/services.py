@@ -1,14 +1,14 @@
-"""What people ask for: maintenance of a state, another ttl or changelog, a pause of a pipeline. Views, tasks, commands
-and admin actions call this.
-
-A run is a row from the request to the end. While one is carried out, its worker holds an advisory lock of the
-state; a run that says `running` without that lock has lost its worker.
-"""
+"""What the maintenance service refuses, one class per thing a caller can do about it."""
 
 import logging
+from collections.abc import Collection, Iterator
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
+import psycopg
+import redis
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -16,22 +16,134 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg.errors import LockNotAvailable
 
-from state_backends import Catalog
-from state_backends.errors import UnknownPipelineError
-from state_backends.journal import roster
-from state_backends.schema.edits import KEEP, Log, Terms, Ttl
-from state_backends.synchronizer.membership import compact_logs
-from webapp.audit.services import forget_old_entries, record
-from webapp.celery import app
-from webapp.states import maintenance, selectors, stores
-from webapp.states.errors import (
-    BrokerUnavailableError,
-    CatalogBusyError,
-    RunFinishedError,
-    StateBusyError,
-    UnknownRunError,
+from state_backends import (
+    BatchLedger,
+    Catalog,
+    Changelog,
+    IBackingMap,
+    PostgresBackingMap,
+    RedisBackingMap,
+    StateSpec,
+    driver_status,
+    rebuild,
 )
+from state_backends.errors import SpecError, TidemarkError, UnknownPipelineError
+from state_backends.rebuild import Progress
+from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
+from state_backends.synchronizer.membership import compact_logs
+from webapp.accounts.audit.services import forget_old_entries, record
+from webapp.celery import app
+from webapp.states import maintenance, queries, readers
 from webapp.states.models import MaintenanceRun, State
+
+
+class StateBusyError(TidemarkError):
+    """A run for this state is queued or running: wait for it, or cancel it."""
+
+    def __init__(self, message: str, run_id: int) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class UnknownRunError(TidemarkError):
+    """No maintenance run has that number."""
+
+
+class RunFinishedError(TidemarkError):
+    """The run is over: there is nothing to cancel."""
+
+
+class BrokerUnavailableError(TidemarkError):
+    """No task could be enqueued: bring Redis back and ask again."""
+
+
+class CatalogBusyError(TidemarkError):
+    """A driver is registering its states: try again in a moment."""
+
+
+# Maintenance runs, read.
+
+
+def runs(
+    *, state: str = "", kind: str = "", status: str = "", limit: int = 50, states: Collection[str] = ()
+) -> list[MaintenanceRun]:
+    """Return the newest runs; an empty word asks for all. states: of these alone; empty for all."""
+    wanted = {"state": state, "kind": kind, "status": status, "state__in": states}
+    return list(MaintenanceRun.objects.filter(**{name: word for name, word in wanted.items() if word})[:limit])
+
+
+def page(*, before: int | None, limit: int) -> list[MaintenanceRun]:
+    """Return the newest runs, or those asked for before the run `before`."""
+    wanted = MaintenanceRun.objects.all() if before is None else MaintenanceRun.objects.filter(id__lt=before)
+    return list(wanted.order_by("-id")[:limit])
+
+
+def unfinished() -> list[MaintenanceRun]:
+    """Return the runs that are queued or running, the oldest first."""
+    return list(MaintenanceRun.objects.filter(status__in=MaintenanceRun.UNFINISHED).order_by("id"))
+
+
+def latest() -> list[MaintenanceRun]:
+    """Return the newest run of each state and kind that ended as it should."""
+    done = MaintenanceRun.objects.filter(status=MaintenanceRun.Status.DONE)
+    return list(done.order_by("state_id", "kind", "-id").distinct("state_id", "kind"))
+
+
+def run(run_id: int) -> MaintenanceRun:
+    found = MaintenanceRun.objects.filter(pk=run_id).first()
+    if found is None:
+        raise UnknownRunError(f"there is no maintenance run {run_id}")
+    return found
+
+
+# Rebuilding a state's rows from its changelog, in PostgreSQL or into Redis, while its pipeline stands still.
+
+
+STORES = ("postgres", "redis")
+
+
+def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[Progress]:
+    """Put the rows of a state into a store, chunk by chunk, as they were after the committed batch.
+
+    to: one of STORES. resume_from: the last key that a run which was cut short has done.
+    Raises UnknownStateError, PipelineHeldError while a driver lives; SpecError for a state without a changelog, or
+    without a table to put its rows into.
+    """
+    with readers.own_connection() as conn:
+        spec = Catalog(conn).get(state)
+        log = Changelog(conn, spec)
+        if to == "postgres" and spec.backend != "postgres":
+            raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
+        after = None if resume_from is None else spec.check_key(resume_from)
+        pipeline = State.objects.get(name=state).pipeline_id
+        with BatchLedger(conn, pipeline).idle():
+            yield from _into_postgres(conn, log, after) if to == "postgres" else _into_redis(spec, log, after)
+
+
+def _into_postgres(conn: psycopg.Connection, log: Changelog, after: Any) -> Iterator[Progress]:
+    yield from _into(PostgresBackingMap(conn, log.spec), log, after)
+
+
+def _into_redis(spec: StateSpec, log: Changelog, after: Any) -> Iterator[Progress]:
+    with closing(redis.Redis.from_url(settings.REDIS_URL)) as client:
+        target = RedisBackingMap(client, spec)
+        yield from _into(target, log, after)
+        # Readers of Redis go by what is mirrored there.
+        target.publish(log.extent().committed)
+
+
+def _into(target: IBackingMap, log: Changelog, after: Any) -> Iterator[Progress]:
+    # What a driver that died has left of the next batch goes first, as it would at the next start.
+    target.revert(log.extent().committed + 1)
+    yield from rebuild(log, target, resume_from=after)
+
+
+# What people ask for: maintenance of a state, another ttl or changelog, a pause of a pipeline. Views, tasks, commands
+# and admin actions call this.
+#
+# A run is a row from the request to the end. While one is carried out, its worker holds an advisory lock of the
+# state; a run that says `running` without that lock has lost its worker.
+
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +183,7 @@ def run_maintenance(run_id: int) -> None:
     Whatever goes wrong ends up in the run. Raises UnknownRunError.
     """
     run = _get(run_id)
-    with stores.own_connection() as conn:
+    with readers.own_connection() as conn:
         if maintenance.lock(conn, run.state_id) and _take_up(run_id):
             maintenance.carry_out(conn, run_id)
 
@@ -102,7 +214,7 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
     forget_old_entries()
     _send_lost_runs_again()
     if kind == Kind.COMPACTION:
-        with stores.own_connection() as conn:
+        with readers.own_connection() as conn:
             compact_logs(conn)
     states = State.objects.exclude(ttl=None) if kind == Kind.EXPIRY else State.objects.all()
     return [run for state in states if (run := _request_unless_busy(kind, state.name))]
@@ -138,7 +250,7 @@ def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested
     Raises UnknownStateError, SpecError, and CatalogBusyError while a driver that starts has the catalog for itself.
     """
     with transaction.atomic():
-        conn = stores.connection()
+        conn = readers.connection()
         conn.execute("SET LOCAL lock_timeout = '5s'")
         try:
             before, after = Catalog(conn).edit(name, ttl=ttl, changelog=changelog)
@@ -150,11 +262,11 @@ def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested
 
 
 def _wish(name: str, requested_by: str, *, paused: bool) -> None:
-    names = selectors.pipeline_names()
+    names = queries.pipeline_names()
     if name not in names:
         raise UnknownPipelineError.among(name, names)
     with transaction.atomic():
-        roster.wish(stores.connection(), name, paused=paused, by=requested_by)
+        driver_status.wish(readers.connection(), name, paused=paused, by=requested_by)
         record("pipeline.pause" if paused else "pipeline.resume", f"pipeline {name}", by=requested_by)
 
 
@@ -162,7 +274,7 @@ def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
     fail_dead_runs()
     # Two requests at once queue up behind this lock, and the second one finds the first one's run.
     if not State.objects.select_for_update(no_key=True).filter(name=state).exists():
-        Catalog(stores.connection()).get(state)
+        Catalog(readers.connection()).get(state)
     going = MaintenanceRun.objects.filter(state=state, status__in=MaintenanceRun.UNFINISHED).first()
     if going is not None:
         raise StateBusyError(

@@ -2,7 +2,7 @@
 
 from celery.signals import heartbeat_sent, worker_shutdown
 
-from webapp.states.member import ProcessMembership
+from webapp.states.membership import ProcessMembership
 
 _this_worker = ProcessMembership("worker")
 

@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.jobs.word_count import word_count
 from state_backends import Catalog
-from tests.pipelines.cluster.driving import DriverProcess, run_word_count
-from tests.pipelines.cluster.standalone import Cluster
+from tests.pipelines.cluster.driver_process import DriverProcess, run_word_count
+from tests.pipelines.cluster.spark_cluster import Cluster
 
 # As for the session of the other Spark tests.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")

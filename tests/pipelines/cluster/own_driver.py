@@ -15,15 +15,15 @@ from users_module import shout
 from pipelines.driver import Driver, RunOptions
 from pipelines.jobs.word_count import WORDS
 from pipelines.pipeline import Pipeline
-from pipelines.session import start_session
 from pipelines.sources.files import TextFiles
+from pipelines.spark import start_session
 from pipelines.stream import Stream
 
 
 def look_around(rows):
     """Say where an executor finds our code and the files beside it, and whether one of its paths is the checkout."""
     import state_backends
-    from state_backends.backing.redis_scripts import file_text
+    from state_backends.backends.redis.scripts import file_text
     from state_backends.schema.install import migrations
 
     for _ in rows:

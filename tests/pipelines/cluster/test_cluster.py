@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.runtime.home import REPOSITORY
+from pipelines.embedded.data_dir import REPOSITORY
 from state_backends import Catalog, StateReader
-from tests.pipelines.cluster.driving import held, waiting, writers
-from tests.pipelines.cluster.standalone import SLOTS, wait_for
+from tests.pipelines.cluster.driver_process import held, waiting, writers
+from tests.pipelines.cluster.spark_cluster import SLOTS, wait_for
 
 pytestmark = pytest.mark.spark
 

@@ -4,16 +4,15 @@ import zipfile
 
 import pytest
 
-from pipelines.runtime.errors import RuntimeSetupError
-from pipelines.runtime.home import REPOSITORY
-from pipelines.session import is_local, start_session
-from pipelines.shipping import pack, users_files
+from pipelines.embedded.data_dir import REPOSITORY
+from pipelines.errors import RuntimeSetupError
+from pipelines.spark import is_local, pack, start_session, users_files
 
 
 def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
     packed = zipfile.ZipFile(pack(REPOSITORY / "state_backends", tmp_path)).namelist()
 
-    assert {"__init__.py", "backing/lua/merge.lua", "schema/migrations/0001_initial.sql"} <= set(packed)
+    assert {"__init__.py", "backends/redis/lua/merge.lua", "schema/migrations/0001_initial.sql"} <= set(packed)
     assert not [name for name in packed if name.endswith(".pyc")]
 
 

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipelines.runtime.errors import RuntimeSetupError
-from pipelines.writers import MOST_WRITERS, Writers, rounds, share_out, writer_limit
-from tests.pipelines.cluster.driving import connected, held, waiting
-from tests.pipelines.cluster.standalone import wait_for
+from pipelines.connections import MOST_WRITERS, Writers, rounds, share_out, writer_limit
+from pipelines.errors import RuntimeSetupError
+from tests.pipelines.cluster.driver_process import connected, held, waiting
+from tests.pipelines.cluster.spark_cluster import wait_for
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from itertools import chain
 import pytest
 
 from pipelines.jobs.customers import customers
-from tests.pipelines.jobs.landing import land, opaque
+from tests.pipelines.jobs.job_input import land, opaque
 
 pytestmark = pytest.mark.spark
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipelines.jobs.regional_views import regional_views
-from tests.pipelines.jobs.landing import land, opaque
+from tests.pipelines.jobs.job_input import land, opaque
 
 pytestmark = pytest.mark.spark
 

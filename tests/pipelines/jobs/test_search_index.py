@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.jobs.search_index import POSTINGS, search_index
 from state_backends import PostgresBackingMap
-from tests.pipelines.jobs.landing import opaque, refusing
+from tests.pipelines.jobs.job_input import opaque, refusing
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.jobs.traffic import BY_DAY, BY_HOUR, BY_MINUTE, GRAINS, traffic
 from state_backends import StateReader
-from tests.pipelines.jobs.landing import opaque
+from tests.pipelines.jobs.job_input import opaque
 
 pytestmark = pytest.mark.spark
 

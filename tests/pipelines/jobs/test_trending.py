@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pipelines.jobs.trending import trending
-from tests.pipelines.jobs.landing import opaque, refusing
+from tests.pipelines.jobs.job_input import opaque, refusing
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from pipelines.runtime.home import last_lines
-from pipelines.runtime.java import java_home
-from pipelines.runtime.ports import LOOPBACK, free_port
+from pipelines.embedded.data_dir import LOOPBACK, free_port, last_lines
+from pipelines.embedded.java import java_home
 from pipelines.sources.kafka import CONNECTOR
 
 FETCH_SECONDS, START_SECONDS, STOP_SECONDS = 400, 60, 30

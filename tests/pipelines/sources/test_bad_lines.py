@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from pipelines.sources.bad_lines import line_numbers, why_bad, why_bad_csv
+from pipelines.sources.parsing import line_numbers, why_bad, why_bad_csv
 
 SCHEMA = (
     StructType()

@@ -2,7 +2,7 @@
 
 import json
 
-from pipelines.sources.file_log import ProcessedFiles
+from pipelines.sources.files import ProcessedFiles
 
 
 def note(checkpoint, entry, *names):

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from pipelines.sources.pgoutput import UNCHANGED, Relation, Transaction, as_number, as_text, decode
-from pipelines.sources.postgres_position import Position, Seen, position
+from pipelines.sources.postgres_table import Position, Seen, position
 
 COMMIT_MICROS_SINCE_2000 = 5
 

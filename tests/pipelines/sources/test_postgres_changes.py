@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.pipeline import Pipeline
-from pipelines.runtime.home import REPOSITORY
 from pipelines.sources.postgres_changes import PostgresChanges
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
-from tests.pipelines.sources.victim import net
+from tests.pipelines.sources.changes_process import net
 
 pytestmark = pytest.mark.spark
 
@@ -173,7 +173,7 @@ class Victim:
         self.log = workspace.checkpoint.with_name("log")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.pipelines.sources.victim", str(workspace.checkpoint)],
+                [sys.executable, "-m", "tests.pipelines.sources.changes_process", str(workspace.checkpoint)],
                 cwd=REPOSITORY,
                 env=os.environ | {"DATABASE_URL": workspace.dsn},
                 stdout=log,

@@ -7,9 +7,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipelines.errors import PipelineError
-from pipelines.sources import postgres_copy, postgres_reader, postgres_slot
-from pipelines.sources.errors import InputLostError, SourceSetupError
+from pipelines.errors import InputLostError, PipelineError, SourceSetupError
+from pipelines.sources import postgres_reader, postgres_slot
 from pipelines.sources.postgres_changes import PostgresChanges
 from pipelines.sources.postgres_reader import Changes, CopyPages, PostgresChangeReader
 
@@ -109,7 +108,7 @@ def test_changes_that_land_while_the_table_is_copied_come_once(feed, monkeypatch
     """Each of the three moments: between slot and copy, running while it is taken, and after it."""
     with psycopg.connect(feed.url) as running:
         feed.execute("INSERT INTO t VALUES (1, 'before')")
-        take_copy, make_copy = postgres_copy.FirstCopy._take, postgres_copy.FirstCopy._copy
+        take_copy, make_copy = postgres_reader.FirstCopy._take, postgres_reader.FirstCopy._copy
 
         def after_the_slot(copy, table):
             feed.execute("INSERT INTO t VALUES (2, 'between')", "UPDATE t SET note = 'seen' WHERE id = 1")
@@ -121,8 +120,8 @@ def test_changes_that_land_while_the_table_is_copied_come_once(feed, monkeypatch
             running.commit()
             return make_copy(copy, table)
 
-        monkeypatch.setattr(postgres_copy.FirstCopy, "_take", after_the_slot)
-        monkeypatch.setattr(postgres_copy.FirstCopy, "_copy", within_the_snapshot)
+        monkeypatch.setattr(postgres_reader.FirstCopy, "_take", after_the_slot)
+        monkeypatch.setattr(postgres_reader.FirstCopy, "_copy", within_the_snapshot)
         found, _ = drain(feed.reader())
 
     assert sorted(found) == [
@@ -353,7 +352,7 @@ class TestWhatIsLost:
 
 class TestSetup:
     def test_a_start_that_was_killed_after_the_slot_was_made_goes_on(self, feed, monkeypatch):
-        monkeypatch.setattr(postgres_copy.FirstCopy, "_copy", lambda *_: 1 / 0)
+        monkeypatch.setattr(postgres_reader.FirstCopy, "_copy", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             feed.reader().initialOffset()
         monkeypatch.undo()

@@ -12,9 +12,8 @@ import pytest
 import redis
 from pyspark.sql.types import ArrayType, StringType, StructType
 
-from pipelines.errors import PipelineError
+from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.pipeline import Pipeline
-from pipelines.sources.errors import InputLostError, SourceSetupError
 from pipelines.sources.redis_reader import ID, Range, RedisStreamReader, StreamSettings
 from pipelines.sources.redis_streams import RedisStreams
 from pipelines.stream import Stream

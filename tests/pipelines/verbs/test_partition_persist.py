@@ -10,7 +10,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import Count, Replace, StateSpec
-from tests.pipelines.baskets import FillBaskets
+from tests.pipelines.basket_updater import FillBaskets
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ import pytest
 
 from state_backends import Catalog, Count, OpaqueMap, PostgresBackingMap, StateReader, StateSpec
 from state_backends.maps.updaters import Fold
-from tests.state_backends.aggregators.documented import documented_reducer
+from tests.state_backends.aggregators.docs_example import documented_reducer
 
 ORD, LAX, SFO, BOS = ["1", "ORD"], ["2", "LAX"], ["3", "SFO"], ["4", "BOS é🙂"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from state_backends.aggregators import StdDev, Variance
 from state_backends.errors import SpecError
-from tests.state_backends.aggregators.twins import in_lua, in_sql, moments, same
+from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
 
 NOTHING = {"count": None, "mean": None, "m2": None}
 NAN = math.nan

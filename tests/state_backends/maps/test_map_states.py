@@ -1,7 +1,7 @@
 import pytest
 
 from state_backends import Count, NonTransactionalMap, OpaqueMap, StateSpec, TransactionalMap
-from state_backends.factory import MAPS, state_map
+from state_backends.backends.factory import MAPS, state_map
 from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
 
 

@@ -17,10 +17,10 @@ import pytest
 import redis
 
 from state_backends import Combine, OpaqueMap, RedisBackingMap, Reduce, Replace, SnapshottableMap, StateSpec, Versioned
-from state_backends.backing.cached import CachedMap
+from state_backends.backends.factory import MAPS
+from state_backends.backends.wrappers import CachedMap
 from state_backends.errors import FencedError, StaleBatchError
-from state_backends.factory import MAPS
-from state_backends.journal.ledger import share
+from state_backends.ledger import lock_fence
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())["vectors"]
 
@@ -339,7 +339,7 @@ class TestTwoAttemptsAtOnce:
 
     def add(self, feed, spec, batch, number, conn=None):
         with (conn or feed.conn).transaction():
-            share(conn or feed.conn, batch)
+            lock_fence(conn or feed.conn, batch)
             counts = OpaqueMap(feed.backing(spec, conn))
             counts.begin_commit(batch.txid)
             counts.multi_update([("a",)], [Combine(lambda stored, partial: stored + partial, number)])

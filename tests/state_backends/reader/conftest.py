@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from tests.state_backends.reader.twins import Twins
+from tests.state_backends.reader.table_and_redis import TableAndRedisFeed
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def twins(conn, client, fresh):
 
     def twins(spec, **declared):
         named = fresh(replace(spec, **declared))
-        return Twins(
+        return TableAndRedisFeed(
             conn, client, replace(named, name=f"{named.name}_{uuid.uuid4().hex[:6]}"), pipeline=f"p{uuid.uuid4()}"
         )
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec
-from state_backends.backing.logged import LoggedMap
+from state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec, maintenance
+from state_backends.backends.factory import MAPS
+from state_backends.backends.wrappers import LoggedMap
 from state_backends.errors import (
     BatchOrderError,
     KeyShapeError,
@@ -18,11 +19,8 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
-from state_backends.factory import MAPS
-from state_backends.journal import compaction, trim
-from state_backends.journal.compaction import compact
-from state_backends.journal.expiry import expire
-from state_backends.journal.ledger import share
+from state_backends.ledger import lock_fence
+from state_backends.maintenance import compact, expire
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
@@ -124,7 +122,7 @@ class History:
         if rows:
             self.feed.apply(batch, spec, rows)
         with conn.transaction():
-            share(conn, batch)
+            lock_fence(conn, batch)
             backing = self.feed.backing(spec)
             counts = MAPS[spec.kind](LoggedMap(backing, Changelog(conn, spec)) if spec.changelog else backing)
             counts.begin_commit(batch.txid, at=batch.batch_time)
@@ -392,7 +390,7 @@ class TestWithoutAChangelog:
         assert read(feed, 0, ("a",)) == ["missing"]
 
     def test_a_batch_whose_time_is_forgotten_cannot_be_told(self, new_feed, fresh, conn, monkeypatch):
-        monkeypatch.setattr(compaction, "KEPT_BATCHES", 1)
+        monkeypatch.setattr(maintenance, "KEPT_BATCHES", 1)
         feed = new_feed(one := fresh(BARE), two := fresh(BARE))
         for _ in range(4):
             feed.run(views(("a", 1)), views(("a", 1)) if feed.next_batch_id() == 0 else [])
@@ -426,7 +424,7 @@ class TestWithoutAChangelog:
 
 def test_reads_in_the_past_beside_compaction_are_right_or_refused(logged, connect, monkeypatch):
     """Pages go while readers look; who finds an entry gone finds the reach shortened, too."""
-    monkeypatch.setattr(trim, "PAGE_ROWS", 7)
+    monkeypatch.setattr(maintenance, "PAGE_ROWS", 7)
     for _ in range(5):
         logged.run(views(*((f"{n:02}", 1) for n in range(30))))
     keys = [(f"{n:02}",) for n in range(30)]

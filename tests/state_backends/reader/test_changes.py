@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from state_backends import Count, Mean, StateReader, StateSpec
 from state_backends.errors import BatchOrderError, KeyShapeError, SpecError, UnknownStateError
-from state_backends.journal.compaction import compact
+from state_backends.maintenance import compact
 from state_backends.reader.changes import changes
 from tests.state_backends.feed import let_time_pass, views
 

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from state_backends import Count, DistinctCount, Max, Mean, StateReader, StateSpec, TopK
+from state_backends.backends.factory import MAPS
 from state_backends.errors import KeyShapeError, MovedOnError, NotCommittedError, OutOfReachError, SpecError
-from state_backends.factory import MAPS
-from state_backends.journal.compaction import compact
+from state_backends.maintenance import compact
 from state_backends.reader import export
 from tests.state_backends.feed import views
 
@@ -188,7 +188,7 @@ def test_without_a_changelog_only_the_rows_of_the_range_need_to_be_told(reader_o
 
 def test_a_scan_whose_batch_has_moved_on_ends_with_an_error_and_mixes_nothing(reader_of, monkeypatch):
     monkeypatch.setattr(export, "FETCHED_ROWS", 5)
-    monkeypatch.setattr("state_backends.backing.redis.CHUNK_KEYS", 5)
+    monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 5)
     feed, reader = reader_of(1)
     feed.commit(*pages(20))
     batches = reader.export().batches()

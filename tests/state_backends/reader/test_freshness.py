@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from state_backends import Count, StateSpec
+from state_backends.backends.factory import state_reader
 from state_backends.errors import UnknownStateError
-from state_backends.factory import state_reader
-from state_backends.reader.answer import expiry
+from state_backends.reader.reader import expiry
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=HOUR)

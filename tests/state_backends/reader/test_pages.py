@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum
-from state_backends.backing.key_bytes import KeyBytes
-from state_backends.backing.redis_upkeep import RedisUpkeep
+from state_backends.backends.factory import state_reader
+from state_backends.backends.postgres.pages import page_parameters, page_sql, shape_of
+from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
-from state_backends.factory import state_reader
-from state_backends.journal.compaction import compact
+from state_backends.key_bytes import KeyBytes
+from state_backends.maintenance import compact
 from state_backends.reader import scanning
 from state_backends.reader.bounds import check_after, check_range
-from state_backends.reader.pages import page_parameters, page_sql, shape_of
 from state_backends.table import StateTable
 
 HOUR = timedelta(hours=1)
@@ -571,7 +571,7 @@ class TestScan:
         assert (page.txid, page.parsed()[0]["value"]) == (1, {"n": 1})
 
     def test_pages_far_in_are_found_by_their_key(self, twins, monkeypatch):
-        monkeypatch.setattr("state_backends.backing.redis.CHUNK_KEYS", 5)
+        monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 5)
         feed = twins(VIEWS)
         feed.commit(*rows(VIEWS, [(f"{n:03}",) for n in range(60)]))
         _, reader = feed.readers()

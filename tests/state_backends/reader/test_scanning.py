@@ -18,6 +18,7 @@ from state_backends import (
     StdDev,
     Sum,
 )
+from state_backends.backends.factory import MAPS, state_reader
 from state_backends.errors import (
     KeyShapeError,
     MovedOnError,
@@ -26,10 +27,9 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
-from state_backends.factory import MAPS, state_reader
 from state_backends.maps.updaters import Fold
 from state_backends.reader import scanning
-from state_backends.reader.json_form import json_form
+from state_backends.reader.scanned import json_form
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec(
@@ -221,7 +221,7 @@ def test_a_scan_looks_at_so_many_keys_and_says_where_there_were_more(twins, monk
 
 
 def test_a_page_is_of_one_batch_whatever_is_committed_while_it_is_read(twins, monkeypatch):
-    monkeypatch.setattr("state_backends.backing.redis.CHUNK_KEYS", 3)
+    monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 3)
     feed = twins(VIEWS)
     pages = [f"p{n:02}" for n in range(10)]
     feed.commit(*(row(page, 1) for page in pages))

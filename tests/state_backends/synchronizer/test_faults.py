@@ -17,8 +17,8 @@ from state_backends.errors import (
 from state_backends.synchronizer import revisioned_stream
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer
-from tests.state_backends.synchronizer.rows import assert_each_row_is_answered
 from tests.state_backends.synchronizer.updates import apply, increment
+from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered
 
 SOON = 10  # seconds in which anything that is not stuck has happened
 

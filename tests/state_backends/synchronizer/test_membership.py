@@ -11,7 +11,7 @@ import pytest
 
 from state_backends import BatchLedger, Catalog
 from state_backends.errors import FencedError, PipelineHeldError
-from state_backends.journal.ledger import share
+from state_backends.ledger import lock_fence
 from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import (
     HEARTBEAT_SECONDS,
@@ -26,7 +26,7 @@ from state_backends.synchronizer.membership import (
 )
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from tests.state_backends.synchronizer import updates
-from tests.state_backends.synchronizer.rows import assert_each_row_is_answered, rows_of
+from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered, rows_of
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ class TestWhoLeads:
         new.acquire()
 
         with pytest.raises(FencedError), stalled_conn.transaction():
-            share(stalled_conn, batch)
+            lock_fence(stalled_conn, batch)
         assert new.begin(0).attempt == 2
 
     def test_a_leader_that_was_replaced_can_write_no_more_even_before_it_is_declared_dead(
@@ -285,7 +285,7 @@ class TestMembers:
         batch = ledger.begin(0)
 
         with task.transaction():
-            share(task, batch)
+            lock_fence(task, batch)
             new_member("driver", pipeline).heartbeat()
 
         assert [member.pipeline for member in members(conn)] == [pipeline]

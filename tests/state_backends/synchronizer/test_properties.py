@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer, compact_log
-from tests.state_backends.synchronizer.racing import count
-from tests.state_backends.synchronizer.rows import assert_each_row_is_answered
+from tests.state_backends.synchronizer.client_process import count
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
+from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered
 
 SOON = 60  # seconds in which anything that is not stuck has happened
 

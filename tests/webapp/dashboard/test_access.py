@@ -4,9 +4,9 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from tests.webapp.dashboard.reading import text, told
-from webapp.api_keys.models import ApiKey
-from webapp.api_keys.services import create_api_key
+from tests.webapp.dashboard.page_text import text, told
+from webapp.accounts.models import ApiKey
+from webapp.accounts.services import create_api_key
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.webapp.dashboard.reading import text
+from tests.webapp.dashboard.page_text import text
 from webapp.dashboard.attention import urgency, worst_first
 
 

@@ -2,14 +2,14 @@ import re
 
 import pytest
 
-from state_backends.journal.dead_letters import DeadLetter, put_aside
-from state_backends.journal.ledger import record_metrics
-from tests.webapp.dashboard.reading import text
-from webapp.dashboard.skew import Skew, skews, worst_skew
-from webapp.dashboard.views import batches
-from webapp.states import selectors
-from webapp.states.batch_history import batch_page
-from webapp.states.selectors import BatchSummary
+from state_backends.dead_letters import DeadLetter, write_dead_letters
+from state_backends.ledger import record_metrics
+from tests.webapp.dashboard.page_text import text
+from webapp.dashboard.attention import Skew, skews, worst_skew
+from webapp.dashboard.views import pipelines
+from webapp.states import queries
+from webapp.states.batches import batch_page
+from webapp.states.queries import BatchSummary
 
 
 def txids(response) -> list[int]:
@@ -40,7 +40,7 @@ class TestBatchesPage:
         assert " 3 open — — — — — — — 0 0 — " in text(reader.get("/pipelines/flights/batches"))
 
     def test_pages_lead_on_and_back_with_every_batch_once(self, filled, reader, monkeypatch):
-        monkeypatch.setattr(batches, "PAGE_BATCHES", 2)
+        monkeypatch.setattr(pipelines, "PAGE_BATCHES", 2)
         for _ in range(3):
             filled.commit({("JFK", "C00"): 1})
         newest = reader.get("/pipelines/flights/batches")
@@ -108,7 +108,7 @@ class TestDeadLettersPage:
     def letters(self, filled):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])
         batch = filled.commit({("JFK", "C00"): 5})
-        put_aside(filled.conn, batch, [DeadLetter("/in/b.jsonl", "[]", "no object", 7)], state="totals")
+        write_dead_letters(filled.conn, batch, [DeadLetter("/in/b.jsonl", "[]", "no object", 7)], state="totals")
         return filled
 
     def test_pages_have_every_letter_once_newest_first(self, letters, reader):
@@ -171,4 +171,4 @@ def test_a_page_of_history_tells_a_batch_as_the_newest_ones_are_told(filled):
     filled.commit({("JFK", "C00"): 5}, late=7, dropped=2)
     filled.open({("JFK", "C00"): 5})
 
-    assert batch_page(selectors.pipeline("flights"), before=None, limit=50) == selectors.batches("flights")
+    assert batch_page(queries.pipeline("flights"), before=None, limit=50) == queries.batches("flights")

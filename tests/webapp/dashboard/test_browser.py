@@ -11,11 +11,11 @@ from django.db import connection
 from playwright.sync_api import Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
-from state_backends.journal.dead_letters import DeadLetter
-from state_backends.schema import tables
+from state_backends.backends.postgres import tables
+from state_backends.dead_letters import DeadLetter
 from state_backends.table import StateTable
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
-from webapp.states import specs
+from webapp.states import readers
 
 CHROMIUM = Path("/usr/bin/chromium")
 STATE = "/states/flights_by_carrier/"
@@ -29,7 +29,7 @@ pytestmark = [
 @pytest.fixture
 def flights(transactional_db) -> Iterator[Flights]:
     """A pipeline that commits for good: the server sees it from connections of its own."""
-    specs.forget()
+    readers.forget()
     with psycopg.connect(_address(), autocommit=True) as conn, flights_pipeline(conn) as pipeline:
         pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
         pipeline.report("running", pending={"count": 0, "unit": "files", "oldest": None})

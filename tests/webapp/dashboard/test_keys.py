@@ -6,9 +6,9 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
-from tests.webapp.dashboard.reading import text, told
+from tests.webapp.dashboard.page_text import text, told
 from tests.webapp.redis_views import redis_views
-from webapp.dashboard import key_history
+from webapp.dashboard import keys as key_history
 
 CARRIERS = "/states/flights_by_carrier"
 

@@ -5,7 +5,7 @@ from html import unescape
 import pytest
 from django.test import Client
 
-from state_backends.journal import roster
+from state_backends import driver_status
 
 LIVE = [
     "/",
@@ -78,7 +78,7 @@ def test_a_driver_in_trouble_brings_new_content(filled, reader, change):
 
 def test_a_wish_brings_new_content(filled, reader):
     page = reader.get("/pipelines/flights/")
-    roster.wish(filled.conn, "flights", paused=True, by="ann")
+    driver_status.wish(filled.conn, "flights", paused=True, by="ann")
 
     answer = ask(reader, "/pipelines/flights/", next_question(page))
 

@@ -6,13 +6,13 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
-from tests.webapp.dashboard.reading import text, told
+from tests.webapp.dashboard.page_text import text, told
 from webapp.celery import app
-from webapp.dashboard.upkeep import RunView
-from webapp.dashboard.views import maintenance
+from webapp.dashboard.maintenance import RunView
+from webapp.dashboard.views import operations
 from webapp.states.maintenance import lock
 from webapp.states.models import MaintenanceRun
-from webapp.states.scheduled import scheduled
+from webapp.states.schedule import scheduled
 
 CARRIERS = "flights_by_carrier"
 BEFORE = {"state_rows": 60, "state_bytes": 80_000, "changelog_rows": 61, "changelog_bytes": 40_000}
@@ -86,7 +86,7 @@ class TestMaintenancePage:
         assert re.search(r"Expire rows past their time every 10 minutes — off ", page)
 
     def test_runs_come_in_pages(self, filled, reader, monkeypatch):
-        monkeypatch.setattr(maintenance, "PAGE_RUNS", 2)
+        monkeypatch.setattr(operations, "PAGE_RUNS", 2)
         ids = [run(status="done", finished_at=datetime.now(UTC)).id for _ in range(3)]
 
         newest = reader.get("/maintenance").content.decode()

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned
-from state_backends.journal import roster
-from state_backends.journal.dead_letters import DeadLetter
-from tests.webapp.dashboard.reading import following, keys, text, told
+from state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned, driver_status
+from state_backends.dead_letters import DeadLetter
+from tests.webapp.dashboard.page_text import following, keys, text, told
 from webapp.dashboard.entries import PAGE_ENTRIES
 
 PAGES = ["/", "/pipelines/flights/", "/states/flights_by_carrier/", "/states/flights_by_hour/", "/states/totals/"]
@@ -146,7 +145,7 @@ class TestPause:
         assert "Resumed. Asked for by admin just now ; the driver goes on in a moment." in told(resumed)
 
     def test_a_pause_without_a_driver_says_that_the_next_one_waits(self, filled, reader):
-        roster.wish(filled.conn, "flights", paused=True, by="ann")
+        driver_status.wish(filled.conn, "flights", paused=True, by="ann")
         filled.report("stopped")
 
         page = told(reader.get("/pipelines/flights/"))
@@ -158,7 +157,7 @@ class TestPause:
         assert "Pause pipeline" not in text(reader.get("/pipelines/flights/"))
         assert reader.post(f"/pipelines/flights/{act}").status_code == 403
         assert Client().post(f"/pipelines/flights/{act}").status_code == 302
-        assert roster.orders(filled.conn, "flights").since is None
+        assert driver_status.orders(filled.conn, "flights").since is None
 
     def test_a_link_from_elsewhere_pauses_nothing(self, filled, admin_user):
         visitor = Client(enforce_csrf_checks=True)
@@ -166,7 +165,7 @@ class TestPause:
 
         assert visitor.post("/pipelines/flights/pause").status_code == 403
         assert visitor.get("/pipelines/flights/pause").status_code == 405
-        assert not roster.orders(filled.conn, "flights").paused
+        assert not driver_status.orders(filled.conn, "flights").paused
 
     def test_an_unknown_pipeline_names_those_there_are(self, filled, admin_client):
         response = admin_client.post("/pipelines/fligths/pause")
@@ -381,7 +380,7 @@ class TestErrors:
         assert "Nothing at this address" in text(response)
 
     def test_a_failure_shows_no_details(self, reader, monkeypatch):
-        monkeypatch.setattr("webapp.states.selectors.pipelines", lambda: 1 / 0)
+        monkeypatch.setattr("webapp.states.queries.pipelines", lambda: 1 / 0)
         reader.raise_request_exception = False
 
         response = reader.get("/")

@@ -3,10 +3,10 @@ from datetime import timedelta
 import pytest
 
 from tests.webapp.flights import BY_CARRIER
+from webapp.dashboard.charts import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, sparkline
 from webapp.dashboard.entries import EntriesQuery
-from webapp.dashboard.sparkline import HEIGHT, WIDTH, sparkline
 from webapp.dashboard.templatetags import dashboard
-from webapp.states.selectors import BatchSummary
+from webapp.states.queries import BatchSummary
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,9 @@ class TestSparkline:
 
         line = sparkline([newest, middle, oldest]).line
 
-        assert line == f"0.0,{HEIGHT - 2}.0 {WIDTH / 2},{HEIGHT / 2} {WIDTH}.0,2.0"
+        assert (
+            line == f"0.0,{SPARKLINE_HEIGHT - 2}.0 {SPARKLINE_WIDTH / 2},{SPARKLINE_HEIGHT / 2} {SPARKLINE_WIDTH}.0,2.0"
+        )
 
     def test_the_open_batch_has_no_rate_yet(self):
         assert sparkline([batch(3, rows=0, status="open"), batch(2, rows=5), batch(1, rows=5)]).batches == 2

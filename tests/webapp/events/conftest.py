@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from tests.webapp.events.server import Listener, Server, events_server
+from tests.webapp.committed_flights import committed_flights
+from tests.webapp.events.events_server import Listener, Server, events_server
 from tests.webapp.flights import Flights
-from tests.webapp.lasting import lasting_flights
-from webapp.api_keys.services import create_api_key
+from webapp.accounts.services import create_api_key
 
 HEARTBEAT_SECONDS = 0.5
 
@@ -18,7 +18,7 @@ HEARTBEAT_SECONDS = 0.5
 @pytest.fixture
 def flights(transactional_db) -> Iterator[Flights]:
     """Two batches are committed: 60 keys of flights_by_carrier."""
-    with lasting_flights() as pipeline:
+    with committed_flights() as pipeline:
         yield pipeline
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.webapp.events.server import Server, events_server
+from tests.webapp.events.events_server import Server, events_server
 
 CHROMIUM = Path("/usr/bin/chromium")
 TOTALS = "/states/totals/"

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.webapp.events.following import commit, views_feed
-from tests.webapp.events.server import events_server
+from tests.webapp.events.events_server import events_server
+from tests.webapp.events.follower import commit, views_feed
 
 PAGE = Path(__file__).parents[3] / "docs" / "events.md"
 

@@ -6,16 +6,15 @@ import psycopg
 import pytest
 
 from state_backends.errors import UnknownStateError
+from webapp.events.broker import CommitSignals
+from webapp.events.deltas import Cursor, Delta, frame
 from webapp.events.feed import Feed
-from webapp.events.frames import frame
-from webapp.events.questions import StateQuestion
-from webapp.events.steps import Stand, Step
 from webapp.events.stream import Stream
-from webapp.events.tides import Tides
+from webapp.events.subscriptions import StateSubscription
 
 pytestmark = pytest.mark.anyio
 
-QUESTION = StateQuestion("views", "pipeline")
+QUESTION = StateSubscription("views", "pipeline")
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ class Reads:
 
 
 def step(txid):
-    return Step([frame("batch", {"txid": txid}, txid)], Stand(txid, 1))
+    return Delta([frame("batch", {"txid": txid}, txid)], Cursor(txid, 1))
 
 
 async def welcome():
@@ -72,7 +71,7 @@ async def streamed(reads, tides, events):
 
 
 async def test_a_commit_that_comes_while_a_look_is_on_its_way_is_looked_for():
-    tides = Tides()
+    tides = CommitSignals()
     # The first look has read batch 1 when the commit of batch 2 is heard of.
     reads = Reads(step(1), step(2), meanwhile=lambda number: tides.heard("pipeline") if number == 1 else None)
 
@@ -80,33 +79,33 @@ async def test_a_commit_that_comes_while_a_look_is_on_its_way_is_looked_for():
 
 
 async def test_what_may_have_been_missed_is_looked_for():
-    tides = Tides()
+    tides = CommitSignals()
     reads = Reads(step(1), step(2), meanwhile=lambda number: tides.look_again() if number == 1 else None)
 
     assert await streamed(reads, tides, events=2) == [1, 2]
 
 
 async def test_clients_who_stand_at_the_same_batch_share_one_read_per_commit():
-    tides = Tides()
+    tides = CommitSignals()
     reads = Reads(step(2))
     feed = Feed(QUESTION, tides, reads)
     tides.heard("pipeline", 2)
 
-    told = await asyncio.gather(*(feed.after(Stand(1, 1)) for _ in range(1_000)))
+    told = await asyncio.gather(*(feed.after(Cursor(1, 1)) for _ in range(1_000)))
 
     assert reads.count == 1
     assert len({id(each) for each in told}) == 1
 
 
 async def test_another_stand_and_another_commit_are_read_for_themselves():
-    tides = Tides()
+    tides = CommitSignals()
     reads = Reads(step(2))
     feed = Feed(QUESTION, tides, reads)
 
-    await feed.after(Stand(1, 1))
-    await feed.after(Stand(1, 2))
+    await feed.after(Cursor(1, 1))
+    await feed.after(Cursor(1, 2))
     tides.heard("pipeline")
-    await feed.after(Stand(1, 1))
+    await feed.after(Cursor(1, 1))
 
     assert reads.count == 3
 
@@ -114,7 +113,7 @@ async def test_another_stand_and_another_commit_are_read_for_themselves():
 async def test_a_database_that_is_away_is_asked_until_it_answers():
     reads = Reads(psycopg.OperationalError("away"), psycopg.OperationalError("away"), step(1))
 
-    told = await Feed(QUESTION, Tides(), reads).after(Stand(0, 0))
+    told = await Feed(QUESTION, CommitSignals(), reads).after(Cursor(0, 0))
 
     assert (told.stand.txid, reads.count) == (1, 3)
 
@@ -123,14 +122,14 @@ async def test_a_state_that_is_gone_ends_it():
     reads = Reads(UnknownStateError("gone"))
 
     with pytest.raises(UnknownStateError):
-        await Feed(QUESTION, Tides(), reads).after(Stand(0, 0))
+        await Feed(QUESTION, CommitSignals(), reads).after(Cursor(0, 0))
 
 
 async def test_a_store_that_does_not_show_the_commit_yet_is_looked_at_again():
-    tides = Tides()
+    tides = CommitSignals()
     reads = Reads(step(1), step(1), step(2))
     tides.heard("pipeline", 2)
 
-    told = await Feed(QUESTION, tides, reads).after(Stand(1, 1))
+    told = await Feed(QUESTION, tides, reads).after(Cursor(1, 1))
 
     assert (told.stand.txid, reads.count) == (2, 3)

@@ -11,10 +11,10 @@ import pytest
 from django.db import connection
 
 from state_backends.synchronizer.membership import members
-from tests.webapp.events.following import commit, spec, views_feed
-from tests.webapp.events.server import database_url, events_server
+from tests.webapp.events.events_server import database_url, events_server
+from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.redis_views import redis_views
-from webapp.states import stores
+from webapp.states import readers
 
 WIDE = "x" * 1_900
 
@@ -101,7 +101,7 @@ class TestSlowClients:
 
 class TestRedis:
     def test_a_batch_is_told_once_the_store_shows_it(self, transactional_db, listen):
-        with stores.own_connection() as conn, redis_views(conn, changelog=True) as pages:
+        with readers.own_connection() as conn, redis_views(conn, changelog=True) as pages:
             try:
                 pages.commit({"/home": 1})
                 listener = listen(f'/events/states/{pages.name}?keys=["/home"]')
@@ -120,7 +120,7 @@ class TestRedis:
         assert (told.id, told.data["changes"][0]["value"]["views"]) == (2, 6)
 
     def test_keys_of_one_without_a_changelog_are_read_again(self, transactional_db, listen):
-        with stores.own_connection() as conn, redis_views(conn) as pages:
+        with readers.own_connection() as conn, redis_views(conn) as pages:
             try:
                 pages.commit({"/home": 1, "/cart": 1})
                 listener = listen(f'/events/states/{pages.name}?keys=["/home","/cart"]')
@@ -166,10 +166,10 @@ class TestTheImage:
 
 class TestOperators:
     def test_they_see_the_process_among_the_members_until_it_ends(self, transactional_db, tmp_path):
-        with events_server(tmp_path), stores.own_connection() as conn:
+        with events_server(tmp_path), readers.own_connection() as conn:
             assert soon(lambda: [member.role for member in members(conn)].count("events") >= 1)
             before = [member.name for member in members(conn)]
-        with stores.own_connection() as conn:
+        with readers.own_connection() as conn:
             after = [member.name for member in members(conn)]
 
         assert len(before) - len(after) == 1

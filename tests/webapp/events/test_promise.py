@@ -13,10 +13,10 @@ from datetime import timedelta
 import pytest
 
 from state_backends.errors import BatchOrderError
-from state_backends.journal.compaction import compact
+from state_backends.maintenance import compact
 from tests.state_backends.feed import views
-from tests.webapp.events.following import Follower, spec, views_feed
-from webapp.states import stores
+from tests.webapp.events.follower import Follower, spec, views_feed
+from webapp.states import readers
 
 PAGES = ["a", "b", "c", "d"]
 BATCHES = 120
@@ -69,7 +69,7 @@ def test_a_client_that_is_cut_again_and_again_ends_with_what_a_lookup_shows(
         followed = feed.specs[0]
         path = f"/events/states/{followed.name}{query}"
         driver = Driver(feed, seed, compacts=bool(declared) is False)
-        with stores.own_connection() as conn:
+        with readers.own_connection() as conn:
             follower = Follower(conn, followed)
             listener = listen(path)
             follower.take(listener.next())

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends.journal.compaction import compact
+from state_backends.maintenance import compact
 from tests.state_backends.feed import views
 from tests.webapp.events.conftest import HEARTBEAT_SECONDS
-from tests.webapp.events.following import commit, spec, views_feed
-from tests.webapp.events.server import events_server
+from tests.webapp.events.events_server import events_server
+from tests.webapp.events.follower import commit, spec, views_feed
 
 STATE = "/events/states/flights_by_carrier"
 

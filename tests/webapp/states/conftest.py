@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.webapp.committed_flights import committed_flights
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.flights import Flights
-from tests.webapp.lasting import lasting_flights
 from webapp.celery import app
 
 __all__ = ["connection", "filled", "flights", "reader"]
@@ -14,6 +14,6 @@ __all__ = ["connection", "filled", "flights", "reader"]
 def lasting(transactional_db) -> Iterator[Flights]:
     """A filled pipeline that every connection sees, and an empty task queue."""
     app.control.purge()
-    with lasting_flights() as pipeline:
+    with committed_flights() as pipeline:
         yield pipeline
     app.control.purge()

@@ -7,11 +7,10 @@ from django.core.management import CommandError, call_command
 
 from state_backends import Catalog
 from state_backends.errors import SpecError, UnknownStateError
-from state_backends.schema.edits import DECLARED
-from webapp.audit.models import AuditEntry
-from webapp.states import stores
-from webapp.states.errors import CatalogBusyError
-from webapp.states.services import change_state
+from state_backends.schema.overrides import DECLARED
+from webapp.accounts.audit.models import AuditEntry
+from webapp.states import readers
+from webapp.states.services import CatalogBusyError, change_state
 
 CARRIERS = "flights_by_carrier"
 DAY = timedelta(days=1)
@@ -61,7 +60,7 @@ class TestService:
         assert Catalog(connection).get(CARRIERS).ttl == timedelta(days=400)
 
     def test_a_driver_that_starts_is_not_waited_for_for_long(self, lasting):
-        with stores.own_connection() as driver, driver.transaction():
+        with readers.own_connection() as driver, driver.transaction():
             driver.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
 
             with pytest.raises(CatalogBusyError, match="a driver that starts is at the catalog; try again"):

@@ -6,7 +6,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from state_backends.schema.install import migrations
-from webapp.states import stores
+from webapp.states import readers
 
 
 def test_no_model_lacks_a_migration(db):
@@ -23,7 +23,7 @@ def library_models():
 
 @pytest.mark.parametrize("model", library_models(), ids=lambda model: model.__name__)
 def test_a_model_has_the_columns_of_its_table(db, model):
-    columns = stores.connection().execute(
+    columns = readers.connection().execute(
         "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute "
         "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
         [model._meta.db_table],
@@ -36,7 +36,7 @@ def test_a_model_has_the_columns_of_its_table(db, model):
 
 @pytest.mark.parametrize("model", library_models(), ids=lambda model: model.__name__)
 def test_the_key_of_a_model_is_unique_in_its_table(db, model):
-    found = stores.connection().execute(
+    found = readers.connection().execute(
         "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0] "
         "WHERE indrelid = %s::regclass AND indisunique AND indnkeyatts = 1",
         [model._meta.db_table],
@@ -49,16 +49,16 @@ def test_the_tables_can_be_installed_again(transactional_db):
     call_command("migrate", "states", "zero", verbosity=0)
     call_command("migrate", "states", verbosity=0)
 
-    versions = stores.connection().execute("SELECT number, name FROM tidemark.schema_version ORDER BY number")
+    versions = readers.connection().execute("SELECT number, name FROM tidemark.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number, migration.name) for migration in migrations()]
 
 
 def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):
     call_command("migrate", "states", "0005", verbosity=0)
-    stores.connection().execute("DROP TABLE tidemark.schema_version, tidemark.successor_state")
+    readers.connection().execute("DROP TABLE tidemark.schema_version, tidemark.successor_state")
 
     call_command("migrate", "states", verbosity=0)
 
-    versions = stores.connection().execute("SELECT number FROM tidemark.schema_version ORDER BY number")
+    versions = readers.connection().execute("SELECT number FROM tidemark.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number,) for migration in migrations()]
-    assert stores.connection().execute("SELECT count(*) FROM tidemark.successor_state").fetchone() == (0,)
+    assert readers.connection().execute("SELECT count(*) FROM tidemark.successor_state").fetchone() == (0,)

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from state_backends import RedisBackingMap, StateReader, rebuild
 from tests.webapp.flights import BY_CARRIER
-from webapp.states.rebuilding import rebuild_state
+from webapp.states.services import rebuild_state
 
 CARRIERS = BY_CARRIER.name
 KEYS = [(origin, f"C{n:02}") for n in range(31) for origin in ("EWR", "JFK", "LGA")]
@@ -18,7 +18,7 @@ KEYS = [(origin, f"C{n:02}") for n in range(31) for origin in ("EWR", "JFK", "LG
 @pytest.fixture
 def idle(lasting, monkeypatch):
     """A filled pipeline whose driver has gone; a rebuild takes ten keys at a time."""
-    monkeypatch.setattr("webapp.states.rebuilding.rebuild", partial(rebuild, chunk_keys=10))
+    monkeypatch.setattr("webapp.states.services.rebuild", partial(rebuild, chunk_keys=10))
     lasting.die()
     return lasting
 

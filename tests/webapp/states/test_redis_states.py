@@ -10,11 +10,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
 from state_backends import Catalog
-from state_backends.backing.redis_upkeep import PAGE_ROWS, RedisUpkeep
-from state_backends.journal.compaction import compact, sizes
-from state_backends.journal.expiry import expire
+from state_backends.backends.redis.upkeep import PAGE_ROWS, RedisUpkeep
+from state_backends.maintenance import compact, expire, sizes
 from tests.webapp.redis_views import HOUR, redis_views
-from webapp.states import redis_states, selectors, specs
+from webapp.states import queries, readers, redis_states
 
 NEVER = timedelta(days=10_000)
 
@@ -234,7 +233,7 @@ def test_the_overview_lists_a_state_in_redis(views, reader):
     views.commit({"home": 1, "cart": 1})
 
     assert views.name in reader.get("/").content.decode()
-    assert selectors.state(views.name).keys_estimate == 2
+    assert queries.state(views.name).keys_estimate == 2
 
 
 def test_an_address_that_is_none_is_refused_without_quoting_it(monkeypatch):
@@ -250,8 +249,8 @@ def test_an_address_that_is_none_is_refused_without_quoting_it(monkeypatch):
 
 
 def test_the_reader_of_a_state_is_made_for_where_it_lives(views):
-    assert type(specs.reader(views.conn, views.name)).__name__ == "ScanningReader"
-    assert type(specs.reader(views.conn, views.total.name)).__name__ == "StateReader"
+    assert type(readers.reader(views.conn, views.name)).__name__ == "ScanningReader"
+    assert type(readers.reader(views.conn, views.total.name)).__name__ == "StateReader"
     assert isinstance(redis_states.client(), redis.Redis)
     assert Catalog(views.conn).get(views.name).backend == "redis"
 
@@ -262,7 +261,7 @@ def test_while_redis_is_away_the_page_says_so_and_asks_again(views, reader, monk
 
     views.commit({"home": 1})
     with monkeypatch.context() as patch:
-        patch.setattr("state_backends.backing.redis.RedisBackingMap.scan_committed", away)
+        patch.setattr("state_backends.backends.redis.rows.RedisBackingMap.scan_committed", away)
         page = reader.get(f"/states/{views.name}/").content.decode()
         again = reader.get(f"/states/{views.name}/", {"v": ""}, headers={"HX-Request": "true"})
 

@@ -7,13 +7,22 @@ from django.db import connection
 from django.utils import timezone
 
 from state_backends import StateSynchronizer
+from state_backends import maintenance as trimming
 from state_backends.errors import UnknownStateError
-from state_backends.journal import trim
 from webapp.celery import app
-from webapp.states import maintenance, services, stores
-from webapp.states.errors import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
+from webapp.states import maintenance, readers, services
 from webapp.states.models import MaintenanceRun
-from webapp.states.services import cancel_maintenance, maintain_all, maintain_now, request_maintenance, run_maintenance
+from webapp.states.services import (
+    BrokerUnavailableError,
+    RunFinishedError,
+    StateBusyError,
+    UnknownRunError,
+    cancel_maintenance,
+    maintain_all,
+    maintain_now,
+    request_maintenance,
+    run_maintenance,
+)
 
 CARRIERS = "flights_by_carrier"
 
@@ -32,7 +41,7 @@ def make_run(**columns):
 @contextmanager
 def locked(state):
     """A worker is at this state."""
-    with stores.own_connection() as conn:
+    with readers.own_connection() as conn:
         assert maintenance.lock(conn, state)
         yield
         # The end of a session would do, a moment later.
@@ -125,7 +134,7 @@ class TestRun:
         assert (run.before["state_rows"], run.after["state_rows"]) == (60, 30)
 
     def test_progress_is_recorded_page_by_page(self, lasting, monkeypatch):
-        monkeypatch.setattr(trim, "PAGE_ROWS", 20)
+        monkeypatch.setattr(trimming, "PAGE_ROWS", 20)
         seen = []
         watch_pages(monkeypatch, lambda: seen.append(MaintenanceRun.objects.get().progress))
 
@@ -134,7 +143,7 @@ class TestRun:
         assert [[step["seen"] for step in progress.get("steps", [])] for progress in seen] == [[], [20], [40]]
 
     def test_a_cancelled_run_stops_after_the_page_it_is_at(self, lasting, monkeypatch):
-        monkeypatch.setattr(trim, "PAGE_ROWS", 20)
+        monkeypatch.setattr(trimming, "PAGE_ROWS", 20)
         watch_pages(monkeypatch, lambda: cancel_maintenance(MaintenanceRun.objects.get().id, requested_by="ada"))
 
         run = maintain_now(kind="expiry", state=CARRIERS, requested_by="ann")

@@ -2,7 +2,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from webapp.states import stores
+from webapp.states import readers
 
 
 def backend(conn):
@@ -10,11 +10,11 @@ def backend(conn):
 
 
 def test_a_connection_that_died_is_replaced_within_the_same_question(transactional_db):
-    first = stores.read(backend)
-    with stores.own_connection() as other:
+    first = readers.read(backend)
+    with readers.own_connection() as other:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
 
-    assert stores.read(backend) not in (None, first)
+    assert readers.read(backend) not in (None, first)
 
 
 def test_a_question_that_fails_on_a_living_connection_is_not_asked_again(transactional_db):
@@ -25,7 +25,7 @@ def test_a_question_that_fails_on_a_living_connection_is_not_asked_again(transac
         raise psycopg.OperationalError("the statement timed out")
 
     with pytest.raises(psycopg.OperationalError):
-        stores.read(give_up)
+        readers.read(give_up)
 
     assert len(asked) == 1
 
@@ -33,9 +33,9 @@ def test_a_question_that_fails_on_a_living_connection_is_not_asked_again(transac
 def test_a_transaction_is_not_carried_over_to_another_connection(transactional_db):
     @transaction.atomic
     def lose_the_connection_and_ask_again():
-        with stores.own_connection() as other:
-            other.execute("SELECT pg_terminate_backend(%s, 5000)", [stores.read(backend)])
-        stores.read(backend)
+        with readers.own_connection() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [readers.read(backend)])
+        readers.read(backend)
 
     with pytest.raises(psycopg.OperationalError):
         lose_the_connection_and_ask_again()
@@ -43,13 +43,13 @@ def test_a_transaction_is_not_carried_over_to_another_connection(transactional_d
 
 def test_statements_are_planned_once(transactional_db):
     for _ in range(6):
-        stores.read(backend)
+        readers.read(backend)
 
-    prepared = stores.connection().execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    prepared = readers.connection().execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
     assert prepared == (1,)
 
 
 def test_an_own_connection_is_in_autocommit_mode_at_the_same_database(db):
-    with stores.own_connection() as conn:
+    with readers.own_connection() as conn:
         assert conn.autocommit
         assert conn.info.dbname == connection.settings_dict["NAME"]

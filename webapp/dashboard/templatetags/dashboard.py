@@ -12,10 +12,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from webapp.dashboard import attention
+from webapp.dashboard.attention import Skew, worst_skew
 from webapp.dashboard.entries import EntriesQuery
-from webapp.dashboard.skew import Skew, worst_skew
-from webapp.dashboard.upkeep import Figure
-from webapp.states.selectors import BatchSummary, PipelineStatus
+from webapp.dashboard.maintenance import Figure
+from webapp.states.queries import BatchSummary, PipelineStatus
 
 register = template.Library()
 

@@ -7,8 +7,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from unfold.decorators import display
 
-from webapp.states import selectors
-from webapp.states.admin.read_only import LongListAdmin, link_to, link_to_list
+from webapp.states import queries
+from webapp.states.admin.base import LongListAdmin, link_to, link_to_list
 from webapp.states.models import Batch, DeadLetter, Pipeline, State
 
 FROM_SOURCE = "source"
@@ -34,7 +34,7 @@ class RefusedByFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
-        return [(FROM_SOURCE, "the source"), *((name, f"state {name}") for name in selectors.state_names())]
+        return [(FROM_SOURCE, "the source"), *((name, f"state {name}") for name in queries.state_names())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
         if self.value() is None:

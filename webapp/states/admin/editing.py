@@ -8,13 +8,13 @@ from django import forms
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminRadioSelectWidget, UnfoldAdminSelectWidget
 
 from state_backends import Catalog
-from state_backends.catalog import from_definition
 from state_backends.errors import SpecError
-from state_backends.schema.edits import DECLARED, Terms, Ttl, changed
-from webapp.states import plans, stores
-from webapp.states.admin.read_only import UNITS, time_to_live
+from state_backends.schema.catalog import from_definition
+from state_backends.schema.overrides import DECLARED, Terms, Ttl, changed
+from webapp.states import maintenance, readers
+from webapp.states.admin.base import UNITS, time_to_live
 from webapp.states.models import State
-from webapp.states.selectors import StateSummary
+from webapp.states.queries import StateSummary
 
 LOG_WORDS = {True: "on", False: "off"}
 EXPIRED_ROWS_RETURN = (
@@ -44,7 +44,7 @@ class StateForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.terms = terms = Catalog(stores.connection()).terms(self.instance.name)
+        self.terms = terms = Catalog(readers.connection()).terms(self.instance.name)
         self._prepare_ttl()
         if refusal := no_changelog(self.instance):
             self.fields["changelog"].disabled = True
@@ -122,7 +122,7 @@ def _of_ttl(state: StateSummary, before: Terms, after: Terms) -> Iterator[str]:
         yield EXPIRED_ROWS_RETURN
         return
     assert after.ttl is not None
-    yield _gone(plans.older_than(state, after.ttl))
+    yield _gone(maintenance.older_than(state, after.ttl))
     if before.ttl is None and "value" in state.measures:
         yield UPDATERS
 

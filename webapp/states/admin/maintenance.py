@@ -10,9 +10,9 @@ from django.urls import path, reverse
 from unfold.decorators import display
 
 from webapp.states import services
-from webapp.states.admin.read_only import LongListAdmin, link_to, link_to_audit, link_to_list
-from webapp.states.errors import RunFinishedError
+from webapp.states.admin.base import LongListAdmin, link_to, link_to_audit, link_to_list
 from webapp.states.models import MaintenanceRun, State
+from webapp.states.services import RunFinishedError
 
 STATUS_COLOURS = {
     "queued": "info",

@@ -9,11 +9,20 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
-from webapp.states import selectors, services
-from webapp.states.admin.confirmation import Question, ask, is_confirmed, selection
-from webapp.states.admin.read_only import ReadOnlyAdmin, link_to, link_to_audit, link_to_list, moment
+from webapp.states import queries, services
+from webapp.states.admin.base import (
+    Question,
+    ReadOnlyAdmin,
+    ask,
+    is_confirmed,
+    link_to,
+    link_to_audit,
+    link_to_list,
+    moment,
+    selection,
+)
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
-from webapp.states.selectors import PipelineStatus
+from webapp.states.queries import PipelineStatus
 
 DRIVER_COLOURS = {
     "running": "success",
@@ -68,7 +77,7 @@ class PipelineAdmin(ReadOnlyAdmin):
 
     def get_changelist_instance(self, request: HttpRequest):
         listed = super().get_changelist_instance(request)
-        now = {pipeline.name: pipeline for pipeline in selectors.pipelines()}
+        now = {pipeline.name: pipeline for pipeline in queries.pipelines()}
         for pipeline in listed.result_list:
             pipeline.now = now[pipeline.name]
         return listed
@@ -76,7 +85,7 @@ class PipelineAdmin(ReadOnlyAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Pipeline | None:
         pipeline = super().get_object(request, object_id, from_field)
         if pipeline is not None:
-            pipeline.now = selectors.pipeline(pipeline.name)
+            pipeline.now = queries.pipeline(pipeline.name)
         return pipeline
 
     def has_steer_permission(self, request: HttpRequest) -> bool:
@@ -91,7 +100,7 @@ class PipelineAdmin(ReadOnlyAdmin):
         will: Callable[[PipelineStatus], str],
     ) -> HttpResponse | None:
         names = set(queryset.values_list("name", flat=True))
-        chosen = [pipeline for pipeline in selectors.pipelines() if pipeline.name in names]
+        chosen = [pipeline for pipeline in queries.pipelines() if pipeline.name in names]
         if not is_confirmed(request):
             return ask(self, request, _question(request, verb, chosen, will))
         for pipeline in chosen:

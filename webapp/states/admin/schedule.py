@@ -13,12 +13,12 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from webapp.audit.edits import AuditedEdits
-from webapp.audit.services import record
+from webapp.accounts.audit.admin import AuditedEdits
+from webapp.accounts.audit.services import record
 from webapp.celery import app
-from webapp.states.admin.read_only import link_to_audit, moment
+from webapp.states.admin.base import link_to_audit, moment
 from webapp.states.models import MaintenanceRun
-from webapp.states.scheduled import as_told
+from webapp.states.schedule import as_told
 
 # Nobody here rises with the sun, and what is to happen once can be asked for when it is.
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):

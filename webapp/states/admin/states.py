@@ -12,20 +12,23 @@ from django.urls import reverse
 from unfold.decorators import display
 
 from state_backends import Catalog
-from webapp.states import plans, selectors, services, stores
+from webapp.states import maintenance, queries, readers, services
 from webapp.states.admin import editing
-from webapp.states.admin.confirmation import Question, ask, is_confirmed, selection
-from webapp.states.admin.read_only import (
+from webapp.states.admin.base import (
+    Question,
     ReadOnlyAdmin,
+    ask,
+    is_confirmed,
     link_to,
     link_to_audit,
     link_to_list,
     list_address,
+    selection,
     time_to_live,
 )
-from webapp.states.errors import BrokerUnavailableError, CatalogBusyError, StateBusyError
+from webapp.states.maintenance import Plan
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
-from webapp.states.plans import Plan
+from webapp.states.services import BrokerUnavailableError, CatalogBusyError, StateBusyError
 
 Kind = MaintenanceRun.Kind
 
@@ -84,7 +87,7 @@ class StateAdmin(ReadOnlyAdmin):
 
     def get_changelist_instance(self, request: HttpRequest):
         listed = super().get_changelist_instance(request)
-        now = {state.name: state for state in selectors.states()}
+        now = {state.name: state for state in queries.states()}
         for state in listed.result_list:
             state.now = now.get(state.name)
         return listed
@@ -92,7 +95,7 @@ class StateAdmin(ReadOnlyAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> State | None:
         state = super().get_object(request, object_id, from_field)
         if state is not None:
-            state.now = selectors.state(state.name)
+            state.now = queries.state(state.name)
         return state
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
@@ -136,7 +139,7 @@ class StateAdmin(ReadOnlyAdmin):
         return self._maintain(request, Kind.EXPIRY, queryset)
 
     def _maintain(self, request: HttpRequest, kind: Kind, queryset: QuerySet[State]) -> HttpResponse | None:
-        planned = plans.plans(kind, sorted(state.name for state in queryset))
+        planned = maintenance.plans(kind, sorted(state.name for state in queryset))
         if is_confirmed(request):
             return _queue(request, kind, [plan for plan in planned if not plan.is_idle])
         return ask(self, request, _question(request, kind, planned))
@@ -201,7 +204,7 @@ class StateAdmin(ReadOnlyAdmin):
 
     @display(description="As declared")
     def declared_terms(self, state):
-        terms = Catalog(stores.connection()).terms(state.name)
+        terms = Catalog(readers.connection()).terms(state.name)
         log = editing.LOG_WORDS[terms.declared_changelog]
         return f"rows are kept {time_to_live(terms.declared_ttl)}, changelog {log}"
 
@@ -284,7 +287,9 @@ def _will_expire(plan: Plan) -> str:
 
 
 def _says_compaction() -> list[str]:
-    kept = f"Of what is older than {time_to_live(plans.keeps())}" if plans.keeps() else "Of what is committed"
+    kept = (
+        f"Of what is older than {time_to_live(maintenance.keeps())}" if maintenance.keeps() else "Of what is committed"
+    )
     return [
         f"{kept} the newest version of each key stays; histories and reads in the past reach back that far and no "
         "further.",

@@ -1,29 +1,93 @@
-"""The demonstration: a year of flights through the whole system, on this machine, with nothing set up before."""
+"""Child processes of a command: started with a log of their own, stopped in order, gone when the parent is."""
 
+import ctypes
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import Any
 
 import psutil
+import psycopg
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 
-from pipelines.demo.flights_input import lay_out
-from pipelines.runtime.errors import RuntimeSetupError
-from pipelines.runtime.home import REPOSITORY, data_dir, write_private
-from pipelines.runtime.ports import free_port, is_free
-from webapp.api_keys.services import create_api_key
-from webapp.api_keys.verification import verified
-from webapp.states.management.children import Child
+from pipelines.connections import connect
+from pipelines.demo import compare, lay_out
+from pipelines.driver import Driver, RunOptions
+from pipelines.embedded.data_dir import REPOSITORY, data_dir, free_port, is_free, write_private
+from pipelines.errors import RuntimeSetupError
+from pipelines.jobs import job
+from pipelines.spark import start_session
+from state_backends.ledger import Batch
+from webapp.accounts.authentication import verified
+from webapp.accounts.services import create_api_key
+
+PR_SET_PDEATHSIG = 1
+LAST_LINES = 15
+
+
+class Child:
+    """A named child process in a session of its own, so that Ctrl-C reaches the parent alone.
+
+    log: where its output goes. patience: seconds from the request to stop to the end by force.
+    """
+
+    def __init__(self, name: str, words: Sequence[str], log: Path, patience: float = 20.0) -> None:
+        self.name = name
+        self.log = log
+        self._patience = patience
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, or None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """Ask it to end, wait, and end its whole group if it does not."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._patience)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def last_words(self) -> str:
+        """Return the end of its log, for an error message."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+
+
+def _end_with_parent() -> None:
+    # Even if the parent is killed outright, no server is left behind on its port.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+# The demonstration: a year of flights through the whole system, on this machine, with nothing set up before.
+
 
 PIPELINE = "flights"
 ADMIN = "admin"
@@ -177,3 +241,47 @@ def _admin_password(kept: str) -> str:
     admin.set_password(password)
     admin.save(update_fields=["password"])
     return password
+
+
+# The demo's whole input, once: through Spark in this process, then against the recount.
+
+
+# Larger batches than the live demo's one day: here nobody looks on.
+DAYS_PER_BATCH = 8
+
+
+def run_whole_input(say: Callable[[str], object]) -> dict[str, Any]:
+    """Run what is left of the input and return the figures of all of it.
+
+    Returns `events`, `batches`, `seconds` (batches at work, without Spark's start), `events_per_second`, and `states`:
+    name to `keys` and `exact`, whether every key and measure equals the recount.
+    Raises TidemarkError, or what Spark raised.
+    """
+    dsn = os.environ["DATABASE_URL"]
+    pipeline = job(PIPELINE, input_folder(), DAYS_PER_BATCH)
+    options = RunOptions(data_dir() / "checkpoints" / PIPELINE, once=True)
+    say("starting Spark ..")
+    Driver(pipeline, start_session(PIPELINE), dsn, options, lambda batch: say(_line(batch))).run()
+    say("recounting without Spark ..")
+    with connect(dsn, "recount") as conn:
+        return _figures(conn) | {"states": compare(conn, pipeline.specs)}
+
+
+def _line(batch: Batch) -> str:
+    return f"batch {batch.txid} committed"
+
+
+def _figures(conn: psycopg.Connection) -> dict[str, Any]:
+    row = conn.execute(
+        "SELECT coalesce(sum(rows_in), 0)::bigint, count(*), "
+        "coalesce(extract(epoch FROM sum(committed_at - started_at)), 0)::float8 "
+        "FROM tidemark.batch WHERE pipeline = %s AND committed_at IS NOT NULL",
+        [PIPELINE],
+    ).fetchone()
+    events, batches, seconds = row or (0, 0, 0.0)
+    return {
+        "events": events,
+        "batches": batches,
+        "seconds": round(seconds, 3),
+        "events_per_second": round(events / seconds) if seconds else 0,
+    }

@@ -6,9 +6,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
-from webapp.states import selectors, services
+from webapp.states import queries, services
+from webapp.states.documents import run_document
 from webapp.states.models import MaintenanceRun
-from webapp.states.representations import run_document
 
 
 class MaintenanceCommand(BaseCommand):
@@ -20,7 +20,7 @@ class MaintenanceCommand(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object per state, on a line of its own")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        runs = [self._maintain(state, options["json"]) for state in options["states"] or selectors.state_names()]
+        runs = [self._maintain(state, options["json"]) for state in options["states"] or queries.state_names()]
         unwell = [run for run in runs if run.status != MaintenanceRun.Status.DONE]
         if unwell:
             raise CommandError("; ".join(f"{run.state_id}: {run.status} {run.error}".strip() for run in unwell))

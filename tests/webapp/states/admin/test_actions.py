@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import Catalog
-from state_backends.journal import roster
+from state_backends import Catalog, driver_status
 from tests.state_backends.feed import let_time_pass
 from tests.webapp.flights import BY_CARRIER
 from webapp.states.models import MaintenanceRun
@@ -176,13 +175,13 @@ class TestMaintenance:
 class TestPause:
     @pytest.mark.parametrize(("action", "paused"), [("pause", True), ("resume", False)])
     def test_pipelines_are_paused_and_resumed_by_those_who_may(self, filled, admin_client, onlooker, action, paused):
-        roster.wish(filled.conn, "flights", paused=not paused, by="ann")
+        driver_status.wish(filled.conn, "flights", paused=not paused, by="ann")
         act(onlooker, action, "flights", at=PIPELINES)
-        refused = roster.orders(filled.conn, "flights")
+        refused = driver_status.orders(filled.conn, "flights")
 
         page = act(admin_client, action, "flights", at=PIPELINES, follow=True)
 
-        orders = roster.orders(filled.conn, "flights")
+        orders = driver_status.orders(filled.conn, "flights")
         assert (refused.paused, orders.paused, orders.by) == (not paused, paused, "admin")
         assert "pipeline &#x27;flights&#x27;: its driver" in page.content.decode()
         assert f"{action.capitalize()} .." not in onlooker.get(PIPELINES).content.decode()
@@ -199,11 +198,11 @@ class TestPause:
         ],
     )
     def test_a_page_says_first_what_will_happen(self, filled, admin_client, action, paused, dead, will):
-        roster.wish(filled.conn, "flights", paused=paused, by="ann")
+        driver_status.wish(filled.conn, "flights", paused=paused, by="ann")
         if dead:
             filled.die()
 
         page = act(admin_client, action, "flights", at=PIPELINES, confirmed=False)
 
         assert asked(page)["flights"][2] == will
-        assert roster.orders(filled.conn, "flights").by == "ann"
+        assert driver_status.orders(filled.conn, "flights").by == "ann"

@@ -8,8 +8,8 @@ import pytest
 from state_backends import Catalog, Count, StateSpec
 from tests.state_backends.feed import let_time_pass
 from tests.webapp.flights import BY_CARRIER, SPECS
-from webapp.audit.models import AuditEntry
-from webapp.states import selectors
+from webapp.accounts.audit.models import AuditEntry
+from webapp.states import queries
 from webapp.states.admin.editing import consequences, loses_something
 
 CARRIERS = "flights_by_carrier"
@@ -147,7 +147,7 @@ class TestWords:
             catalog = Catalog(filled.conn)
             with filled.conn.transaction(force_rollback=True):
                 before, after = catalog.edit(name, **wish)
-            return " ".join(consequences(selectors.state(name), before, after)), loses_something(before, after)
+            return " ".join(consequences(queries.state(name), before, after)), loses_something(before, after)
 
         return said
 

@@ -4,9 +4,9 @@ import pytest
 from django.db import connection as django_connection
 from django.test.utils import CaptureQueriesContext
 
-from state_backends.journal.dead_letters import DeadLetter
-from webapp.audit.services import record
-from webapp.states.admin import read_only
+from state_backends.dead_letters import DeadLetter
+from webapp.accounts.audit.services import record
+from webapp.states.admin import base
 from webapp.states.models import Batch, MaintenanceRun
 
 STATES = "/admin/states/state/"
@@ -177,7 +177,7 @@ class TestStatements:
 
     @pytest.mark.parametrize("kind", ["batch", "deadletter"])
     def test_rows_are_counted_up_to_a_bound(self, filled, admin_client, kind, monkeypatch):
-        monkeypatch.setattr(read_only, "COUNTED_ROWS", 3)
+        monkeypatch.setattr(base, "COUNTED_ROWS", 3)
         for _ in range(3):
             filled.commit({("JFK", "C01"): 1}, [LETTER, LETTER])
 

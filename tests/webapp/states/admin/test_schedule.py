@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
-from webapp.audit.models import AuditEntry
+from webapp.accounts.audit.models import AuditEntry
 
 TASKS = "/admin/django_celery_beat/periodictask/"
 INTERVALS = "/admin/django_celery_beat/intervalschedule/"

@@ -10,9 +10,9 @@ import time
 import psutil
 import pytest
 
-from pipelines.runtime.errors import RuntimeSetupError
+from pipelines.errors import RuntimeSetupError
 from webapp.states.management import demonstration
-from webapp.states.management.children import Child
+from webapp.states.management.demonstration import Child
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import time
 import psycopg
 import pytest
 
-from pipelines.runtime.home import REPOSITORY
-from state_backends.journal import roster
+from pipelines.embedded.data_dir import REPOSITORY
+from state_backends import driver_status
 
 SOON = 240.0  # seconds in which anything that is not stuck has happened, Spark's start on a busy machine included
 
@@ -112,10 +112,10 @@ class TestSigterm:
             conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
             places.land("2.txt", "cat\n")
             self.end_while("restarting", conn, database_url, places)
-            roster.wish(conn, "word_count", paused=True, by="ann")
+            driver_status.wish(conn, "word_count", paused=True, by="ann")
             self.end_while("paused", conn, database_url, places)
 
-            roster.wish(conn, "word_count", paused=False, by="ann")
+            driver_status.wish(conn, "word_count", paused=False, by="ann")
             conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
             run_through(database_url, places)
 

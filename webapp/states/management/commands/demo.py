@@ -11,13 +11,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from pipelines.runtime.errors import RuntimeSetupError
-from pipelines.runtime.home import data_dir
+from pipelines.embedded.data_dir import data_dir
+from pipelines.errors import RuntimeSetupError
 from state_backends.errors import TidemarkError, UnknownPipelineError
-from webapp.states import selectors
+from webapp.states import queries
 from webapp.states.management import demonstration
-from webapp.states.management.children import Child
-from webapp.states.management.whole_input import run_whole_input
+from webapp.states.management.demonstration import Child, run_whole_input
 
 WELCOME = """
   Tidemark is running.
@@ -120,7 +119,7 @@ class Command(BaseCommand):
 
 def _progress() -> str:
     try:
-        flights = selectors.pipeline(demonstration.PIPELINE)
+        flights = queries.pipeline(demonstration.PIPELINE)
     except UnknownPipelineError:
         return "starting Spark .."
     left = flights.pending["count"] if flights.pending else "?"

@@ -6,9 +6,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
-from webapp.states import selectors, services
-from webapp.states.representations import pipeline_document
-from webapp.states.selectors import PipelineStatus
+from webapp.states import queries, services
+from webapp.states.documents import pipeline_document
+from webapp.states.queries import PipelineStatus
 
 WISHES = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         try:
             if action in WISHES:
                 WISHES[action](name=name, requested_by=f"command pipelines {action}")
-            found = [selectors.pipeline(name)] if name else selectors.pipelines()
+            found = [queries.pipeline(name)] if name else queries.pipelines()
         except TidemarkError as error:
             raise CommandError(str(error)) from error
         for pipeline in found:

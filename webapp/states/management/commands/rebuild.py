@@ -1,4 +1,4 @@
-"""Rebuild a state's rows from its changelog: the door to webapp.states.rebuilding."""
+"""Rebuild a state's rows from its changelog: the door to webapp.states.services."""
 
 import json
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
-from webapp.states import selectors
-from webapp.states.rebuilding import STORES, rebuild_state
+from webapp.states import queries
+from webapp.states.services import STORES, rebuild_state
 
 
 class Command(BaseCommand):
@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         state, last, keys = options["state"], options["resume_from"], 0
         try:
-            to = options["to"] or selectors.state(state).backend
+            to = options["to"] or queries.state(state).backend
             for done in rebuild_state(state=state, to=to, resume_from=last):
                 last, keys = done.last_key, done.keys
                 self.stderr.write(f"{state}: {keys} of about {done.of} keys, up to {_json(last)}")

@@ -10,9 +10,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from pipelines.errors import PipelineError
-from pipelines.runtime.errors import RuntimeSetupError
-from pipelines.runtime.home import data_dir
+from pipelines.embedded.data_dir import data_dir
+from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.errors import TidemarkError
 
 
@@ -75,7 +74,7 @@ class Command(BaseCommand):
     def _run(self, pipeline: Any, options: Any, stopping: threading.Event, reprocess: bool) -> None:
         from pipelines.driver import Driver
         from pipelines.reprocess import Reprocess
-        from pipelines.session import start_session
+        from pipelines.spark import start_session
 
         def note(batch: Any) -> None:
             self.stderr.write(f"{pipeline.name}: batch {batch.txid} committed (attempt {batch.attempt})")
@@ -87,7 +86,7 @@ class Command(BaseCommand):
             Driver(pipeline, spark, dsn, options, stopping=stopping).run()
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
-        from pipelines.failure import failure_reason
+        from pipelines.errors import failure_reason
 
         try:
             work()

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
-from state_backends.schema.edits import DECLARED, KEEP, Log, Terms, Ttl
+from state_backends.schema.overrides import DECLARED, KEEP, Log, Terms, Ttl
 from webapp.states import services
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -1,0 +1,108 @@
+"""Tenure: the time in which a process holds a pipeline, and all that it says of itself to others meanwhile."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, ClassVar
+
+import psycopg
+
+from pipelines.connections import connect
+from pipelines.pipeline import Pipeline
+from pipelines.redis_states import RedisStates
+from state_backends import driver_status
+from state_backends.driver_status import DesiredState
+from state_backends.errors import SynchronizerError
+from state_backends.ledger import Batch, BatchLedger, overtaken, record_metrics
+from state_backends.schema.catalog import Catalog
+from state_backends.synchronizer.membership import Membership
+
+PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
+
+
+class DriverSession:
+    """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
+
+    name: what its ledger goes by. shadow: whether it feeds the states' successors.
+    A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
+    """
+
+    shadow: ClassVar[bool] = False
+
+    def __init__(self, pipeline: Pipeline, dsn: str) -> None:
+        self.pipeline = pipeline
+        self.name = self.ledger_name(pipeline)
+        self.dsn = dsn
+        self._membership: Membership | None = None
+
+    @staticmethod
+    def ledger_name(pipeline: Pipeline) -> str:
+        return pipeline.name
+
+    def __enter__(self) -> "DriverSession":
+        self.conn = connect(self.dsn, self.name)
+        try:
+            # The ledger's connection belongs to the thread that runs the batches.
+            self._reports = connect(self.dsn, f"{self.name} reports")
+            Catalog(self.conn).install()
+            self.ledger = BatchLedger(self.conn, self.name)
+            self._take_over()
+            self._join()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.conn.close()
+        if self._membership is not None:
+            # Where the database is what failed, the silence says the same.
+            with suppress(SynchronizerError, psycopg.Error):
+                self._membership.leave()
+        if hasattr(self, "_reports"):
+            self._reports.close()
+
+    def report(self, status: str, message: str = "", progress: Mapping[str, Any] | None = None, **tries: Any) -> None:
+        """Say how this driver is, and that it lives. tries: as roster.report takes them."""
+        driver_status.report(self._reports, self.name, status, message, progress, **tries)
+        # For people to look at: whatever is wrong with the members' log, the pipeline goes on.
+        if self._membership is not None:
+            with suppress(SynchronizerError):
+                self._membership.heartbeat()
+
+    def orders(self) -> DesiredState:
+        """Return what to heed between two batches.
+
+        Raises FencedError once another driver has taken over, OperationalError where the lock is gone with its session.
+        """
+        orders = driver_status.orders(self._reports, self.name)
+        if orders.fence != self.ledger.fence:
+            raise overtaken(self.name, self.ledger.fence, orders.fence)
+        if not orders.held:
+            raise psycopg.OperationalError(f"pipeline {self.name!r}: the session that held its lock has ended")
+        return orders
+
+    def record(self, measured: Iterable[tuple[Batch, Mapping[str, Any]]]) -> None:
+        """Keep what Spark measured of some batches."""
+        for batch, metrics in measured:
+            record_metrics(self._reports, batch, metrics)
+
+    def _take_over(self) -> None:
+        """Register the pipeline, acquire its ledger, register its states; tell Redis what is committed."""
+        catalog, pipeline = Catalog(self.conn), self.pipeline
+        catalog.register_pipeline(pipeline.name, spout=pipeline.source.spout, description=pipeline.description)
+        self.ledger.acquire(patience_ms=PATIENCE_MS)
+        RedisStates(pipeline.specs).check_new(self.conn)
+        catalog.register_states(pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied)
+        RedisStates.of(self.conn, pipeline.name).catch_up(self.conn, self.ledger)
+
+    def _report_copied(self, state: str, rows: int) -> None:
+        self.report("starting", f"migrating state {state!r}: {rows} rows copied")
+
+    def _join(self) -> None:
+        with suppress(SynchronizerError):
+            membership = Membership(self._reports, "driver", self.name)
+            membership.join()
+            self._membership = membership

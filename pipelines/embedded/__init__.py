@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL and Redis, the JVM, and the folder that they live in."""

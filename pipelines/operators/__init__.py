@@ -1,0 +1,1 @@
+"""Updaters for common stateful operations: joins, sessions, distinct tuples, reordering, running counts."""

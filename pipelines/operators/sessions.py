@@ -1,0 +1,105 @@
+"""Sessions: events of a key with no pause as long as `gap` between them, exact whatever order they come in.
+
+A session stays open, and can be looked up, until the watermark has passed its end and the gap: from then on no event
+that is in time can join it. It is closed once and never changed. An event that comes later still cannot open it again,
+so it opens a session of its own, or joins one that is open, and is counted there as late. So no event is lost, and a
+session with no late events in it is exact for all events that came in time; with late ones it may be the
+continuation of one that was closed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pipelines.functions import BatchState, Collector
+from pipelines.operators.keyed import LATE, after, as_text, check_keeper, fold_by_key, has_passed, timed
+from pipelines.spark import spark_type
+from pipelines.stream import Stream
+from state_backends.spec import StateSpec
+
+MEASURED = {"started": "timestamp", "ended": "timestamp", "events": "bigint", "late": "bigint"}
+
+
+def closed_sessions(stream: Stream, open_sessions: StateSpec, time: str, gap: timedelta) -> Stream:
+    """Return the sessions as they close: the key, `started`, `ended` (first and last event), `events`, `late`.
+
+    The stream needs a watermark. open_sessions: the state of those not closed yet, its key what sessions are of;
+    opaque, with value="jsonb" and no ttl. Two late sessions of a key may start at the same time as one closed before;
+    add them up. Tuples without a time are left out.
+    """
+    check_keeper(open_sessions)
+    key = tuple(open_sessions.key)
+    tuples = timed(stream, time).transform(lambda events: events.select(*key, events[time].alias("at"), LATE))
+    emits = {name: spark_type(kind) for name, kind in open_sessions.key.items()} | MEASURED
+    fed = tuples.partition_persist(open_sessions, Sessions(key, gap), emits=emits, due="due")
+    return fed.new_values_stream()
+
+
+@dataclass(frozen=True)
+class Session:
+    """start, end: its first and last event. late: how many of its events came after the watermark."""
+
+    start: datetime
+    end: datetime
+    events: int = 1
+    late: int = 0
+
+    def joined(self, later: "Session") -> "Session":
+        end = max(self.end, later.end)
+        return Session(self.start, end, self.events + later.events, self.late + later.late)
+
+
+def merged(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
+    """Return sessions with no two less than `gap` apart, in order; an event is a session of one."""
+    found: list[Session] = []
+    for session in sorted(sessions, key=lambda session: session.start):
+        if found and session.start < after(found[-1].end, gap):
+            found[-1] = found[-1].joined(session)
+        else:
+            found.append(session)
+    return found
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Keeps the open sessions of each key. key: the state's key columns.
+
+    Takes the key, `at`, `late`; emits the key and the measures of a session that closes. A value: `{"sessions":
+    [{"start", "end", "events", "late"}, ..], "due": when the first of them closes}`.
+    """
+
+    key: tuple[str, ...]
+    gap: timedelta
+
+    def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
+        def fold(value: Any, rows: list[Mapping[str, Any]]) -> Any:
+            still_open = []
+            for session in merged([*_kept(value), *_events(rows)], self.gap):
+                if has_passed(state.watermark, after(session.end, self.gap)):
+                    key = (rows[0][name] for name in self.key)
+                    collector.emit(*key, session.start, session.end, session.events, session.late)
+                else:
+                    still_open.append(session)
+            return self._value(still_open)
+
+        fold_by_key(state, tuples, self.key, fold)
+
+    def _value(self, sessions: list[Session]) -> Any:
+        if not sessions:
+            return None
+        shown = [vars(each) | {"start": as_text(each.start), "end": as_text(each.end)} for each in sessions]
+        return {"sessions": shown, "due": as_text(after(sessions[0].end, self.gap))}
+
+
+def _events(rows: list[Mapping[str, Any]]) -> list[Session]:
+    return [Session(row["at"], row["at"], late=int(row[LATE])) for row in rows if not row["woken"]]
+
+
+def _kept(value: Any) -> list[Session]:
+    return [
+        Session(
+            datetime.fromisoformat(kept["start"]), datetime.fromisoformat(kept["end"]), kept["events"], kept["late"]
+        )
+        for kept in (value or {"sessions": []})["sessions"]
+    ]

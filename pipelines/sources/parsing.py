@@ -1,0 +1,264 @@
+"""How a text becomes the columns of an event, and which texts do not: JSON objects and lines of CSV.
+
+A text that is bad keeps its place among the rows, in the column BAD_LINE, which is null beside every good one. Files
+and messages share this.
+"""
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import reduce
+from operator import or_
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    AtomicType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipelines.errors import PipelineError
+from pipelines.sources.source import nullable, required
+
+BAD_LINE, CORRUPT = "_bad_line", "_corrupt"
+# What the rows hold beside an event's own columns.
+RESERVED = (BAD_LINE, CORRUPT)
+
+
+def json_events(texts: DataFrame, schema: StructType, beside: Sequence[str]) -> DataFrame:
+    """Read the column `value` as one JSON object each.
+
+    beside: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
+    """
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+    row = F.from_json("value", nullable(schema).add(CORRUPT, "string"), options)
+    return _events(texts, row, ~_is_one_json_value(), schema, beside)
+
+
+def csv_events(
+    texts: DataFrame, schema: StructType, delimiter: str, beside: Sequence[str], refused: Column | None = None
+) -> DataFrame:
+    """Read the column `value` as one line of CSV each: as many fields as the schema has, in its order.
+
+    refused: which lines are bad whatever they hold.
+    """
+    bad = ~_closes_its_quotes() if refused is None else refused | ~_closes_its_quotes()
+    return _events(texts, csv_row("value", schema, delimiter), bad, schema, beside)
+
+
+def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
+    """Return the struct that a column of CSV lines holds, with CORRUPT filled in where the line does not fit."""
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        "sep": delimiter,
+        "escape": '"',  # a quote within quotes is doubled (RFC 4180); Spark's own choice is a backslash
+    }
+    return F.from_csv(line, _ddl(nullable(schema).add(CORRUPT, "string")), options)
+
+
+def _events(texts: DataFrame, row: Column, bad: Column, schema: StructType, beside: Sequence[str]) -> DataFrame:
+    unfit = F.col(f"row.{CORRUPT}").isNotNull() | ~F.is_valid_utf8("value")
+    bad = reduce(or_, [F.col("row")[name].isNull() for name in required(schema)], bad | unfit)
+    return (
+        texts.select("value", *beside, row.alias("row"))
+        .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *beside)
+        .drop(CORRUPT)
+    )
+
+
+def _is_one_json_value() -> Column:
+    # Spark's parser stops at the end of the first value, so `{..}{..}` would lose the second one in silence.
+    wrapped = F.concat(F.lit("["), F.col("value"), F.lit("]"))
+    return F.coalesce(F.json_array_length(wrapped) == 1, F.lit(False))
+
+
+def _closes_its_quotes() -> Column:
+    # Spark takes a last field that opens a quote as it is, so a record that goes on in the next line would count.
+    return F.length(F.regexp_replace("value", '[^"]', "")) % 2 == 0
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in schema)
+
+
+# Values that arrive as text become columns of the schema's types, and what does not fit is told.
+#
+# Redis fields are text, and so is what PostgreSQL's logical decoding sends.
+
+
+SHOWN_CHARACTERS = 60
+
+# A column of text, and the column of values that is made of it.
+Reading = Callable[[Column, StructField], Column]
+
+
+def by_cast(text: Column, field: StructField) -> Column:
+    return text.try_cast(field.dataType)
+
+
+def check_types(source: str, schema: StructType, reserved: tuple[str, ...]) -> None:
+    """Raise PipelineError where a column has no type that text can be read as, or a name the source uses itself."""
+    for field in schema:
+        if field.name in reserved:
+            raise PipelineError(f"{source}: column {field.name!r} is the source's own; give the field another name")
+        if not isinstance(field.dataType, AtomicType):
+            raise PipelineError(
+                f"{source}: column {field.name!r} cannot be {field.dataType.simpleString()}; "
+                "declare it as string, and take it apart in each()"
+            )
+
+
+def why_unreadable(schema: StructType, text: Callable[[str], Column], read: Reading = by_cast) -> Column:
+    """Return the column that says what is wrong with a row, naming the first such column; null where nothing is."""
+    reasons = [_reason(field, text(field.name), read) for field in schema]
+    return reduce(lambda first, other: F.coalesce(first, other), reasons, F.lit(None).cast("string"))
+
+
+def _reason(field: StructField, text: Column, read: Reading) -> Column:
+    expected = F.lit(f"{field.name}: expected {field.dataType.simpleString()}, got ")
+    misfit = F.when(
+        text.isNotNull() & read(text, field).isNull(), F.concat(expected, F.substring(text, 1, SHOWN_CHARACTERS))
+    )
+    if field.nullable:
+        return misfit
+    return F.when(text.isNull(), F.lit(f"{field.name}: required, and absent or null")).otherwise(misfit)
+
+
+# What is wrong with a line that Spark could not read, and where in its file it stands.
+#
+# Spark says neither. Bad lines are rare, so a second look in Python, with a better answer, is affordable.
+
+
+WHOLE_BITS: dict[type[DataType], int] = {ShortType: 16, IntegerType: 32, LongType: 64}
+
+A_HEADER = "a header, not an event"
+
+
+def why_bad(line: str, schema: StructType) -> str:
+    """Return the reason, naming the column and what was expected where it can be told."""
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg} at column {error.colno}"
+    except RecursionError:
+        return "not JSON that can be read: nested too deeply"
+    if not isinstance(value, dict):
+        return f"not a JSON object but {_kind(value)}"
+    for field in schema:
+        held = value.get(field.name)
+        if held is None and not field.nullable:
+            return f"{field.name}: required, and absent or null"
+        if held is not None and not _fits(held, field.dataType):
+            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(held)}"
+    return _fallback(line)
+
+
+def why_bad_csv(line: str, schema: StructType, delimiter: str = ",") -> str:
+    """Return the reason why a line of CSV is bad, naming the column and what was expected where it can be told."""
+    if line.count('"') % 2:
+        return "a quote is not closed; a quoted field must end on its line"
+    try:
+        [fields] = csv.reader([line], delimiter=delimiter)
+    except csv.Error as error:
+        return f"not CSV: {error}"
+    if len(fields) != len(schema):
+        return f"{len(fields)} fields, expected {len(schema)}"
+    if [field.strip() for field in fields] == schema.names:
+        return A_HEADER
+    for text, field in zip(fields, schema, strict=True):
+        if not text and not field.nullable:
+            return f"{field.name}: required, and empty"
+        if text and not _fits(_as_json_holds_it(text, field.dataType), field.dataType):
+            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(text)}"
+    return _fallback(line)
+
+
+def line_numbers(is_header: Callable[[str], bool] = lambda line: False) -> Callable[[Path, str], int | None]:
+    """Return a function that gives the line numbers of a line in its file, one after the other where it repeats.
+
+    is_header: whether a line is in its right place where it first stands. The function answers None where the driver
+    cannot read the file.
+    """
+    found: dict[tuple[Path, str], Iterator[int]] = {}
+    files: dict[Path, dict[str, list[int]]] = {}
+
+    def next_number(path: Path, line: str) -> int | None:
+        if path not in files:
+            files.clear()  # letters come file by file; one index at a time is enough
+            files[path] = _index(path)
+        numbers = found.setdefault((path, line), iter(files[path].get(line, [])[is_header(line) :]))
+        return next(numbers, None)
+
+    return next_number
+
+
+def _index(path: Path) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline=None) as file:
+            for number, line in enumerate(file, start=1):
+                numbers[line.rstrip("\n")].append(number)
+    except OSError:
+        return {}
+    return numbers
+
+
+def _fits(value: object, expected: DataType) -> bool:
+    bits = WHOLE_BITS.get(type(expected))
+    if bits is not None:
+        return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
+    if isinstance(expected, DoubleType | FloatType):
+        return type(value) in (int, float)
+    if isinstance(expected, BooleanType):
+        return isinstance(value, bool)
+    if isinstance(expected, TimestampType):
+        return isinstance(value, str) and _is_timestamp(value)
+    return True
+
+
+def _as_json_holds_it(text: str, expected: DataType) -> object:
+    try:
+        if type(expected) in WHOLE_BITS:
+            return int(text)
+        if isinstance(expected, DoubleType | FloatType):
+            return float(text)
+    except ValueError:
+        return text
+    if isinstance(expected, BooleanType):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return text
+
+
+def _fallback(line: str) -> str:
+    # Where Spark put the replacement character, what stood there was no text.
+    return "not UTF-8" if "\N{REPLACEMENT CHARACTER}" in line else "a value does not fit the schema"
+
+
+def _is_timestamp(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "a text", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
+
+
+def _shown(value: object, limit: int = 60) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= limit else f"{shown[:limit]}.."

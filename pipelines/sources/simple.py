@@ -1,0 +1,70 @@
+"""Sources to play with: numbers at a rate, and lines from a socket. What they lose or repeat, no state can mend."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.errors import PipelineError
+from pipelines.guarantee import Spout
+from pipelines.sources.source import Parsed, Pending
+from state_backends.dead_letters import DeadLetter
+
+
+class _Play:
+    """No event is bad, none is repeated, and none waits where it could be counted."""
+
+    spout: Spout = "non_transactional"
+    max_bad_share = 1.0
+    packages: tuple[str, ...] = ()
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        return iter(())
+
+    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+        return None
+
+
+class Rate(_Play):
+    """Numbers counted up from 0 in the column `value`, each with its `timestamp`: so many a second."""
+
+    def __init__(self, rows_per_second: int) -> None:
+        if rows_per_second < 1:
+            raise PipelineError(f"source rate: {rows_per_second!r} rows per second is no rate; give 1 or more")
+        self.rows_per_second = rows_per_second
+
+    @cached_property
+    def schema(self) -> StructType:
+        return StructType().add("timestamp", "timestamp").add("value", "long")
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        return Parsed(batch, ("timestamp", "value"))
+
+
+class Socket(_Play):
+    """Lines of text from a server's socket, in the column `line`; `nc -lk 9999` is such a server.
+
+    What was read is gone. What is no UTF-8 becomes the replacement character. A line that is blank is no event.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        if not host or not 0 < port < 65536:
+            raise PipelineError(f"source socket: {host!r}, port {port!r} is no address; give a host and a port")
+        self.host = host
+        self.port = port
+
+    @cached_property
+    def schema(self) -> StructType:
+        return StructType().add("line", "string")
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.format("socket").option("host", self.host).option("port", self.port).load()
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        return Parsed(batch.where("trim(value) <> ''").select(F.col("value").alias("line")), ("line",))

@@ -1,1 +1,0 @@
-"""Updaters: what keeps events of a key until event time says what they amount to, ready for use in a pipeline."""

@@ -1,0 +1,259 @@
+"""Count: how many rows, or how many of them meet a condition."""
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Context
+from typing import Any, ClassVar, LiteralString
+
+from state_backends.aggregators.column import VALUE_TYPES, cast, greatest, least, quoted, stored_type
+from state_backends.errors import SpecError
+
+
+class Count:
+    """Counts rows. Stored: the running count. Empty input gives 0.
+
+    where: a Spark SQL condition; only rows that meet it are counted. None counts every row.
+    """
+
+    name: ClassVar[str] = "count"
+    columns: ClassVar[Mapping[str, LiteralString]] = {"": "bigint"}
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "coalesce({stored}, 0) + coalesce({partial}, 0)"}
+    fold_lua: ClassVar[Mapping[str, str]] = {"": "add_integer({stored}, {partial})"}
+    finish_sql: LiteralString = "coalesce({stored}, 0)"
+    result_type = "bigint"
+
+    def __init__(self, where: str | None = None) -> None:
+        self.where = where
+
+    def partial(self) -> dict[str, str]:
+        return {"": "count(1)" if self.where is None else f"count_if({self.where})"}
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        return {"": (stored[""] or 0) + (partial[""] or 0)}
+
+    def finish(self, stored: Mapping[str, Any]) -> int:
+        return stored[""] or 0
+
+    def arguments(self) -> dict[str, Any]:
+        return {"where": self.where}
+
+
+# Min and Max: the smallest and the largest value of a column.
+
+
+class _Extreme:
+    """Stored: the extreme so far. Empty input gives null; nulls do not count, and NaN is the largest number.
+
+    column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
+    `boolean`.
+    """
+
+    name: ClassVar[str]
+    pick: ClassVar[Callable[..., Any]]
+    fold_sql: ClassVar[Mapping[str, LiteralString]]
+    finish_sql: LiteralString = "{stored}"
+
+    def __init__(self, column: str, type: str = "double precision") -> None:
+        self.column = column
+        self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
+        self.result_type: str = type
+        kinds = {"bigint": "integer", "double precision": "double"}
+        self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}
+
+    def partial(self) -> dict[str, str]:
+        return {"": f"{self.name}({cast(self.column, self.result_type)})"}
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        return {"": self.pick(stored[""], partial[""])}
+
+    def finish(self, stored: Mapping[str, Any]) -> Any:
+        return stored[""]
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "type": self.result_type}
+
+
+class Min(_Extreme):
+    __doc__ = f"The smallest value. {_Extreme.__doc__}"
+    name = "min"
+    pick = staticmethod(least)
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "least({stored}, {partial})"}
+
+
+class Max(_Extreme):
+    __doc__ = f"The largest value. {_Extreme.__doc__}"
+    name = "max"
+    pick = staticmethod(greatest)
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "greatest({stored}, {partial})"}
+
+
+# Sum and Mean: totals of a column.
+
+
+# As many digits as a PostgreSQL numeric can have; Python would round a sum at 28.
+EXACT = Context(prec=131_072 + 16_383)
+
+
+class Sum:
+    """Adds numbers. Stored: the running total. Empty input gives 0; nulls add nothing.
+
+    column: what to add. type: `double precision`, `bigint` or `numeric`; whole numbers are exact in a double up to
+    2^53, and a bigint that overflows is an error, not a wrong total.
+    """
+
+    name: ClassVar[str] = "sum"
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "coalesce({stored}, 0) + coalesce({partial}, 0)"}
+    finish_sql: LiteralString = "coalesce({stored}, 0)"
+
+    def __init__(self, column: str, type: str = "double precision") -> None:
+        self.column = column
+        self.columns = {"": stored_type(type, f"Sum({column!r})")}
+        self.result_type: str = type
+        # Lua has no decimals.
+        adds = {"bigint": "add_integer", "double precision": "add_double"}
+        self.fold_lua = {"": f"{adds[type]}({{stored}}, {{partial}})"} if type in adds else {}
+
+    def partial(self) -> dict[str, str]:
+        return {"": f"coalesce(sum({cast(self.column, self.result_type)}), 0)"}
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        left, right = stored[""] or 0, partial[""] or 0
+        return {"": EXACT.add(left, right) if self.result_type == "numeric" else left + right}
+
+    def finish(self, stored: Mapping[str, Any]) -> Any:
+        return stored[""] or 0
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "type": self.result_type}
+
+
+class Mean:
+    """The arithmetic mean. Stored: the total and how many numbers went into it. Empty input gives null."""
+
+    name: ClassVar[str] = "mean"
+    columns: ClassVar[Mapping[str, LiteralString]] = {"sum": "double precision", "count": "bigint"}
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {
+        "sum": "coalesce({stored_sum}, 0) + coalesce({partial_sum}, 0)",
+        "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
+    }
+    fold_lua: ClassVar[Mapping[str, str]] = {
+        "sum": "add_double({stored_sum}, {partial_sum})",
+        "count": "add_integer({stored_count}, {partial_count})",
+    }
+    finish_sql: LiteralString = "{stored_sum} / nullif({stored_count}, 0)"
+    result_type = "double precision"
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def partial(self) -> dict[str, str]:
+        return {
+            "sum": f"coalesce(sum({cast(self.column, 'double precision')}), 0)",
+            "count": f"count({quoted(self.column)})",
+        }
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        return {part: (stored[part] or 0) + (partial[part] or 0) for part in self.columns}
+
+    def finish(self, stored: Mapping[str, Any]) -> float | None:
+        return stored["sum"] / stored["count"] if stored["count"] else None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column}
+
+
+# Variance and StdDev: how far the numbers of a column lie from their mean.
+
+
+# What is left out of the number of values to divide by.
+LEFT_OUT: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "population": (0, "0")}
+
+# PostgreSQL refuses a product that overflows or vanishes. Between these bounds no square does, nor the sum of 2^63.
+SMALLEST, LARGEST = "1e-100", "1e140"
+
+
+class _Spread:
+    """Stored: how many numbers, their mean, and `m2`, the sum of squared distances from it.
+
+    column: the numbers, as doubles; nulls do not count. of: `sample` divides m2 by one less than the numbers there
+    are and is null below two; `population` divides by all of them and is null for none.
+    NaN, an infinity or a number beyond 1e140 makes the result NaN for good; one nearer to 0 than 1e-100 counts as 0.
+
+    Two partials join by the formula of Chan, Golub and LeVeque (Updating Formulae and a Pairwise Algorithm for
+    Computing Sample Variances, 1979), which loses no digits where the mean is large and the spread is small.
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[Mapping[str, LiteralString]] = {
+        "count": "bigint",
+        "mean": "double precision",
+        "m2": "double precision",
+    }
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {
+        "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
+        "mean": "CASE WHEN coalesce({stored_count}, 0) = 0 THEN {partial_mean} "
+        "WHEN coalesce({partial_count}, 0) = 0 THEN {stored_mean} "
+        "ELSE {stored_mean} + ({partial_mean} - {stored_mean}) "
+        "* ({partial_count} / ({stored_count} + {partial_count})::double precision) END",
+        "m2": "CASE WHEN coalesce({stored_count}, 0) = 0 THEN {partial_m2} "
+        "WHEN coalesce({partial_count}, 0) = 0 THEN {stored_m2} "
+        "ELSE {stored_m2} + {partial_m2} + ({partial_mean} - {stored_mean}) * ({partial_mean} - {stored_mean}) "
+        "* ({stored_count} * ({partial_count} / ({stored_count} + {partial_count})::double precision)) END",
+    }
+    # A mean and its m2 are missing where nothing was counted.
+    fold_lua: ClassVar[Mapping[str, str]] = {
+        "count": "add_integer({stored_count}, {partial_count})",
+        "mean": "{stored_mean} and {partial_mean} and add_double({stored_mean}, ({partial_mean} - {stored_mean}) "
+        "* ({partial_count} / ({stored_count} + {partial_count}))) or {stored_mean} or {partial_mean}",
+        "m2": "{stored_m2} and {partial_m2} and add_double(add_double({stored_m2}, {partial_m2}), "
+        "({partial_mean} - {stored_mean}) * ({partial_mean} - {stored_mean}) "
+        "* ({stored_count} * ({partial_count} / ({stored_count} + {partial_count})))) or {stored_m2} or {partial_m2}",
+    }
+    finish_sql: LiteralString
+    result_type = "double precision"
+
+    def __init__(self, column: str, of: str = "sample") -> None:
+        if of not in LEFT_OUT:
+            raise SpecError(f"{self.__class__.__name__}({column!r}): of {of!r} is none of {', '.join(LEFT_OUT)}")
+        self.column = column
+        self.of = of
+        self.left_out, number = LEFT_OUT[of]
+        self.finish_sql = "{stored_m2} / nullif({stored_count} - " + number + ", 0)"
+
+    def partial(self) -> dict[str, str]:
+        x = cast(self.column, "double precision")
+        bounded = f"case when abs({x}) > {LARGEST} then double('NaN') when abs({x}) < {SMALLEST} then 0D else {x} end"
+        return {"count": f"count({x})", "mean": f"avg({bounded})", "m2": f"regr_sxx({bounded}, {bounded})"}
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        left, right = stored["count"] or 0, partial["count"] or 0
+        if not left or not right:
+            return {**(stored if left else partial), "count": left + right}
+        apart, share = partial["mean"] - stored["mean"], right / (left + right)
+        m2 = stored["m2"] + partial["m2"] + apart * apart * (left * share)
+        return {"count": left + right, "mean": stored["mean"] + apart * share, "m2": m2}
+
+    def finish(self, stored: Mapping[str, Any]) -> float | None:
+        numbers = (stored["count"] or 0) - self.left_out
+        return stored["m2"] / numbers if numbers > 0 else None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "of": self.of}
+
+
+class Variance(_Spread):
+    __doc__ = f"The variance. {_Spread.__doc__}"
+    name = "variance"
+
+
+class StdDev(_Spread):
+    __doc__ = f"The standard deviation, the root of the variance. {_Spread.__doc__}"
+    name = "std_dev"
+
+    def __init__(self, column: str, of: str = "sample") -> None:
+        super().__init__(column, of)
+        self.finish_sql = "sqrt(" + self.finish_sql + ")"
+
+    def finish(self, stored: Mapping[str, Any]) -> float | None:
+        variance = super().finish(stored)
+        return None if variance is None else math.sqrt(variance)

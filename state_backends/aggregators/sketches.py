@@ -1,0 +1,316 @@
+"""What the sketches share: bytes that Spark makes and Python folds, a tag that says of which sort, and the answer.
+
+SQL can neither fold nor read a sketch, so what a reader sees is computed once per fold and stored beside the bytes.
+The bytes are those of Apache DataSketches, which Spark's functions and the `datasketches` package share.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, LiteralString, NamedTuple
+
+from datasketches import (
+    PyLongsSerDe,
+    compact_theta_sketch,
+    frequent_items_error_type,
+    frequent_strings_sketch,
+    hll_sketch,
+    hll_union,
+    kll_doubles_sketch,
+    kll_items_sketch,
+    tgt_hll_type,
+    theta_a_not_b,
+    theta_intersection,
+    theta_union,
+)
+
+from state_backends.aggregators.column import as_json, cast, stored_type, whole_number
+from state_backends.errors import SpecError, SpecMismatchError
+from state_backends.types import TYPES
+
+
+class Sketch(ABC):
+    """Stored: `sketch`, the bytes; `type`, what they are, as `hll/text/12`; and the answer for readers.
+
+    A child gives the tag, the Spark SQL that sketches a batch, how two sketches join, and the answer.
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[Mapping[str, LiteralString]]
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {}
+    fold_lua: ClassVar[Mapping[str, str]] = {}
+    finish_sql: LiteralString = "{stored}"
+    tag: str
+
+    @property
+    def result_type(self) -> str:
+        return self.columns[""]
+
+    @abstractmethod
+    def partial(self) -> dict[str, str]:
+        """Return the Spark SQL of `sketch`, which makes the bytes."""
+
+    @abstractmethod
+    def arguments(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _join(self, left: bytes, right: bytes) -> bytes: ...
+
+    @abstractmethod
+    def _answer(self, sketch: bytes) -> Any: ...
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        """Join two sketches; either may be nothing. Raises SpecMismatchError where one is tagged as another sort."""
+        sketches = [sketch for sketch in (self._sketch(stored), self._sketch(partial)) if sketch is not None]
+        return self._stored(self._join(*sketches) if len(sketches) == 2 else sketches[0] if sketches else None)
+
+    def finish(self, stored: Mapping[str, Any]) -> Any:
+        return stored[""]
+
+    def _stored(self, sketch: bytes | None) -> dict[str, Any]:
+        if sketch is None:
+            return {"sketch": None, "type": None, "": None}
+        return {"sketch": sketch, "type": self.tag, "": self._answer(sketch)}
+
+    def _sketch(self, side: Mapping[str, Any]) -> bytes | None:
+        # What Spark has just made carries no tag yet.
+        if side.get("type") not in (None, self.tag):
+            raise SpecMismatchError(
+                f"{self.name}: the stored sketch is {side['type']!r} and the measure's is {self.tag!r}, which do not "
+                "join; restore the declaration, or feed a new state from the start of the input"
+            )
+        sketch = side.get("sketch")
+        return None if sketch is None else bytes(sketch)
+
+
+def sketch_columns(answer: LiteralString) -> dict[str, LiteralString]:
+    """Return the stored columns of a sketch, of whose answer this is the type."""
+    return {"": answer, "sketch": "bytea", "type": "text"}
+
+
+# DistinctCount and DistinctSet: how many different values, and how many of them two sets share.
+
+
+# Those that Spark's functions take and `datasketches` reads alike.
+ITEM_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in ("text", "bigint")}
+
+
+class _Distinct(Sketch):
+    """Empty input gives 0. Nulls do not count; nor does the empty text, as in Spark's own functions.
+
+    column: whose values to count. type: as what they are told apart, `text`, which any column can be read as, or
+    `bigint`.
+    """
+
+    columns: ClassVar[Mapping[str, LiteralString]] = sketch_columns("bigint")
+    finish_sql: LiteralString = "coalesce({stored}, 0)"
+    family: ClassVar[str]
+    spark_function: ClassVar[str]
+    lg_k_range: ClassVar[tuple[int, int]]
+
+    def __init__(self, column: str, lg_k: int = 12, type: str = "text") -> None:
+        whose = f"{self.__class__.__name__}({column!r})"
+        self.column = column
+        self.lg_k = whole_number(lg_k, *self.lg_k_range, f"{whose}: lg_k")
+        self.type = stored_type(type, whose, ITEM_TYPES)
+        self.tag = f"{self.family}/{type}/{lg_k}"
+
+    def partial(self) -> dict[str, str]:
+        return {"sketch": f"{self.spark_function}({cast(self.column, self.type)}, {self.lg_k})"}
+
+    def finish(self, stored: Mapping[str, Any]) -> int:
+        return int(stored[""] or 0)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "lg_k": self.lg_k, "type": self.type}
+
+
+class DistinctCount(_Distinct):
+    __doc__ = f"""The number of different values, by a HyperLogLog sketch. {_Distinct.__doc__}
+    lg_k: the sketch has 2^lg_k registers of a byte, from 4 to 21. Standard error of a folded sketch: 1.04 /
+    sqrt(2^lg_k), which is 1.6 % at 12 for 4 KB; up to 2^lg_k / 16 values it is exact.
+    """
+    name = "distinct_count"
+    family = "hll"
+    spark_function = "hll_sketch_agg"
+    lg_k_range = (4, 21)
+
+    def _join(self, left: bytes, right: bytes) -> bytes:
+        union = hll_union(self.lg_k)
+        union.update(hll_sketch.deserialize(left))
+        union.update(hll_sketch.deserialize(right))
+        # Spark's functions make and expect registers of a byte.
+        return bytes(union.get_result(tgt_hll_type.HLL_8).serialize_compact())
+
+    def _answer(self, sketch: bytes) -> int:
+        return round(float(hll_sketch.deserialize(sketch).get_estimate()))
+
+
+class DistinctSet(_Distinct):
+    __doc__ = f"""The number of different values, by a theta sketch, which also intersects. {_Distinct.__doc__}
+    lg_k: the sketch keeps up to 2^lg_k hashes of 8 bytes, from 4 to 26. Exact up to 2^lg_k values; above, the standard
+    error is 1 / sqrt(2^lg_k - 1), 1.6 % at 12. That of an intersection or a difference is relative to the union.
+    """
+    name = "distinct_set"
+    family = "theta"
+    spark_function = "theta_sketch_agg"
+    lg_k_range = (4, 26)
+
+    def intersection(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that both have. Takes and gives stored values, as `fold` does, whose union is `fold`."""
+        both = theta_intersection()
+        both.update(_theta(self._sketch(left)))
+        both.update(_theta(self._sketch(right)))
+        return self._stored(_theta_bytes(both.get_result()))
+
+    def difference(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that `left` has and `right` has not."""
+        return self._stored(
+            _theta_bytes(theta_a_not_b().compute(_theta(self._sketch(left)), _theta(self._sketch(right))))
+        )
+
+    def _join(self, left: bytes, right: bytes) -> bytes:
+        union = theta_union(self.lg_k)
+        union.update(_theta(left))
+        union.update(_theta(right))
+        return _theta_bytes(union.get_result())
+
+    def _answer(self, sketch: bytes) -> int:
+        return round(float(_theta(sketch).get_estimate()))
+
+
+def _theta(sketch: bytes | None) -> compact_theta_sketch:
+    if sketch is None:
+        return theta_union().get_result()
+    return compact_theta_sketch.deserialize(sketch)
+
+
+def _theta_bytes(sketch: compact_theta_sketch) -> bytes:
+    # Compressed, as Spark writes them.
+    return bytes(sketch.serialize(compress=True))
+
+
+# Quantiles: the median and its like, by a KLL sketch.
+
+
+class Format(NamedTuple):
+    """How the sketch of one number type is read and written in Python."""
+
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+
+
+FORMATS = {
+    "double precision": Format(kll_doubles_sketch.deserialize, lambda sketch: bytes(sketch.serialize())),
+    # Spark's whole numbers have 64 bits; `kll_ints_sketch` reads 32.
+    "bigint": Format(
+        lambda sketch: kll_items_sketch.deserialize(sketch, PyLongsSerDe()),
+        lambda sketch: bytes(sketch.serialize(PyLongsSerDe())),
+    ),
+}
+SKETCHED: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
+
+
+class Quantiles(Sketch):
+    """The values below which given shares of the numbers lie, as `{"0.5": 3.0, "0.99": 41.0}`. Empty input gives null.
+
+    Nulls and NaN do not count; infinities do, and are shown as text, since JSON has none.
+
+    column: the numbers. probabilities: the shares, from 0 to 1. k: size and accuracy, from 8 to 65,535. type:
+    `double precision` or `bigint`.
+    An answer is one of the numbers, the smallest that has at least the share at or below it. Up to k numbers it is
+    exact, at 0 and 1 always; else its rank is off by at most 1.33 % with 99 % confidence at k=200, for about 4 KB.
+    Folding draws lots, so two folds of the same sketches may differ within that bound.
+    """
+
+    name: ClassVar[str] = "quantiles"
+    columns: ClassVar[Mapping[str, LiteralString]] = sketch_columns("jsonb")
+
+    def __init__(
+        self,
+        column: str,
+        probabilities: Sequence[float] = (0.5, 0.9, 0.99),
+        k: int = 200,
+        type: str = "double precision",
+    ) -> None:
+        whose = f"Quantiles({column!r})"
+        self.column = column
+        self.probabilities = [float(share) for share in probabilities]
+        if not self.probabilities or not all(0 <= share <= 1 for share in self.probabilities):
+            raise SpecError(f"{whose}: probabilities {probabilities!r} must be one or more numbers from 0 to 1")
+        self.k = whole_number(k, 8, 65_535, f"{whose}: k")
+        self.type = stored_type(type, whose, SKETCHED)
+        self.tag = f"kll/{type}/{k}"
+
+    def partial(self) -> dict[str, str]:
+        return {"sketch": f"kll_sketch_agg_{TYPES[self.type].spark}({cast(self.column, self.type)}, {self.k})"}
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "probabilities": self.probabilities, "k": self.k, "type": self.type}
+
+    def _join(self, left: bytes, right: bytes) -> bytes:
+        numbers = FORMATS[self.type]
+        sketch = numbers.read(left)
+        sketch.merge(numbers.read(right))
+        return numbers.write(sketch)
+
+    def _answer(self, sketch: bytes) -> dict[str, Any] | None:
+        numbers = FORMATS[self.type].read(sketch)
+        if numbers.is_empty():
+            return None
+        return {str(share): as_json(_quantile(numbers, share)) for share in self.probabilities}
+
+
+def _quantile(sketch: Any, share: float) -> Any:
+    # As Spark answers: the extremes are exact though the sketch may have dropped them, and a value counts itself.
+    if share in (0, 1):
+        return sketch.get_max_value() if share else sketch.get_min_value()
+    return sketch.get_quantile(share, True)
+
+
+# TopK: the texts that come most often, by a sketch of frequent items.
+
+
+# Spark puts the number of nulls it saw behind the sketch; the partial sees none.
+NO_NULLS = bytes(8)
+
+
+class TopK(Sketch):
+    """The most frequent texts: `[{"item": "ORD", "count": 17, "at_least": 15}, ..]`, most frequent first.
+
+    `count` is never too low, `at_least` never too high; where they are one the count is exact. Texts of one count come
+    in byte order. Empty input gives null. Nulls do not count, the empty text does.
+
+    column: the texts. k: how many to show. max_items: how many to keep track of, k to 1,000,000.
+    All counts are exact until more than max_items different texts have come; from then on a count is off by at most
+    3.5 / m of all events, m being max_items / 0.75 rounded up to a power of 2: 0.17 % at 1,024.
+    """
+
+    name: ClassVar[str] = "top_k"
+    columns: ClassVar[Mapping[str, LiteralString]] = sketch_columns("jsonb")
+
+    def __init__(self, column: str, k: int = 10, max_items: int = 1024) -> None:
+        whose = f"TopK({column!r})"
+        self.column = column
+        self.k = whole_number(k, 1, 1_000_000, f"{whose}: k")
+        self.max_items = whole_number(max_items, k, 1_000_000, f"{whose}: max_items")
+        self.tag = f"frequent/text/{max_items}"
+
+    def partial(self) -> dict[str, str]:
+        item = cast(self.column, "text")
+        return {"sketch": f"approx_top_k_accumulate({item}, {self.max_items}) filter (where {item} is not null).sketch"}
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "k": self.k, "max_items": self.max_items}
+
+    def _join(self, left: bytes, right: bytes) -> bytes:
+        sketch = frequent_strings_sketch.deserialize(left)
+        sketch.merge(frequent_strings_sketch.deserialize(right))
+        return bytes(sketch.serialize()) + NO_NULLS
+
+    def _answer(self, sketch: bytes) -> list[dict[str, Any]] | None:
+        items = frequent_strings_sketch.deserialize(sketch).get_frequent_items(
+            frequent_items_error_type.NO_FALSE_NEGATIVES
+        )
+        items.sort(key=lambda found: (-found[1], found[0]))
+        top = [{"item": item, "count": high, "at_least": low} for item, _, low, high in items[: self.k]]
+        return top or None

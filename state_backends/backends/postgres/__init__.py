@@ -1,0 +1,1 @@
+"""States as tables in the ledger's database."""

@@ -1,0 +1,268 @@
+"""StateReader: look values up as of the committed batch, whole batches only, in one statement.
+
+The statement joins the ledger's row with the state's, so every key of an answer comes from the same batch even while
+executors write the next one. PostgreSQL builds the JSON; no Python object is made per row. A read as of an earlier
+batch is the same over the ledger as it was then (see past).
+"""
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import psycopg
+from psycopg import sql
+
+from state_backends.backends.postgres.combined import (
+    asked_now,
+    asked_then,
+    combine_sql,
+    combine_then_sql,
+    folded,
+    width,
+)
+from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
+from state_backends.committed import REACH, RESULTS, answer_now, answer_then, isolation, ledger_sql
+from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
+from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
+from state_backends.reader.export import (
+    Export,
+    begin_snapshot,
+    columns_of,
+    fetched,
+    json_places,
+    reach_sql,
+    rows_sql,
+)
+from state_backends.reader.history import history_sql, key_repeats
+from state_backends.reader.json_sql import json_key, json_value
+from state_backends.reader.reader import Reader, Snapshot, expiry
+from state_backends.row import Key
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable
+
+# Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.
+KEPT_STATEMENTS = 64
+
+COMMITTED = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time").as_bytes()
+LEDGER_NOW = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, NULL::bigint").as_bytes()
+
+
+class Ask(NamedTuple):
+    """A question as a statement that one row answers. width: its columns. read: turns the row into the answer."""
+
+    statement: bytes
+    parameters: list[Any]
+    width: int
+    read: Callable[[Sequence[Any]], Snapshot]
+
+
+class StateReader(Reader):
+    """Reads one state at its pipeline's committed batch, or an earlier one. conn: any connection to the database."""
+
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        self.spec = spec
+        self.isolation = isolation(spec)
+        self._conn = conn
+        self._table = StateTable(spec)
+        self._statements: dict[Hashable, bytes] = {}
+
+    def on(self, conn: psycopg.Connection) -> Self:
+        other = copy(self)
+        other._conn = conn
+        return other
+
+    def multi_get(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        return self.answer(self.ask(keys, measures, as_of=as_of))
+
+    def combine(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        return self.answer(self.ask(keys, measures, combine=True, as_of=as_of))
+
+    def ask(
+        self,
+        keys: Sequence[Key],
+        measures: Sequence[str] | None = None,
+        *,
+        combine: bool = False,
+        as_of: int | None = None,
+    ) -> Ask:
+        """Return the question that `multi_get`, or `combine`, puts; see together for who else does."""
+        typed = self.spec.check_keys(keys)
+        if combine:
+            return self._ask_combined(typed, measures, as_of)
+        asked, arrays = check_measures(self.spec, measures), self._arrays(typed)
+        if as_of is None:
+            statement = self._kept(("now", *asked), lambda: self._lookup_sql(asked))
+            return Ask(statement, [*arrays, self.spec.name], 6, _found)
+        statement = self._kept(("then", *asked), lambda: self._lookup_then_sql(asked))
+        return Ask(statement, [as_of, *arrays, self.spec.name], 6, partial(self._then, as_of, _found_then))
+
+    def page(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        search: str = "",
+        order_by: str | None = None,
+        descending: bool = False,
+        after: Sequence[Any] | None = None,
+        limit: int = 50,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Snapshot:
+        check_order(self.spec, order_by)
+        asked = check_measures(self.spec, measures)
+        bounds = check_range(self.spec, prefix, start, stop, search)
+        place = check_after(self.spec, order_by, after)
+        shape = shape_of(asked, bounds, order_by, descending, place, past=as_of is not None)
+        statement = self._kept(shape, lambda: page_sql(self._table, shape))
+        parameters = [*page_parameters(self._table, shape, bounds, place, limit), self.spec.name]
+        if as_of is None:
+            return _page_now(limit, self._row(statement, parameters))
+        return self._then(as_of, partial(_page_then, limit), self._row(statement, [as_of, *parameters]))
+
+    def committed(self) -> tuple[int, int, datetime | None]:
+        txid, attempt, at = self._row(COMMITTED, [self.spec.name])
+        return txid, attempt, at
+
+    def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
+        typed = self._table.key_values(self.spec.check_key(key))
+        onward = [] if before is None else [before]
+        statement = self._kept(
+            ("history", not onward),
+            lambda: history_sql(self._table, check_measures(self.spec, None), before=bool(onward)),
+        )
+        # The condition that no version is gone comes first of all, where it asks for the row.
+        parameters = [*typed * key_repeats(self._table), *onward, limit, self.spec.name]
+        txid, attempt, at, results, shown, whole = self._row(statement, parameters)
+        return Snapshot(txid, attempt, at, results.encode(), complete=whole or shown == limit)
+
+    def export(
+        self,
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> Export:
+        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
+        bounds = check_range(self.spec, prefix, start, stop)
+        parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
+        with ExitStack() as resources:
+            begin_snapshot(self._conn, resources)
+            txid, attempt, at, ttl, retried = self._ledger(bounds, parameters, as_of)
+            statement = rows_sql(self._table, asked, bounds, past=as_of is not None)
+            rows = fetched(self._conn, statement, [ttl, txid, at, retried, *parameters], json_places(shown))
+            return Export(txid, attempt, at, shown, rows, resources.pop_all())
+
+    def answer(self, ask: Ask) -> Snapshot:
+        return ask.read(self._row(ask.statement, ask.parameters))
+
+    def _ask_combined(self, keys: Sequence[Key], measures: Sequence[str] | None, as_of: int | None) -> Ask:
+        check_folds(self.spec)
+        # Dicts, as a key may be written in several ways.
+        arrays = self._arrays(list(dict.fromkeys(keys)))
+        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
+        columns = width(self.spec, asked) + 5
+        if as_of is None:
+            statement = self._kept(("combined", *asked), lambda: combine_sql(self._table, asked))
+            return Ask(statement, [*arrays, self.spec.name], columns, partial(self._combined, asked))
+        statement = self._kept(("combined then", *asked), lambda: combine_then_sql(self._table, asked))
+        read = partial(self._then, as_of, partial(self._combined_then, asked))
+        return Ask(statement, [as_of, *arrays, self.spec.name], columns, read)
+
+    def _combined(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
+        txid, attempt, at, ttl, oldest, *parts = row
+        return Snapshot(txid, attempt, at, folded(self.spec, measures, parts), until=expiry(oldest, ttl))
+
+    def _combined_then(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
+        txid, attempt, at, *parts = row
+        return Snapshot(txid, attempt, at, folded(self.spec, measures, parts))
+
+    def _ledger(self, bounds: Range, parameters: list[Any], as_of: int | None) -> Sequence[Any]:
+        """Return txid, attempt and time of a batch, the ttl, and the newest batch since that was tried again."""
+        if as_of is None:
+            return self._row(LEDGER_NOW, [self.spec.name])
+        row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *parameters, self.spec.name])
+        return self._within_reach(as_of, row)
+
+    def _arrays(self, keys: Sequence[Key]) -> list[list[Any]]:
+        return self._table.key_columns(keys) if keys else [[] for _ in self._table.key]
+
+    def _kept(self, question: Hashable, compose: Callable[[], sql.Composed]) -> bytes:
+        # Composing takes longer than sending.
+        statement = self._statements.get(question)
+        if statement is None:
+            statement = compose().as_bytes()
+            if len(self._statements) < KEPT_STATEMENTS:
+                self._statements[question] = statement
+        return statement
+
+    def _then(self, as_of: int, read: Callable[[Sequence[Any]], Snapshot], row: Sequence[Any]) -> Snapshot:
+        return read(self._within_reach(as_of, row))
+
+    def _within_reach(self, as_of: int, row: Sequence[Any]) -> Sequence[Any]:
+        *answer, newest, oldest = row
+        if as_of > newest:
+            raise NotCommittedError(self.spec.name, as_of, newest)
+        if as_of < oldest:
+            raise OutOfReachError(self.spec.name, as_of, oldest)
+        return answer
+
+    def _row(self, statement: bytes, parameters: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            row = self._conn.execute(statement, parameters).fetchone()
+        except psycopg.errors.UndefinedTable:
+            row = None
+        if row is None:
+            raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
+        return row
+
+    def _lookup_sql(self, measures: Sequence[str]) -> sql.Composed:
+        results = sql.SQL(
+            "SELECT {answers} AS results, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}"
+        ).format(answers=self._answers_sql(measures), asked=asked_now(self._table))
+        return answer_now(results, sql.SQL("{}, s.ttl, f.oldest").format(RESULTS))
+
+    def _lookup_then_sql(self, measures: Sequence[str]) -> sql.Composed:
+        results = sql.SQL("SELECT {answers} AS results, max(v.{reach}) AS {reach} FROM {asked}").format(
+            answers=self._answers_sql(measures), reach=REACH, asked=asked_then(self._table)
+        )
+        return answer_then(self._table, results)
+
+    def _answers_sql(self, measures: Sequence[str]) -> sql.Composed:
+        return sql.SQL(
+            "coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
+            "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]')"
+        ).format(key=json_key(self.spec, "k"), value=json_value(self.spec, "v", measures))
+
+
+def _found(row: Sequence[Any]) -> Snapshot:
+    txid, attempt, at, results, ttl, oldest = row
+    return Snapshot(txid, attempt, at, results.encode(), until=expiry(oldest, ttl))
+
+
+def _found_then(row: Sequence[Any]) -> Snapshot:
+    txid, attempt, at, results = row
+    return Snapshot(txid, attempt, at, results.encode())
+
+
+def _page_now(limit: int, row: Sequence[Any]) -> Snapshot:
+    *shown, oldest, ttl = row
+    return replace(_page_then(limit, shown), until=expiry(oldest, ttl))
+
+
+def _page_then(limit: int, row: Sequence[Any]) -> Snapshot:
+    txid, attempt, at, results, shown, after = row
+    behind = json.loads(after) if shown == limit and after is not None else None
+    return Snapshot(txid, attempt, at, results.encode(), after=behind)

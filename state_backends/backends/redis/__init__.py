@@ -1,0 +1,1 @@
+"""States in Redis, beside a ledger in PostgreSQL."""

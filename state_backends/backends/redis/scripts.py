@@ -1,0 +1,178 @@
+"""Many values in two strings, as scripts take and give them: what redis-py sends and parses costs it time per value.
+
+The first string holds the lengths, four bytes each and -1 for a null; the second holds the values, end to end.
+The other half is packing.lua.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state_backends.spec import StateSpec, stored_column
+from state_backends.table import StateTable, previous
+
+NULL = -1
+
+
+def pack(values: Sequence[bytes | None]) -> tuple[bytes, bytes]:
+    lengths = [NULL if value is None else len(value) for value in values]
+    return struct.pack(f"<{len(lengths)}i", *lengths), b"".join(filter(None, values))
+
+
+def pack_array(values: pa.Array) -> tuple[bytes, bytes]:
+    """Return the same of an Arrow array of binary, without a Python object per value."""
+    lengths = pc.fill_null(pc.binary_length(values), NULL).cast(pa.int32())
+    one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pc.fill_null(values, b""))
+    return _int32_bytes(lengths), pc.binary_join(one_list, b"")[0].as_py()
+
+
+def unpack(lengths: bytes, text: bytes) -> Iterator[bytes | None]:
+    start = 0
+    for (length,) in struct.iter_unpack("<i", lengths):
+        if length == NULL:
+            yield None
+        else:
+            yield text[start : start + length]
+            start += length
+
+
+def by_row(width: int, values: Iterator[bytes | None]) -> Iterator[tuple[bytes | None, ...]]:
+    """Yield the values that come row after row as rows of `width`."""
+    return zip(*[values] * width, strict=True)
+
+
+def _int32_bytes(numbers: pa.Int32Array) -> bytes:
+    start = numbers.offset * 4
+    return memoryview(numbers.buffers()[1])[start : start + len(numbers) * 4].tobytes()
+
+
+# The scripts that Redis runs for one state: the files in lua/, after the state's own words.
+#
+# Every script names each key it touches in KEYS, and all of them share one hash tag, as a cluster asks.
+
+
+# What goes before the script of that name.
+NEEDS = {
+    "admit": [],
+    "committed": ["common", "packing"],
+    "get": ["packing"],
+    "merge": ["common", "packing", "arithmetic"],
+    "publish": ["common"],
+    "put": ["common", "packing"],
+    "remove": ["common"],
+    "revert": ["common"],
+    "trim": ["common"],
+}
+
+
+def script_text(spec: StateSpec, name: str) -> str:
+    """Return the text of one script for one state."""
+    parts = [_words(spec), *map(file_text, NEEDS[name])]
+    if name == "merge":
+        parts.append(_fold(spec))
+    return "\n".join([*parts, file_text(name)])
+
+
+def fields(spec: StateSpec) -> list[str]:
+    """Return the fields of a row's hash: a version's, its txid, and the same again as `prev_*`, as the kind keeps."""
+    table = StateTable(spec)
+    version = [*table.version, *(["txid"] if table.keeps_txid else [])]
+    return [*version, *(previous(version) if table.keeps_previous else [])]
+
+
+def _words(spec: StateSpec) -> str:
+    table = StateTable(spec)
+    lists = {"VALUES": table.values, "VERSION": table.version, "FIELDS": fields(spec)}
+    return "\n".join([f'local KIND = "{spec.kind}"', *(f"local {name} = {_list(of)}" for name, of in lists.items())])
+
+
+def _list(names: Iterable[str]) -> str:
+    return "{" + ", ".join(f'"{name}"' for name in names) + "}"
+
+
+def _fold(spec: StateSpec) -> str:
+    places = {name: place for place, name in enumerate(spec.value_columns, start=1)}
+    folded = [
+        aggregator.fold_lua[suffix].format(**_places(measure, aggregator.columns, places))
+        for measure, aggregator in spec.measures.items()
+        for suffix in aggregator.columns
+    ]
+    return f"local function fold(stored, columns, i)\n  return {{{', '.join(folded)}}}\nend"
+
+
+def _places(measure: str, suffixes: Iterable[str], places: dict[str, int]) -> dict[str, str]:
+    names = {}
+    for suffix in suffixes:
+        place = places[stored_column(measure, suffix)]
+        tail = f"_{suffix}" if suffix else ""
+        names[f"stored{tail}"] = f"(stored[{place}] or nil)"
+        names[f"partial{tail}"] = f"columns[{place}][i]"
+    return names
+
+
+@cache
+def file_text(name: str) -> str:
+    return (Path(__file__).parent / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+# Calls of a state's scripts, several per round trip, as many as keep memory small.
+
+
+# The library loads without redis-py; whoever has a client has loaded it.
+if TYPE_CHECKING:
+    import redis
+    from redis.cluster import RedisCluster
+    from redis.commands.core import Script
+
+Client: TypeAlias = "redis.Redis | RedisCluster"
+
+# What a call is about, the keys it touches, its arguments.
+T = TypeVar("T")
+Call = tuple[T, Sequence[bytes], Sequence[bytes]]
+
+# Bounds what is on its way, and so in memory, beside the caller's own lists.
+CALLS_PER_ROUND_TRIP = 4
+
+
+class ScriptCalls:
+    """The scripts of one state on one client. Errors of Redis pass through, without the arguments of the call."""
+
+    def __init__(self, client: Client, spec: StateSpec) -> None:
+        from redis.cluster import RedisCluster
+
+        self._client = client
+        self._spec = spec
+        self._is_cluster = isinstance(client, RedisCluster)
+        self._scripts: dict[str, Script] = {}
+
+    def run(self, name: str, calls: Iterable[Call[T]]) -> Iterator[tuple[T, Any]]:
+        """Call a script again and again; yield what each call is about, and its reply. Stops at the first error."""
+        script = self._script(name)
+        if self._is_cluster:
+            # A cluster's pipelines take no scripts.
+            yield from ((about, script(keys, arguments)) for about, keys, arguments in calls)
+            return
+        rest = iter(calls)
+        while trip := list(islice(rest, CALLS_PER_ROUND_TRIP)):
+            yield from zip((about for about, _, _ in trip), self._pipelined(script, trip), strict=True)
+
+    def _pipelined(self, script: "Script", trip: Sequence[Call[T]]) -> Iterator[Any]:
+        with self._client.pipeline(transaction=False) as pipe:
+            for _, keys, arguments in trip:
+                script(keys, arguments, client=pipe)
+            # An error raised by the pipeline itself would quote the command, and with it a row.
+            for reply in pipe.execute(raise_on_error=False):
+                if isinstance(reply, Exception):
+                    raise reply
+                yield reply
+
+    def _script(self, name: str) -> "Script":
+        if name not in self._scripts:
+            self._scripts[name] = self._client.register_script(script_text(self._spec, name))
+        return self._scripts[name]

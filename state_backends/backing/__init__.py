@@ -1,1 +1,0 @@
-"""Where the rows of a state live: one file per backend."""

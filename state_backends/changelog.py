@@ -1,0 +1,285 @@
+"""An entry of a changelog as Change, and from Versioned: which columns it has, how they are read and written."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from state_backends.committed import ledger_sql
+from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, StaleBatchError, UnknownStateError
+from state_backends.row import Key, Versioned
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable, columns, commas
+
+
+@dataclass(frozen=True)
+class Change:
+    """One version of one key. value: stored columns, or None where the batch removed the key."""
+
+    txid: int
+    batch_time: datetime
+    value: dict[str, Any] | None
+
+
+class EntryCodec:
+    """Turns entries of one changelog into Change, and rows into entries. columns: what is written, the key first."""
+
+    def __init__(self, table: StateTable) -> None:
+        self.columns = [*table.key, *table.version, "txid"]
+        self._table = table
+        self._values = list(table.values)
+        self._json = [name for name, sql_type in table.values.items() if sql_type == "jsonb"]
+
+    def selected(self) -> sql.Composed:
+        """Return the columns of entry `c` to select, in the order that `decode` reads them."""
+        # JSON travels as text: connections differ in how they load jsonb (Django's leaves it as text).
+        values = [
+            sql.SQL("{}::text" if name in self._json else "{}").format(sql.Identifier("c", name))
+            for name in self._values
+        ]
+        return commas([sql.SQL("c.txid, c.updated_at, c.removed"), *values])
+
+    def decode(self, entry: Sequence[Any]) -> Change:
+        txid, at, removed, *stored = entry
+        if removed:
+            return Change(txid, at, None)
+        value = dict(zip(self._values, stored, strict=True))
+        for name in self._json:
+            if value[name] is not None:
+                value[name] = json.loads(value[name])
+        return Change(txid, at, value)
+
+    def encode(self, key: Key, row: Versioned, now: datetime) -> list[Any]:
+        """Return the entry for the row's current version; a row without a time gets `now`."""
+        values = self._stored(row.value)
+        return [*self._table.key_values(key), *values, row.value is None, row.at or now, row.txid]
+
+    def _stored(self, value: Any) -> Iterator[Any]:
+        for name in self._values:
+            part = value[name] if value is not None and self._table.spec.measures else value
+            yield Jsonb(part) if name in self._json and part is not None else part
+
+
+# Changelog: every new version of a state's rows, appended with its batch, for history and reads in the past.
+
+
+ENTRIES = sql.Identifier("entries")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a changelog can tell: the state after each batch from `oldest` to `committed`.
+
+    ttl, clock: when versions are dead to every later merge: that ttl has run out at the time of the open batch, or
+    now if none is open.
+    """
+
+    oldest: int
+    committed: int
+    ttl: timedelta | None
+    clock: datetime
+
+
+class Changelog:
+    """The changelog of one state, in `tidemark_changelog.<name>`.
+
+    conn: a psycopg connection, whose transactions are the caller's. table: the state's, if not the one readers look at.
+    Raises SpecError for a state that did not ask for one.
+    """
+
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None) -> None:
+        if not spec.changelog:
+            raise SpecError(f"state {spec.name!r}: keeps no changelog; declare it with changelog=True")
+        self.spec = spec
+        self.conn = conn
+        self._table = table or StateTable(spec)
+        self._codec = EntryCodec(self._table)
+
+    def append(self, txid: int) -> int:
+        """Append the version that batch `txid` gave each key of the temporary table `incoming`. Returns their number.
+
+        Runs in the transaction that merged them, so that rows and entries land together. A retried task writes its
+        entries again instead of twice.
+        """
+        rows = sql.SQL("SELECT {} FROM {} t JOIN incoming i ON {} WHERE t.txid = %s").format(
+            columns(self._codec.columns, "t"), self._table.name, self._table.same_key("i", "t")
+        )
+        return self.conn.execute(self._insert_sql(rows), [txid]).rowcount
+
+    def append_rows(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> int:
+        """Append the current version of rows[i] under keys[i] and its txid, all or none. Returns their number.
+
+        keys: each one once. A row without a time gets now. What a batch appended before under the key is replaced.
+        Raises KeyShapeError, and StaleBatchError if a newer batch has an entry for one of the keys: a writer that was
+        left behind must not change history.
+
+        The entries stream through COPY into a temporary table, and from there in key order into the changelog.
+        """
+        typed = self.spec.check_keys(keys)
+        if not typed:
+            return 0
+        with self.conn.transaction():
+            self._copy(typed, rows)
+            self._refuse_older()
+            entries = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(
+                columns(self._codec.columns), ENTRIES, columns(self._table.key)
+            )
+            appended = self.conn.execute(self._insert_sql(entries)).rowcount
+            self.conn.execute(sql.SQL("DROP TABLE {}").format(ENTRIES))
+        return appended
+
+    def revert(self, txid: int) -> int:
+        """Forget the entries of batch `txid`, whose rows go back. Returns their number.
+
+        Only opaque rows can go back; the entries of others stay as their rows do, and the result is 0.
+        """
+        if not self._table.keeps_previous:
+            return 0
+        return self.conn.execute(
+            sql.SQL("DELETE FROM {} WHERE txid = %s").format(self._table.changelog), [txid]
+        ).rowcount
+
+    def extent(self) -> Extent:
+        """Return how far the changelog reaches. Raises UnknownStateError for a state that nobody feeds."""
+        statement = ledger_sql(
+            "greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
+            "coalesce(p.open_time, clock_timestamp())"
+        )
+        row = self.conn.execute(statement, [self.spec.name]).fetchone()
+        if row is None:
+            raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
+        return Extent(*row)
+
+    def check_reach(self, txid: int) -> None:
+        """Raise OutOfReachError, naming the oldest batch on hand, or NotCommittedError if `txid` cannot be told."""
+        extent = self.extent()
+        if txid < extent.oldest:
+            raise OutOfReachError(self.spec.name, txid, extent.oldest)
+        if txid > extent.committed:
+            raise NotCommittedError(self.spec.name, txid, extent.committed)
+
+    def history(self, key: Key, limit: int = 100, *, upto: int | None = None) -> Sequence[Change]:
+        """Return the newest `limit` versions of a key, newest first.
+
+        upto: the last batch to tell of; None means the committed one. What a later one wrote may yet be undone.
+        Raises KeyShapeError, UnknownStateError.
+        """
+        parts = self._table.key_values(self.spec.check_key(key))
+        last = self.extent().committed if upto is None else upto
+        where = sql.SQL(" AND ").join(sql.SQL("c.{} = %s").format(sql.Identifier(name)) for name in self._table.key)
+        rows = self.conn.execute(
+            sql.SQL("SELECT {} FROM {} c WHERE {} AND c.txid <= %s ORDER BY c.txid DESC LIMIT %s").format(
+                self._codec.selected(), self._table.changelog, where
+            ),
+            [*parts, last, limit],
+        )
+        return [self._codec.decode(row) for row in rows]
+
+    def as_of(self, txid: int, keys: Sequence[Key]) -> list[Change | None]:
+        """Return the version that each key had after batch `txid`, in the order asked; None where it had none.
+
+        Versions come as they are stored: whether one has outlived its ttl is for a reader to say.
+        Raises OutOfReachError, naming the oldest batch on hand, NotCommittedError, KeyShapeError, UnknownStateError.
+        """
+        typed = self.spec.check_keys(keys)
+        arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
+        rows = self.conn.execute(self._as_of_sql(), [*arrays, txid])
+        found = [None if row[0] is None else self._codec.decode(row) for row in rows]
+        # Looked up first, checked second: compaction says how far it will go before it goes there.
+        self.check_reach(txid)
+        return found
+
+    def newest(self, upto: int, *, after: Key | None, limit: int) -> list[tuple[Key, list[Change]]]:
+        """Return the next `limit` keys in key order, each with its newest two versions up to batch `upto`.
+
+        after: the key to go on behind; None starts with the first. The newest version comes first.
+        """
+        width = len(self._table.key)
+        bound = [] if after is None else self._table.key_values(self.spec.check_key(after))
+        found: dict[Key, list[Change]] = {}
+        for row in self.conn.execute(self._newest_sql(bool(bound)), [upto, *bound, limit, upto]):
+            key = tuple(row[:width]) if self.spec.key else ()
+            found.setdefault(key, []).append(self._codec.decode(row[width:]))
+        return list(found.items())
+
+    def estimate_keys(self) -> int:
+        """Return about how many keys have entries, as the planner reckons from its statistics."""
+        statement = sql.SQL("EXPLAIN (FORMAT JSON) SELECT DISTINCT {} FROM {}").format(
+            columns(self._table.key), self._table.changelog
+        )
+        row = self.conn.execute(statement).fetchone()
+        assert row is not None
+        plans = json.loads(row[0]) if isinstance(row[0], str) else row[0]
+        return int(plans[0]["Plan"]["Plan Rows"])
+
+    def _insert_sql(self, entries: sql.Composed) -> sql.Composed:
+        return sql.SQL(
+            "INSERT INTO {log} ({columns}) {entries} ON CONFLICT ({key}, txid) DO UPDATE SET {assignments}"
+        ).format(
+            log=self._table.changelog,
+            columns=columns(self._codec.columns),
+            entries=entries,
+            key=columns(self._table.key),
+            assignments=commas(
+                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in self._table.version
+            ),
+        )
+
+    def _copy(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
+        names, now = columns(self._codec.columns), datetime.now(UTC)
+        self.conn.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                ENTRIES, names, self._table.changelog
+            )
+        )
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(ENTRIES, names)
+        with self.conn.cursor() as cursor, cursor.copy(statement) as copy:
+            for key, row in zip(keys, rows, strict=True):
+                copy.write_row(self._codec.encode(key, row, now))
+
+    def _refuse_older(self) -> None:
+        newer = self.conn.execute(
+            sql.SQL(
+                "SELECT ARRAY[{}]::text[], n.txid, c.txid FROM {} n JOIN {} c ON {} WHERE c.txid > n.txid LIMIT 1"
+            ).format(
+                commas(sql.SQL("n.{}::text").format(sql.Identifier(name)) for name in self.spec.key),
+                ENTRIES,
+                self._table.changelog,
+                self._table.same_key("n", "c"),
+            )
+        ).fetchone()
+        if newer:
+            key, txid, stored = newer
+            raise StaleBatchError.behind(txid, stored, repr(tuple(key)), self.spec.name)
+
+    def _as_of_sql(self) -> sql.Composed:
+        return sql.SQL(
+            "SELECT v.* FROM {keys} LEFT JOIN LATERAL (SELECT {entry} FROM {log} c WHERE {same} AND c.txid <= %s "
+            "ORDER BY c.txid DESC LIMIT 1) v ON true ORDER BY k.ordinality"
+        ).format(
+            keys=self._table.unnest(with_ordinality=True),
+            entry=self._codec.selected(),
+            log=self._table.changelog,
+            same=self._table.same_key("k", "c"),
+        )
+
+    def _newest_sql(self, onward: bool) -> sql.Composed:
+        key = columns(self._table.key)
+        behind = commas([sql.Placeholder()] * len(self._table.key))
+        return sql.SQL(
+            "SELECT {keys}, v.* FROM (SELECT DISTINCT {key} FROM {log} WHERE txid <= %s {onward} ORDER BY {key} "
+            "LIMIT %s) k CROSS JOIN LATERAL (SELECT {entry} FROM {log} c WHERE {same} AND c.txid <= %s "
+            "ORDER BY c.txid DESC LIMIT 2) v ORDER BY {keys}, v.txid DESC"
+        ).format(
+            keys=columns(self._table.key, "k"),
+            key=key,
+            log=self._table.changelog,
+            onward=sql.SQL("AND ({}) > ({})").format(key, behind) if onward else sql.SQL(""),
+            entry=self._codec.selected(),
+            same=self._table.same_key("k", "c"),
+        )

@@ -1,0 +1,70 @@
+"""Dead letters: input that could not be counted, kept with its place and the reason, so that nothing is lost.
+
+They belong to a batch as rows do: a retry replaces them, and they count once the batch is committed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+
+from state_backends.ledger import Batch
+
+# Enough to recognise a line; a broken file may be one line of gigabytes.
+MAX_LINE_CHARACTERS = 10_000
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A line that could not be read, or a group that a state could not take. line_number counts from 1."""
+
+    source: str
+    line: str
+    reason: str
+    line_number: int | None = None
+
+
+def write_dead_letters(
+    conn: psycopg.Connection, batch: Batch, letters: Iterable[DeadLetter], *, state: str = "", part: int = 0
+) -> int:
+    """Replace what (batch, state, part) put aside before by `letters`. Returns their number.
+
+    Runs inside the caller's transaction, which holds the ledger (see share). state: empty for the source itself.
+    """
+    place = [batch.pipeline, batch.txid, state, part]
+    # Two runs of one task would each replace what was there before both, and leave their letters twice.
+    conn.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"dead letters {place!r}"])
+    conn.execute(
+        "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s AND state = %s AND part = %s", place
+    )
+    count = 0
+    with (
+        conn.cursor() as cursor,
+        cursor.copy(
+            "COPY tidemark.dead_letter (pipeline, txid, state, part, source, line_number, line, reason) FROM STDIN"
+        ) as copy,
+    ):
+        for letter in letters:
+            copy.write_row(
+                [
+                    *place,
+                    _storable(letter.source),
+                    letter.line_number,
+                    _storable(letter.line),
+                    _storable(letter.reason),
+                ]
+            )
+            count += 1
+    return count
+
+
+def delete_dead_letters(conn: psycopg.Connection, batch: Batch) -> int:
+    """Forget what earlier attempts at this batch put aside."""
+    return conn.execute(
+        "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
+    ).rowcount
+
+
+def _storable(text: str) -> str:
+    # Half of a surrogate pair is no text either.
+    return text[:MAX_LINE_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

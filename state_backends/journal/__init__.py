@@ -1,1 +1,0 @@
-"""Which batches ran, what they changed, and trimming what nobody needs any more."""

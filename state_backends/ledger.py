@@ -1,0 +1,360 @@
+"""The ledger: who may write a pipeline's states, which batch is open, and which is committed.
+
+One row per pipeline decides everything, so a batch becomes visible in all states of a pipeline at once, and a
+driver that was replaced cannot write any more. Executors hold that row FOR SHARE while they write; taking a
+pipeline over and closing a batch update it, and so wait for them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from state_backends import driver_status
+from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+
+# The first half of the advisory lock's number, so that it meets nobody else's; tidemark.has_driver repeats it.
+LOCK_CLASS = 7103845
+
+CHANNEL = "tidemark"
+
+# The totals rise from batch to batch; those of a ledger that kept none begin with the dead letters there are.
+RECORD_COMMIT = """
+UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
+    keys_written = %(keys_written)s::jsonb, dead_letters = %(dead_letters)s, late = %(late)s, dropped = %(dropped)s,
+    tasks = %(tasks)s::jsonb, watermark = %(watermark)s, marks = %(marks)s::jsonb,
+    total_dead_letters = %(dead_letters)s::bigint + coalesce(before.total_dead_letters, (
+        SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = %(pipeline)s AND l.txid < %(txid)s)),
+    total_late = %(late)s::bigint + coalesce(before.total_late, 0),
+    total_dropped = %(dropped)s::bigint + coalesce(before.total_dropped, 0)
+FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipeline)s AND before.txid = %(txid)s - 1
+WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
+"""
+
+# A batch that is open keeps the ttls it was begun with. Those of states that are fed anew are as they are declared, but
+# for what people have set.
+RECORD_BEGIN = """
+INSERT INTO tidemark.batch AS b (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, offsets, ttls)
+SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, %(fence)s, %(batch_time)s, clock_timestamp(), %(offsets)s::jsonb, (
+    SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidemark.state s
+    WHERE s.pipeline = p.name OR (s.pipeline = p.reprocesses AND s.edits ? 'ttl'))
+FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
+ON CONFLICT (pipeline, txid) DO UPDATE
+SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, batch_time = excluded.batch_time,
+    started_at = excluded.started_at, offsets = excluded.offsets,
+    ttls = CASE WHEN b.batch_time = excluded.batch_time THEN coalesce(b.ttls, excluded.ttls) ELSE excluded.ttls END,
+    committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, tasks = NULL,
+    watermark = NULL, marks = '{}', metrics = '{}', total_dead_letters = NULL, total_late = NULL, total_dropped = NULL
+"""
+
+TTLS = """
+SELECT t.key, t.value::interval FROM tidemark.batch b, jsonb_each_text(b.ttls) t
+WHERE b.pipeline = %s AND b.txid = %s
+"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One attempt at one batch: what an executor must show before it may write.
+
+    txid: the batch's transaction id, rising by one. attempt: 1 for the first try. batch_time: the clock of all ttl
+    arithmetic, the same for every attempt at an open batch. ttls: so are those of the states, by their name; what is
+    set meanwhile counts from the next batch.
+    """
+
+    pipeline: str
+    fence: int
+    txid: int
+    attempt: int
+    batch_time: datetime
+    ttls: Mapping[str, timedelta | None] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_retry(self) -> bool:
+        """True where an earlier attempt may have written: revert before writing."""
+        return self.attempt > 1
+
+
+class BatchLedger:
+    """The ledger of one pipeline, for its driver.
+
+    conn: a psycopg connection in autocommit mode that lives as long as the driver does: its session holds the
+    pipeline's lock. The pipeline must be registered (see Catalog).
+    """
+
+    def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
+        self.pipeline = pipeline
+        self.fence: int | None = None
+        self._conn = conn
+
+    def acquire(self, *, patience_ms: int = 1) -> int:
+        """Take the pipeline over and return the new fence; work under an older fence is refused from here on.
+
+        patience_ms: how long to wait for the session of a driver that has just died to be noticed.
+        Waits for transactions in flight under the old fence, so that afterwards nothing stale can land.
+        Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
+        """
+        # The lock counts how often a session takes it, and one release must do.
+        if self.fence is None:
+            self._take_lock(patience_ms)
+        row = self._conn.execute(
+            "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING fence", [self.pipeline]
+        ).fetchone()
+        if row is None:
+            self.release()
+            raise BatchOrderError(f"pipeline {self.pipeline!r} is not registered; register its states first")
+        self.fence = int(row[0])
+        driver_status.introduce(self._conn, self.pipeline)
+        return self.fence
+
+    @contextmanager
+    def idle(self, *, patience_ms: int = 1) -> Iterator[None]:
+        """Keep drivers out while the states are worked on, without becoming one: the fence stays as it is.
+
+        patience_ms: how long to wait for a driver to end. Raises PipelineHeldError while it lives.
+        """
+        self._take_lock(patience_ms)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let the next driver in. The end of the session does the same."""
+        self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
+        self.fence = None
+
+    def bind(self, checkpoint_id: str, *, rebind: bool = False) -> None:
+        """Tie the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
+
+        rebind: accept another checkpoint and count its batches from 0. Only the operator can know that the source
+        goes on where the states stopped.
+        Raises CheckpointMismatchError where committed states meet a checkpoint that is not theirs.
+        """
+        with self._conn.transaction():
+            row = self._locked_row()
+            if row["checkpoint_id"] == checkpoint_id:
+                return
+            is_new = row["reprocesses"] is not None and row["checkpoint_id"] is None
+            if row["committed_txid"] and not rebind and not is_new:
+                raise CheckpointMismatchError(
+                    f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "
+                    f"batch {row['committed_txid']}, and this is checkpoint {checkpoint_id!r}: input would be counted "
+                    "twice or left out; restore the old checkpoint, or run with --reprocess to feed the states anew "
+                    "from the start of the input, or with --rebind if the source goes on exactly where they stopped"
+                )
+            self._conn.execute(
+                "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
+                [checkpoint_id, self.pipeline],
+            )
+
+    def checkpoint_id(self) -> str | None:
+        """Return the checkpoint that the pipeline is bound to, None before the first."""
+        row = self._conn.execute(
+            "SELECT checkpoint_id FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
+        ).fetchone()
+        return row[0] if row else None
+
+    def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
+        """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
+
+        The next batch is the normal case; if it is open already, an earlier attempt died and this is a retry. The
+        committed batch comes again when Spark died before noting our commit: a transactional spout brings the same
+        tuples, so it is skipped; any other sets the commit back by one and applies what comes this time. Not so once
+        the batch after it has been begun: undoing that one has used up the version to go back to.
+        offsets: where the source stands, any JSON value, kept with the batch.
+        Raises FencedError if another driver took over, BatchOrderError for any other batch.
+        """
+        with self._conn.transaction():
+            row = self._locked_row()
+            if batch_id == row["committed_batch_id"] and batch_id >= 0:
+                if spout == "transactional":
+                    return None
+                if row["open_txid"] is None:
+                    row = self._set_back(row)
+            if batch_id != row["committed_batch_id"] + 1:
+                raise BatchOrderError(self._out_of_order(batch_id, row))
+            return self._open(row, batch_id, offsets)
+
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        rows_in: int | None = None,
+        keys_written: Mapping[str, int] | None = None,
+        dead_letters: int = 0,
+        late: int = 0,
+        dropped: int = 0,
+        tasks: Mapping[str, Mapping[str, int]] | None = None,
+        watermark: datetime | None = None,
+        marks: Mapping[str, datetime] | None = None,
+    ) -> None:
+        """Make the batch visible in every state of the pipeline at once, and tell listeners.
+
+        rows_in, keys_written (state to keys), dead_letters: its figures, for the batch's record.
+        late: events that came after the watermark; dropped: those of them that were left out.
+        tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
+        watermark: the event time that the batch had reached, timezone-aware. marks: the same of each of its streams.
+        Raises FencedError if another driver or attempt has taken over.
+        """
+        with self._conn.transaction():
+            done = self._conn.execute(
+                "UPDATE tidemark.pipeline SET committed_txid = open_txid, committed_attempt = open_attempt, "
+                "committed_batch_id = open_batch_id, committed_time = open_time, "
+                "open_txid = NULL, open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
+                "WHERE name = %s AND fence = %s AND open_txid = %s AND open_attempt = %s",
+                [batch.pipeline, batch.fence, batch.txid, batch.attempt],
+            ).rowcount
+            if not done:
+                raise FencedError(_taken_over(batch))
+            figures = {
+                "rows_in": rows_in,
+                "keys_written": json.dumps(dict(keys_written or {})),
+                "dead_letters": dead_letters,
+                "late": late,
+                "dropped": dropped,
+                "tasks": json.dumps({state: dict(spread) for state, spread in (tasks or {}).items()}),
+                "watermark": watermark,
+                "marks": json.dumps({stream: mark.isoformat() for stream, mark in (marks or {}).items()}),
+            }
+            self._conn.execute(RECORD_COMMIT, {"pipeline": batch.pipeline, "txid": batch.txid} | figures)
+            self._conn.execute(
+                "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
+            )
+
+    def _take_lock(self, patience_ms: int) -> None:
+        if not self._lock(patience_ms):
+            raise PipelineHeldError(
+                f"pipeline {self.pipeline!r} is held by a live driver "
+                f"({driver_status.holder(self._conn, self.pipeline)}); "
+                "stop it before starting another"
+            )
+
+    def _lock(self, patience_ms: int) -> bool:
+        try:
+            with self._conn.transaction():
+                before = self._conn.execute("SELECT current_setting('lock_timeout')").fetchone()
+                self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
+                # Held by the session, beyond this transaction.
+                self._conn.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
+                # The caller's transaction, if this is within one, has its own patience.
+                self._conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
+    def _locked_row(self) -> dict[str, Any]:
+        with self._conn.cursor(row_factory=dict_row) as cursor:
+            row = cursor.execute(
+                "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
+            ).fetchone()
+        if row is None or self.fence is None or row["fence"] != self.fence:
+            raise overtaken(self.pipeline, self.fence, None if row is None else row["fence"])
+        return row
+
+    def _set_back(self, row: dict[str, Any]) -> dict[str, Any]:
+        before = self._conn.execute(
+            "SELECT attempt, batch_time FROM tidemark.batch WHERE pipeline = %s AND txid = %s",
+            [self.pipeline, row["committed_txid"] - 1],
+        ).fetchone()
+        attempt, batch_time = before or (0, None)
+        back = {
+            "committed_txid": row["committed_txid"] - 1,
+            "committed_attempt": attempt,
+            "committed_batch_id": row["committed_batch_id"] - 1,
+            "committed_time": batch_time,
+            "open_txid": row["committed_txid"],
+            "open_attempt": row["committed_attempt"],
+        }
+        return row | back
+
+    def _open(self, row: dict[str, Any], batch_id: int, offsets: Any) -> Batch:
+        txid = row["committed_txid"] + 1
+        retry = row["open_txid"] == txid
+        attempt = (row["open_attempt"] or 0) + 1 if retry else 1
+        opened = self._conn.execute(
+            # An open batch keeps its time over all attempts; time never runs backwards from batch to batch, so a row
+            # that one batch saw expire is expired for every later one.
+            "UPDATE tidemark.pipeline SET committed_txid = %(committed_txid)s, "
+            "committed_attempt = %(committed_attempt)s, committed_batch_id = %(committed_batch_id)s, "
+            "committed_time = %(committed_time)s, open_txid = %(txid)s, open_attempt = %(attempt)s, "
+            "open_batch_id = %(batch_id)s, "
+            "open_time = coalesce(%(open_time)s, greatest(clock_timestamp(), committed_time)) "
+            "WHERE name = %(name)s RETURNING open_time",
+            row
+            | {
+                "txid": txid,
+                "attempt": attempt,
+                "batch_id": batch_id,
+                "open_time": row["open_time"] if retry else None,
+            },
+        ).fetchone()
+        assert opened is not None
+        assert self.fence is not None
+        return self._record(Batch(self.pipeline, self.fence, txid, attempt, opened[0]), batch_id, offsets)
+
+    def _record(self, batch: Batch, batch_id: int, offsets: Any) -> Batch:
+        self._conn.execute(
+            RECORD_BEGIN,
+            {
+                "pipeline": batch.pipeline,
+                "txid": batch.txid,
+                "attempt": batch.attempt,
+                "batch_id": batch_id,
+                "fence": batch.fence,
+                "batch_time": batch.batch_time,
+                "offsets": json.dumps(offsets),
+            },
+        )
+        ttls: dict[str, timedelta | None] = dict(self._conn.execute(TTLS, [batch.pipeline, batch.txid]).fetchall())
+        return replace(batch, ttls=ttls)
+
+    def _out_of_order(self, batch_id: int, row: dict[str, Any]) -> str:
+        expected = row["committed_batch_id"] + 1
+        where = f"pipeline {self.pipeline!r}: the checkpoint brings batch {batch_id}, the ledger expects {expected}"
+        if batch_id < expected:
+            return f"{where}; the checkpoint is behind by {expected - batch_id}: restore the newest one"
+        missing = f"batches {expected} to {batch_id - 1} never reached the states"
+        return f"{where}; {missing}: restore the database's newest copy"
+
+
+def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
+    """Hold the ledger's row until the transaction ends, having checked that this attempt may still write.
+
+    To be called inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
+    """
+    row = conn.execute(
+        "SELECT fence, open_txid, open_attempt FROM tidemark.pipeline WHERE name = %s FOR SHARE", [batch.pipeline]
+    ).fetchone()
+    if row is None or tuple(row) != (batch.fence, batch.txid, batch.attempt):
+        raise FencedError(_taken_over(batch))
+
+
+def overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:
+    """Return the error of a driver that holds one fence and finds another; found is None where there is no pipeline."""
+    now = "no pipeline" if found is None else f"fence {found}"
+    return FencedError(
+        f"pipeline {pipeline!r}: this driver holds fence {held} and the ledger has {now}; "
+        "another driver has taken over, so stop this one"
+    )
+
+
+def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str, Any]) -> None:
+    """Keep what the engine measured of a committed batch, any JSON object; not once another attempt has replaced it."""
+    conn.execute(
+        "UPDATE tidemark.batch SET metrics = %s::jsonb "
+        "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND committed_at IS NOT NULL",
+        [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence],
+    )
+
+
+def _taken_over(batch: Batch) -> str:
+    return (
+        f"pipeline {batch.pipeline!r}: attempt {batch.attempt} at batch {batch.txid} under fence {batch.fence} is no "
+        "longer the open one; another driver or attempt has taken over, so stop this one"
+    )

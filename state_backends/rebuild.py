@@ -1,0 +1,83 @@
+"""Rebuild: make the rows of a state anew from its changelog, on whatever backend they are to live.
+
+For a state whose rows are lost, or move to another store. Stop its pipeline first; the ledger stays as it is, so the
+pipeline goes on from the committed batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from state_backends.changelog import Change, Changelog, Extent
+from state_backends.committed import is_live
+from state_backends.protocols import IBackingMap
+from state_backends.row import Key, Versioned
+from state_backends.spec import StateSpec
+
+CHUNK_KEYS = 10_000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a rebuild is. last_key: what to resume from. keys: done by this run, of about `of` there are in all.
+
+    txid: the batch whose state the rows show.
+    """
+
+    last_key: Key
+    keys: int
+    of: int
+    txid: int
+
+
+def rebuild(
+    log: Changelog,
+    target: IBackingMap,
+    *,
+    upto: int | None = None,
+    chunk_keys: int = CHUNK_KEYS,
+    resume_from: Key | None = None,
+) -> Iterator[Progress]:
+    """Put the rows of a state into `target`, in key order, a chunk of keys per step; stop iterating to stop.
+
+    upto: the batch whose state to rebuild; None means the committed one, whatever has been written of an open one.
+    resume_from: the `last_key` of a run that was cut short; starting over gives the same, only later.
+    Opaque rows carry their newest two versions, so that readers beside an open batch, replays and reverts find what
+    they would have found. Left out is what the next merge would take as nothing: versions past their ttl, which
+    lookups answer as missing from then on, and tombstones of batches that cannot be undone any more.
+    Raises OutOfReachError, NotCommittedError, UnknownStateError; StaleBatchError if `target` holds a newer row.
+    """
+    extent = log.extent()
+    txid = extent.committed if upto is None else upto
+    done, of, last = 0, log.estimate_keys(), resume_from
+    while True:
+        chunk = log.newest(txid, after=last, limit=chunk_keys)
+        log.check_reach(txid)
+        if not chunk:
+            return
+        _put(chunk, target, txid, extent)
+        done, last = done + len(chunk), chunk[-1][0]
+        yield Progress(last, done, max(of, done), txid)
+
+
+def _put(chunk: Sequence[tuple[Key, list[Change]]], target: IBackingMap, txid: int, extent: Extent) -> None:
+    rows = {key: _row(target.spec, versions) for key, versions in chunk if _is_needed(versions[0], txid, extent)}
+    target.multi_put(list(rows), list(rows.values()))
+
+
+def _is_needed(newest: Change, txid: int, extent: Extent) -> bool:
+    if newest.value is None:
+        return newest.txid == txid
+    return is_live(False, newest.batch_time, extent.ttl, extent.clock)
+
+
+def _row(spec: StateSpec, versions: Sequence[Change]) -> Versioned:
+    newest, *before = versions
+    value = _value(spec, newest)
+    if spec.kind != "opaque" or not before:
+        return Versioned(value, newest.txid, at=newest.batch_time)
+    (prev,) = before
+    return Versioned(value, newest.txid, _value(spec, prev), prev.txid, newest.batch_time, prev.batch_time)
+
+
+def _value(spec: StateSpec, change: Change) -> object:
+    return change.value if spec.measures or change.value is None else change.value["value"]

@@ -1,0 +1,344 @@
+"""The catalog: which pipelines and states exist, as stored beside them.
+
+It is how the web learns what there is, and where a declaration meets the stored one: what people have set stands above
+it (see schema/edits.py), what a migration can bridge is migrated (see schema/evolution.py), any other difference is
+refused and named.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from state_backends.aggregators import AGGREGATORS
+from state_backends.backends.postgres import tables
+from state_backends.committed import ledger_sql
+from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
+from state_backends.protocols import Aggregator
+from state_backends.schema import overrides
+from state_backends.schema.evolution import UNSAID, Evolution, compare
+from state_backends.schema.install import install
+from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable
+
+
+class Catalog:
+    """The stored pipelines and states of one database.
+
+    conn: a psycopg connection, whose transactions are the caller's.
+    """
+
+    def __init__(self, conn: psycopg.Connection) -> None:
+        self._conn = conn
+
+    def install(self) -> None:
+        """Create Tidemark's own tables where they are missing."""
+        install(self._conn)
+
+    def register_pipeline(self, name: str, *, spout: str, description: str = "") -> None:
+        """Make the pipeline known; the ledger's row for it starts at txid 0."""
+        self._conn.execute(
+            "INSERT INTO tidemark.pipeline (name, spout, description) VALUES (%s, %s, %s) "
+            "ON CONFLICT (name) DO NOTHING",
+            [name, spout, description],
+        )
+        # Not an upsert: a row that is the same already must not be locked, executors may hold it.
+        self._conn.execute(
+            "UPDATE tidemark.pipeline SET spout = %(spout)s, description = %(description)s "
+            "WHERE name = %(name)s AND (spout, description) IS DISTINCT FROM (%(spout)s, %(description)s)",
+            {"name": name, "spout": spout, "description": description},
+        )
+
+    def register_states(
+        self,
+        pipeline: str,
+        specs: Sequence[StateSpec],
+        guarantees: Mapping[str, str],
+        on_copied: Callable[[str, int], object] = lambda state, rows: None,
+    ) -> None:
+        """Create the tables of new states and migrate those whose declaration has changed; all of them, or none.
+
+        guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
+        far while a migration copies one, which takes a transaction per chunk. The caller holds the pipeline.
+        What people have set stands above what the specs say; `get` returns what is in force.
+        Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
+        for a measure whose class has no line in AGGREGATORS.
+        """
+        for spec in specs:
+            _check_aggregators(spec)
+        in_force = [self._in_force(spec) for spec in specs]
+        for spec in in_force:
+            self._evolution(pipeline, spec)
+        for spec in in_force:
+            self._copy(pipeline, spec, on_copied)
+        with self._conn.transaction():
+            # One registration at a time; readers of the catalog go on.
+            self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+            for spec, declared in zip(in_force, specs, strict=True):
+                self._register(pipeline, spec, declared, guarantees[spec.name])
+
+    def get(self, name: str) -> StateSpec:
+        """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
+        row = self._conn.execute("SELECT definition::text, ttl FROM tidemark.state WHERE name = %s", [name]).fetchone()
+        if row is None:
+            raise UnknownStateError.among(name, self.names())
+        return from_definition(name, json.loads(row[0]), row[1])
+
+    def terms(self, name: str) -> Terms:
+        """Return ttl and changelog of a state, as they are and as they are declared. Raises UnknownStateError."""
+        return self._terms(name)
+
+    def edit(self, name: str, *, ttl: Ttl = KEEP, changelog: Log = KEEP) -> tuple[Terms, Terms]:
+        """Set what stands above the declaration of a state, or take that back; return the terms before and after.
+
+        ttl: None for ever; KEEP leaves it as it is, DECLARED takes an edit back. It counts for readers at once and for
+        the pipeline from the next batch: one that is open goes by the ttl it was begun with, however often it is tried.
+        changelog: as ttl; it begins, or is dropped, when the state's driver starts next.
+        Runs in the caller's transaction. Raises UnknownStateError, and SpecError for what the state cannot be given.
+        """
+        with self._conn.transaction():
+            before = self._terms(name, lock=True)
+            after = overrides.changed(self.get(name), before, ttl, changelog)
+            if after != before:
+                overrides.store(self._conn, name, after)
+        return before, after
+
+    def set_upon(self, spec: StateSpec) -> StateSpec:
+        """Return a declaration with what people have set of the state upon it."""
+        found = overrides.terms(self._conn, spec.name)
+        if found is None:
+            return spec
+        # No edit can give a kind a changelog that cannot have one, but the declared kind may have become another.
+        logged = found.next_changelog and spec.kind != "non_transactional"
+        return replace(
+            spec,
+            ttl=found.ttl if "ttl" in found.edited else spec.ttl,
+            changelog=logged if "changelog" in found.edited else spec.changelog,
+        )
+
+    def names(self, pipeline: str | None = None) -> list[str]:
+        """Return the names of all states, or of a pipeline's, in order."""
+        rows = self._conn.execute(
+            "SELECT name FROM tidemark.state WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s ORDER BY name",
+            {"pipeline": pipeline},
+        )
+        return [name for (name,) in rows]
+
+    def specs(self, pipeline: str | None = None) -> list[StateSpec]:
+        return [self.get(name) for name in self.names(pipeline)]
+
+    def successors(self, pipeline: str) -> list[StateSpec]:
+        """Return the specs of the states that a successor of a pipeline is feeding anew, without their ttl."""
+        rows = self._conn.execute(
+            "SELECT name, definition::text FROM tidemark.successor_state WHERE pipeline = %s ORDER BY name", [pipeline]
+        )
+        return [from_definition(name, json.loads(text), None) for name, text in rows]
+
+    def succeed(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
+        """Note that a state has been fed anew from the start of the input, as `spec`, what was `declared`."""
+        self._conn.execute(
+            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
+            "VALUES (%s, %s, %s::jsonb, %s, %s, %s::jsonb) ON CONFLICT (name) DO UPDATE "
+            "SET definition = excluded.definition, ttl = excluded.ttl, guarantee = excluded.guarantee, "
+            "declared = excluded.declared, version = s.version + 1, since_txid = 0, measures_since = '{}'",
+            [
+                spec.name,
+                pipeline,
+                json.dumps(definition(spec)),
+                self.set_upon(declared).ttl,
+                guarantee,
+                overrides.declared(declared.ttl, declared.changelog),
+            ],
+        )
+
+    def _terms(self, name: str, *, lock: bool = False) -> Terms:
+        found = overrides.terms(self._conn, name, lock=lock)
+        if found is None:
+            raise UnknownStateError.among(name, self.names())
+        return found
+
+    def _in_force(self, spec: StateSpec) -> StateSpec:
+        """Return a declaration with what people have set upon it, but for a changelog that has to wait."""
+        wanted = self.set_upon(spec)
+        held = overrides.terms(self._conn, spec.name)
+        if held is None or wanted.changelog == held.changelog or not self._by_hand(spec, held):
+            return wanted
+        # Nobody who merely wished for it shall keep the driver from starting.
+        return replace(wanted, changelog=held.changelog) if self._must_wait(spec) else wanted
+
+    def _by_hand(self, spec: StateSpec, held: Terms) -> bool:
+        """Tell whether a changelog comes or goes because people said so, and not because the code does."""
+        return "changelog" in held.edited or held.declared_changelog == spec.changelog
+
+    def _must_wait(self, spec: StateSpec) -> bool:
+        """Tell whether the rows cannot be copied now: an open batch is not counted again, or the shadow is in use."""
+        row = self._conn.execute(
+            ledger_sql(
+                "(p.open_txid IS NOT NULL AND s.definition ->> 'kind' = 'transactional') OR EXISTS "
+                "(SELECT FROM tidemark.successor_state n WHERE n.name = s.name)"
+            ),
+            [spec.name],
+        ).fetchone()
+        return bool(row and row[0])
+
+    def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
+        evolution = self._evolution(pipeline, spec)
+        if evolution is not None and evolution.rewritten:
+            self._check_no_successor(spec)
+            for rows in tables.copy_rows(self._conn, StateTable(self.get(spec.name)), StateTable(spec)):
+                on_copied(spec.name, rows)
+
+    def _check_no_successor(self, spec: StateSpec) -> None:
+        """Raise SpecMismatchError where the shadow of the state is in use by its successor."""
+        found = self._conn.execute("SELECT name FROM tidemark.successor_state WHERE name = %s", [spec.name]).fetchone()
+        if found:
+            raise SpecMismatchError(
+                f"state {spec.name!r}: its declaration has changed, which takes a copy, while it is being reprocessed; "
+                "restore the declaration until the reprocess has ended, or abort that"
+            )
+
+    def _register(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
+        evolution = self._evolution(pipeline, spec)
+        self._create(StateTable(spec)) if evolution is None else self._evolve(spec, evolution)
+        self._conn.execute(
+            # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.
+            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared, since_txid) "
+            "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, %(declared)s::jsonb, "
+            "coalesce((SELECT committed_txid FROM tidemark.pipeline WHERE name = %(pipeline)s), 0)) "
+            "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, ttl = excluded.ttl, "
+            "guarantee = excluded.guarantee, declared = excluded.declared, "
+            "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int, "
+            "measures_since = s.measures_since || coalesce((SELECT jsonb_object_agg(measure, excluded.since_txid) "
+            "FROM unnest(%(new)s::text[]) measure), '{}')",
+            {
+                "name": spec.name,
+                "pipeline": pipeline,
+                "definition": json.dumps(definition(spec)),
+                # What was set while rows were copied counts, too.
+                "ttl": self.set_upon(declared).ttl,
+                "guarantee": guarantee,
+                "declared": overrides.declared(declared.ttl, declared.changelog),
+                "new": [] if evolution is None else evolution.new,
+            },
+        )
+
+    def _create(self, table: StateTable) -> None:
+        try:
+            tables.create(self._conn, table)
+        except psycopg.errors.DuplicateTable as error:
+            raise SpecMismatchError(
+                f"state {table.spec.name!r}: the database has something of that name already, such as an index or a "
+                f"partition of another state ({error.diag.message_primary}); choose another name, or drop that first"
+            ) from error
+
+    def _evolve(self, spec: StateSpec, evolution: Evolution) -> None:
+        old, new = StateTable(self.get(spec.name)), StateTable(spec)
+        if evolution.rewritten:
+            tables.swap(self._conn, old, new)
+        elif evolution.new:
+            tables.add_columns(self._conn, new, [column for column in new.values if column not in old.values])
+        if evolution.dropped:
+            self._drop_changelog(old)
+        if spec.changelog and not old.spec.changelog:
+            self._conn.execute(
+                "UPDATE tidemark.state s SET oldest_txid = p.committed_txid FROM tidemark.pipeline p "
+                "WHERE s.name = %s AND p.name = s.pipeline",
+                [spec.name],
+            )
+
+    def _drop_changelog(self, table: StateTable) -> None:
+        tables.drop_changelog(self._conn, table)
+        # What expiry has freed while the changelog told of it, nothing tells any more.
+        self._conn.execute(
+            "UPDATE tidemark.state s SET oldest_txid = greatest(s.oldest_txid, p.committed_txid + 1) "
+            "FROM tidemark.pipeline p WHERE s.name = %s AND p.name = s.pipeline",
+            [table.spec.name],
+        )
+
+    def _evolution(self, pipeline: str, spec: StateSpec) -> Evolution | None:
+        """Return how the declaration differs from the stored one, None for a new state. Raises SpecMismatchError."""
+        row = self._conn.execute(ledger_sql("s.pipeline, s.definition::text, p.open_txid"), [spec.name]).fetchone()
+        if row is None:
+            return None
+        owner, held, open_txid = row
+        if owner != pipeline:
+            raise SpecMismatchError(
+                f"state {spec.name!r}: fed by pipeline {owner!r}, so pipeline {pipeline!r} cannot feed it too; choose "
+                "another name"
+            )
+        terms = self._terms(spec.name)
+        # It is there because people once asked for it, or goes because they did.
+        by_hand = "changelog" in terms.edited or not terms.declared_changelog
+        evolution = compare(json.loads(held), definition(spec), drops_changelog=by_hand)
+        if evolution.refused:
+            raise SpecMismatchError(
+                f"state {spec.name!r}: its declaration differs from the stored one: "
+                f"{'; '.join(evolution.differences)}; {evolution.way_out}"
+            )
+        if evolution.differences and open_txid is not None and spec.kind == "transactional":
+            raise SpecMismatchError(
+                f"state {spec.name!r}: {'; '.join(evolution.differences)}, but batch {open_txid} is open and the rows "
+                "that it has written are not counted again under another declaration; finish that batch with the "
+                "stored one first"
+            )
+        return evolution
+
+
+def definition(spec: StateSpec) -> dict[str, Any]:
+    """Return the spec as JSON, without its name and ttl: what the catalog stores and compares."""
+    return {
+        "key": dict(spec.key),
+        "key_order": list(spec.key),
+        "measures": {name: _measure(aggregator) for name, aggregator in spec.measures.items()},
+        "measure_order": list(spec.measures),
+        "value": spec.value,
+        "kind": spec.kind,
+        "changelog": spec.changelog,
+        "partitions": spec.partitions,
+        "backend": spec.backend,
+    }
+
+
+def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None) -> StateSpec:
+    measures = stored["measures"]
+    return StateSpec(
+        name,
+        key={column: stored["key"][column] for column in stored["key_order"]},
+        measures={measure: _aggregator(name, measure, measures[measure]) for measure in stored["measure_order"]},
+        value=stored["value"],
+        kind=stored["kind"],
+        ttl=ttl,
+        changelog=stored["changelog"],
+        partitions=stored["partitions"],
+        backend=stored.get("backend", UNSAID["backend"]),
+    )
+
+
+def _aggregator(state: str, measure: str, stored: Mapping[str, Any]) -> Aggregator:
+    name = stored["aggregator"]
+    if name not in AGGREGATORS:
+        raise SpecError(
+            f"state {state!r}: measure {measure!r} is a {name!r}, and this process knows {', '.join(AGGREGATORS)}; "
+            f"register its class first, as AGGREGATORS[{name!r}] = .. (docs/aggregators.md)"
+        )
+    return AGGREGATORS[name](**stored["arguments"])
+
+
+def _check_aggregators(spec: StateSpec) -> None:
+    """Raise SpecError for a measure that nobody could make again from the catalog."""
+    for measure, aggregator in spec.measures.items():
+        known = AGGREGATORS.get(aggregator.name)
+        if known is not type(aggregator):
+            raise SpecError(
+                f"state {spec.name!r}: measure {measure!r} is a {type(aggregator).__name__}, and AGGREGATORS"
+                f"[{aggregator.name!r}] is {'missing' if known is None else known.__name__}; give the class a name of "
+                "its own and a line there, in every process that reads the catalog"
+            )
+
+
+def _measure(aggregator: Aggregator) -> dict[str, Any]:
+    return {"aggregator": aggregator.name, "arguments": aggregator.arguments()}

@@ -1,0 +1,229 @@
+"""Succession: a pipeline's states are fed anew beside those that are served, then take their place in one transaction.
+
+The successor has a ledger of its own, under the pipeline's name with `@reprocess` behind it, and shadow tables. Its
+txids begin far above those of the pipeline, which may go on meanwhile, so that to a reader they only ever rise.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import psycopg
+
+from state_backends.backends.postgres import tables
+from state_backends.backends.postgres.rows import PostgresBackingMap
+from state_backends.changelog import Changelog
+from state_backends.errors import SpecMismatchError, SwapError
+from state_backends.ledger import CHANNEL
+from state_backends.schema.catalog import Catalog, definition
+from state_backends.schema.evolution import UNSAID
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable
+
+# Batches that the pipeline may commit while its successor is made: 57 days at two a second.
+ROOM = 10_000_000
+
+# Readers queue behind the swap for at most so long; then it lets them pass, and tries again.
+SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30
+
+
+def shadow_name(pipeline: str) -> str:
+    """Return what the successor's ledger, roster and locks go by."""
+    return f"{pipeline}@reprocess"
+
+
+class Swap:
+    """The successor of one pipeline's states.
+
+    conn: a psycopg connection in autocommit mode, of the process that feeds the successor.
+    """
+
+    def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
+        self.pipeline = pipeline
+        self.name = shadow_name(pipeline)
+        self._conn = conn
+
+    @property
+    def exists(self) -> bool:
+        return self._conn.execute("SELECT FROM tidemark.pipeline WHERE name = %s", [self.name]).fetchone() is not None
+
+    def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "") -> None:
+        """Create ledger and shadow tables, or go on with those that are there.
+
+        What people have set of ttl and changelog stands above the declarations, as far as it was set by then.
+        Raises SpecMismatchError where they were begun for other declarations, or a state is another pipeline's; where a
+        state is to live in Redis, or stays behind there.
+        """
+        with self._conn.transaction():
+            self._check_owners(specs)
+            self._check_in_tables(specs)
+            if self.exists:
+                self._check_same(self._as_begun(specs))
+                return
+            self._register(spout, description)
+            for spec in map(Catalog(self._conn).set_upon, specs):
+                shadow = StateTable(spec).shadow()
+                # What a migration that was killed has left is nobody's.
+                tables.drop_shadow(self._conn, shadow)
+                tables.create_rows(self._conn, shadow)
+                self._conn.execute(
+                    "INSERT INTO tidemark.successor_state (name, pipeline, definition) VALUES (%s, %s, %s::jsonb)",
+                    [spec.name, self.name, json.dumps(definition(spec))],
+                )
+
+    def swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
+        """Put the successor in the pipeline's place: states, ledger, batches, dead letters, all or nothing.
+
+        A driver of the pipeline is overtaken by it. Readers see the old states whole, then the new ones whole.
+        Raises SuccessionError where there is no successor, or the pipeline's batches have come up to it.
+        """
+        for attempt in range(1, SWAP_TRIES + 1):
+            try:
+                return self._swap(specs, guarantees)
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                if attempt == SWAP_TRIES:
+                    raise
+
+    def abort(self) -> None:
+        """Forget the successor; the pipeline is as it was. Nothing happens where there is none."""
+        with self._conn.transaction():
+            for spec in self._specs():
+                tables.drop_shadow(self._conn, StateTable(spec).shadow())
+            self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
+
+    def _register(self, spout: str, description: str) -> None:
+        self._conn.execute(
+            "INSERT INTO tidemark.pipeline (name, spout, description, reprocesses, committed_txid, committed_time) "
+            "SELECT %(name)s, %(spout)s, %(description)s, %(pipeline)s, "
+            "(coalesce(max(p.committed_txid), 0) / %(room)s + 1) * %(room)s, max(p.committed_time) "
+            "FROM tidemark.pipeline p WHERE p.name = %(pipeline)s",
+            {
+                "name": self.name,
+                "spout": spout,
+                "description": description,
+                "pipeline": self.pipeline,
+                "room": ROOM,
+            },
+        )
+
+    def _check_owners(self, specs: Sequence[StateSpec]) -> None:
+        owners = self._conn.execute(
+            "SELECT name, pipeline FROM tidemark.state WHERE name = ANY(%s) AND pipeline <> %s",
+            [[spec.name for spec in specs], self.pipeline],
+        )
+        for state, owner in owners:
+            raise SpecMismatchError(
+                f"state {state!r}: fed by pipeline {owner!r}, so pipeline {self.pipeline!r} cannot feed it; choose "
+                "another name"
+            )
+
+    def _check_in_tables(self, specs: Sequence[StateSpec]) -> None:
+        replaced = {spec.name for spec in specs}
+        behind = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
+        for spec in [*specs, *behind]:
+            if spec.backend == "redis":
+                raise SpecMismatchError(
+                    f"state {spec.name!r}: lives in redis, which a swap of tables does not reach; reprocess pipeline "
+                    f"{self.pipeline!r} with that state declared in postgres"
+                )
+
+    def _check_same(self, specs: Sequence[StateSpec]) -> None:
+        begun: dict[str, str] = dict(
+            self._conn.execute(
+                "SELECT name, definition::text FROM tidemark.successor_state WHERE pipeline = %s", [self.name]
+            ).fetchall()
+        )
+        declared = {spec.name: definition(spec) for spec in specs}
+        if {name: UNSAID | json.loads(text) for name, text in begun.items()} != declared:
+            raise SpecMismatchError(
+                f"pipeline {self.pipeline!r}: its reprocess was begun for other declarations of "
+                f"{', '.join(sorted(begun.keys() | declared.keys()))}; abort it and begin again, or restore them"
+            )
+
+    def _specs(self) -> list[StateSpec]:
+        return Catalog(self._conn).successors(self.name)
+
+    def _as_begun(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
+        """Return the declarations with the changelogs that were begun; what was set since is the next driver's."""
+        logged = {spec.name: spec.changelog for spec in self._specs()}
+        return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
+
+    def _swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
+        with self._conn.transaction():
+            self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
+            base, open_txid = self._overtake()
+            self._check_in_tables(specs)
+            self._leave_open_batch(specs, open_txid)
+            for declared in sorted(specs, key=lambda spec: spec.name):
+                self._replace(declared, guarantees[declared.name])
+            self._hand_over(base)
+            self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
+
+    def _overtake(self) -> tuple[int, int | None]:
+        """Raise the pipeline's fence; return its committed and its open txid."""
+        old = self._conn.execute(
+            "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING committed_txid, open_txid",
+            [self.pipeline],
+        ).fetchone()
+        new = self._conn.execute(
+            "SELECT committed_txid, open_txid, committed_batch_id FROM tidemark.pipeline WHERE name = %s FOR UPDATE",
+            [self.name],
+        ).fetchone()
+        if old is None or new is None:
+            raise SwapError(f"pipeline {self.pipeline!r}: no reprocess is under way; begin one with --reprocess")
+        if new[1] is not None:
+            raise SwapError(f"pipeline {self.pipeline!r}: batch {new[1]} of its reprocess is open; finish it")
+        if old[0] and new[2] < 0:
+            raise SwapError(
+                f"pipeline {self.pipeline!r}: its reprocess has read nothing, so the states would be empty; see that "
+                "it reads the whole input, or abort it"
+            )
+        if old[0] >= new[0]:
+            raise SwapError(
+                f"pipeline {self.pipeline!r}: it has committed batch {old[0]} and its reprocess only {new[0]}; abort "
+                "the reprocess and begin again"
+            )
+        return old
+
+    def _leave_open_batch(self, specs: Sequence[StateSpec], open_txid: int | None) -> None:
+        """Undo what the pipeline's open batch wrote to states that have no successor."""
+        if open_txid is None:
+            return
+        replaced = {spec.name for spec in specs}
+        for spec in Catalog(self._conn).specs(self.pipeline):
+            if spec.name not in replaced:
+                PostgresBackingMap(self._conn, spec).revert(open_txid)
+                if spec.changelog:
+                    Changelog(self._conn, spec).revert(open_txid)
+
+    def _replace(self, declared: StateSpec, guarantee: str) -> None:
+        (spec,) = self._as_begun([declared])
+        catalog, table = Catalog(self._conn), StateTable(spec)
+        if spec.name in catalog.names():
+            tables.drop(self._conn, StateTable(catalog.get(spec.name)))
+        tables.show_shadow(self._conn, table.shadow())
+        tables.replace_view(self._conn, table)
+        catalog.succeed(self.pipeline, spec, declared, guarantee)
+
+    def _hand_over(self, base: int) -> None:
+        names = {"old": self.pipeline, "new": self.name, "base": base}
+        for statement in HAND_OVER:
+            self._conn.execute(statement, names)
+
+
+# Batches that fed what is gone keep their record; what they could not count has been looked at again.
+HAND_OVER = [
+    "DELETE FROM tidemark.dead_letter WHERE pipeline = %(old)s",
+    "UPDATE tidemark.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "DELETE FROM tidemark.batch WHERE pipeline = %(old)s AND txid > %(base)s",
+    "UPDATE tidemark.batch SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "UPDATE tidemark.state s SET oldest_txid = least((SELECT min(b.txid) FROM tidemark.batch b "
+    "WHERE b.pipeline = %(old)s AND b.txid > %(base)s), p.committed_txid) FROM tidemark.pipeline p, "
+    "tidemark.successor_state n WHERE p.name = %(new)s AND n.pipeline = p.name AND s.name = n.name",
+    "UPDATE tidemark.pipeline o SET spout = n.spout, checkpoint_id = n.checkpoint_id, "
+    "committed_txid = n.committed_txid, committed_attempt = n.committed_attempt, "
+    "committed_batch_id = n.committed_batch_id, committed_time = n.committed_time, open_txid = NULL, "
+    "open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
+    "FROM tidemark.pipeline n WHERE o.name = %(old)s AND n.name = %(new)s",
+    "DELETE FROM tidemark.pipeline WHERE name = %(new)s",
+]

@@ -1,0 +1,118 @@
+"""A driver in a process of its own, and those of its tasks that write: seen by the connections they hold."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from pipelines.embedded.data_dir import REPOSITORY
+from tests.pipelines.cluster.spark_cluster import EXECUTOR, end_with_parent
+
+SUBMIT = "--conf spark.executor.memory=512m pyspark-shell"
+
+
+def run_word_count(folder: Path) -> list[str]:
+    """Return the words of the command that an operator gives."""
+    places = ["--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
+    return ["manage.py", "run_pipeline", "word_count", *places, "--once"]
+
+
+class DriverProcess:
+    """A Python program that drives a pipeline. environ: where it runs, as SPARK_MASTER and its like."""
+
+    def __init__(self, dsn: str, folder: Path, words: Sequence[str], **environ: str) -> None:
+        self.log = folder / "driver.log"
+        of_tests = {"DATABASE_URL": dsn, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": SUBMIT}
+        with self.log.open("wb") as log:
+            self.process = psutil.Popen(
+                [sys.executable, *words],
+                cwd=REPOSITORY,
+                env=os.environ | of_tests | environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=end_with_parent,
+            )
+
+    def finish(self) -> str:
+        """Wait for a clean end and return what it said."""
+        code = self.process.wait(timeout=180)
+        said = self.log.read_text()
+        assert code == 0, said[-4000:]
+        return said
+
+    def check(self) -> bool:
+        """Return True while it runs. Raises AssertionError with what it said last."""
+        assert self.is_running(), self.log.read_text()[-4000:]
+        return True
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        if not self.is_running():
+            return
+        family = [*self.process.children(recursive=True), self.process]
+        for member in family:
+            member.kill()
+        psutil.wait_procs(family)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A task that holds a connection. executor: the process id of its JVM, None where that is gone."""
+
+    waits: bool
+    executor: int | None
+
+
+def writers(conn: psycopg.Connection, state: str) -> list[Writer]:
+    """Return the tasks that are connected to write a state now, each with the executor it belongs to."""
+    owners = _owners()
+    return [Writer(waits, _executor(owners.get(port))) for waits, port in _connected(conn, state)]
+
+
+def waiting(conn: psycopg.Connection, state: str) -> int:
+    """Return how many tasks stand before a state that is held."""
+    return sum(waits for waits, _ in _connected(conn, state))
+
+
+def connected(conn: psycopg.Connection, state: str) -> int:
+    """Return how many tasks are connected to write a state. Cheap, so that one may ask all the time."""
+    return len(_connected(conn, state))
+
+
+def _connected(conn: psycopg.Connection, state: str) -> list[tuple[bool, int]]:
+    """Return whether it waits for a lock, and the port it comes from, of each task; only tasks name a batch."""
+    return conn.execute(
+        "SELECT coalesce(wait_event_type = 'Lock', false), client_port FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name ~ %s",
+        [f"^tidemark .* {state} [0-9]+$"],
+    ).fetchall()
+
+
+@contextmanager
+def held(dsn: str, *states: str) -> Iterator[psycopg.Connection]:
+    """Keep tasks from writing states until the end of the block, or a rollback: they wait, connected, in mid-batch."""
+    with psycopg.connect(dsn) as conn:
+        for state in states:
+            conn.execute(f"LOCK TABLE tidemark_state.{state} IN EXCLUSIVE MODE")
+        yield conn
+
+
+def _owners() -> dict[int, int]:
+    """Return the process behind each local port of this machine's connections."""
+    return {link.laddr.port: link.pid for link in psutil.net_connections("tcp") if link.laddr and link.pid}
+
+
+def _executor(pid: int | None) -> int | None:
+    try:
+        parents = psutil.Process(pid).parents() if pid else []
+        return next((parent.pid for parent in parents if EXECUTOR in " ".join(parent.cmdline())), None)
+    except psutil.NoSuchProcess:
+        return None

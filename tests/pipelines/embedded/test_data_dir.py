@@ -1,0 +1,56 @@
+import os
+
+import pytest
+
+from pipelines.embedded.data_dir import REPOSITORY, data_dir, last_lines, password, write_private
+from pipelines.errors import RuntimeSetupError
+
+
+def test_the_environment_names_the_data_folder(tmp_path):
+    home = data_dir({"TIDEMARK_HOME": str(tmp_path / "some" / "where")})
+
+    assert home == tmp_path / "some" / "where"
+    assert home.is_dir()
+
+
+def test_without_a_name_it_lies_beside_manage_py(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path)
+
+    assert data_dir({}) == tmp_path / ".tidemark"
+    assert (REPOSITORY / "manage.py").exists()
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(RuntimeSetupError) as raised:
+        data_dir({"TIDEMARK_HOME": str(tmp_path / "file" / "home")})
+
+    assert str(raised.value) == (
+        f"data folder '{tmp_path}/file/home': cannot be made (Not a directory); "
+        "set TIDEMARK_HOME to a folder that you can write to"
+    )
+
+
+def test_others_may_pass_through_roots_data_folder_but_read_no_private_file(tmp_path):
+    home = data_dir({"TIDEMARK_HOME": str(tmp_path / "home")})
+
+    write_private(home / "secret", "hush")
+
+    assert home.stat().st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
+    assert (home / "secret").stat().st_mode & 0o777 == 0o600
+    assert (home / "secret").read_text() == "hush"
+
+
+def test_a_password_is_made_once(tmp_path):
+    first = password(tmp_path / "password")
+
+    assert len(first) >= 32
+    assert password(tmp_path / "password") == first
+
+
+def test_the_end_of_a_log_fits_an_error_message(tmp_path):
+    (tmp_path / "log").write_text("one\ntwo\n  three\nfour\n")
+
+    assert last_lines(tmp_path / "log") == "two | three | four"
+    assert last_lines(tmp_path / "nothing") == "it left no log"

@@ -1,0 +1,55 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from pipelines.embedded import servers
+from pipelines.embedded.postgres import EmbeddedPostgres
+from pipelines.embedded.redis import EmbeddedRedis
+from pipelines.errors import RuntimeSetupError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+ASK_BOTH = """
+import os, psycopg, redis
+from pipelines.runtime import embedded
+embedded.ensure(durable=False)
+with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.environ["REDIS_URL"]) as client:
+    print(conn.execute("SELECT 1").fetchone()[0], client.ping())
+"""
+
+
+def test_with_no_environment_both_servers_run_for_as_long_as_the_process(home):
+    environ = {"PATH": os.environ["PATH"], "TIDEMARK_HOME": str(home)}
+
+    ran = subprocess.run([sys.executable, "-c", ASK_BOTH], cwd=REPOSITORY, env=environ, capture_output=True, text=True)
+
+    assert ran.stdout == "1 True\n", ran.stderr
+    assert EmbeddedPostgres(home).process() is None
+    assert EmbeddedRedis(home).process() is None
+
+
+def test_servers_that_the_environment_names_are_left_alone(home):
+    environ = {"DATABASE_URL": "postgresql://mine", "REDIS_URL": "redis://mine", "TIDEMARK_HOME": str(home)}
+
+    servers.ensure(environ)
+
+    assert environ["DATABASE_URL"] == "postgresql://mine"
+    assert not list(home.iterdir())
+
+
+def test_a_data_folder_that_cannot_be_written_is_a_setup_error(home):
+    (home / "postgres.lock").mkdir()
+
+    with pytest.raises(RuntimeSetupError, match=r"embedded postgres in '.+': .*Is a directory"):
+        servers.ensure({"TIDEMARK_HOME": str(home)})
+
+
+def test_the_servers_of_this_test_run_answer():
+    with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.environ["REDIS_URL"]) as client:
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+        assert client.ping()

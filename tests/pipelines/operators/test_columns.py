@@ -1,0 +1,62 @@
+"""What the functions over updaters do to columns: any type passes through as it was, and what cannot fit is refused."""
+
+from datetime import timedelta
+
+import pytest
+
+from pipelines.check import check
+from pipelines.errors import PipelineError
+from pipelines.operators.join import join
+from pipelines.operators.keyed import packed, unpacked
+from pipelines.operators.reorder import in_order
+from pipelines.operators.sessions import closed_sessions
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from state_backends import Count, StateSpec
+
+pytestmark = pytest.mark.spark
+
+KEPT = StateSpec("kept", key={"id": "text"}, value="jsonb")
+N = StateSpec("n", measures={"n": Count()})
+
+VALUES = """
+    'a "quoted" \\u0000 text' AS text, 9007199254740993 AS big, 12345678901234567890.123456789 AS exact,
+    double('NaN') AS nan, double('-Infinity') AS least, 0.1D AS tenth, float(0.1) AS float, true AS yes,
+    timestamp'2024-02-29 23:59:59.123456' AS at, timestamp_ntz'2024-02-29 23:59:59.123456' AS local,
+    timestamp'9999-12-31 23:59:59.999999' AS last, timestamp'0001-01-01 00:00:00' AS first, date'1582-10-15' AS day,
+    x'00ff' AS bytes, array(1, null) AS list, map('k', timestamp'2024-01-01 00:00:00.000001') AS map,
+    named_struct('a', 1, 'b', null) AS struct, cast(null AS string) AS nothing, interval '1' day AS span
+"""
+
+
+def test_a_tuple_of_any_types_is_packed_and_unpacked_as_it_was(spark):
+    events = spark.sql(f"SELECT {VALUES}")
+
+    again = events.select(packed(events).alias("p")).select(unpacked("p", events).alias("e")).select("e.*")
+
+    # Spark hashes no maps.
+    hashes = [f"hash({'map_entries(map)' if name == 'map' else name}) AS {name}" for name in events.columns]
+    assert again.dtypes == events.dtypes
+    assert again.selectExpr(hashes).first() == events.selectExpr(hashes).first()
+
+
+def checked(spark, stream):
+    check(Pipeline("p", [stream.persistent_aggregate(N)]), spark)
+
+
+def test_event_times_that_are_none_and_columns_that_clash_are_refused_before_the_start(spark, tmp_path):
+    def events(schema):
+        return Stream.read(JsonFiles(tmp_path, schema=schema))
+
+    good, gap = events("id string, at timestamp"), timedelta(hours=1)
+    with pytest.raises(PipelineError, match="event time 'at' is string in the stream; cast it to a timestamp"):
+        checked(spark, in_order(events("id string, at string"), KEPT, "at"))
+    with pytest.raises(PipelineError, match="event time 'when' is absent in the stream"):
+        checked(spark, closed_sessions(good, KEPT, "when", gap))
+    with pytest.raises(PipelineError, match="the stream has a column 'late' already; rename it"):
+        checked(spark, in_order(events("id string, at timestamp, late boolean"), KEPT, "at"))
+    with pytest.raises(PipelineError, match="join by id: both sides have a column 'at'; rename it"):
+        checked(spark, join(good, good, KEPT, times=("at", "at"), within=gap))
+    with pytest.raises(PipelineError, match="event time 'at' is string"):
+        checked(spark, join(good, events("id string, at string"), KEPT, times=("at", "at"), within=gap))

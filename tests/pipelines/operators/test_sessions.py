@@ -1,0 +1,129 @@
+"""Sessions: what the sorted events make, in whatever order, batches and attempts they came."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.operators.sessions import Session, Sessions, merged
+from state_backends import StateSpec
+from tests.pipelines.operators.event_strategies import DELAY, arriving, batched, run_all
+from tests.pipelines.operators.updater_harness import Batches, minute
+
+GAP_MINUTES = 30
+GAP = timedelta(minutes=GAP_MINUTES)
+OPEN = StateSpec("open", key={"user": "text"}, value="jsonb")
+FAR = {"user": "last", "at": minute(10_000)}
+
+minutes = st.integers(0, 200)
+actions = st.builds(lambda user, at: {"user": user, "at": minute(at)}, st.sampled_from(["ann", "bob"]), minutes)
+
+
+def plainly(minutes):
+    """The sessions of events by one pass over them, sorted: first, last, how many."""
+    sessions = []
+    for at in sorted(minutes):
+        if sessions and at - sessions[-1][1] < GAP_MINUTES:
+            sessions[-1] = (sessions[-1][0], at, sessions[-1][2] + 1)
+        else:
+            sessions.append((at, at, 1))
+    return sessions
+
+
+def of(events):
+    return [(each.start, each.end, each.events) for each in events]
+
+
+@given(st.lists(minutes).flatmap(batched))
+def test_merging_any_order_in_any_pieces_gives_the_sessions_of_the_sorted_events(pieces):
+    sessions = []
+    for piece, _ in pieces:
+        sessions = merged([*sessions, *(Session(minute(at), minute(at)) for at in piece)], GAP)
+
+    expected = plainly([at for piece, _ in pieces for at in piece])
+    assert of(sessions) == [(minute(start), minute(end), events) for start, end, events in expected]
+
+
+def test_an_event_between_two_sessions_makes_them_one():
+    two = merged([Session(minute(at), minute(at)) for at in (0, 40)], GAP)
+
+    one = merged([*two, Session(minute(20), minute(20), late=1)], GAP)
+
+    assert len(two) == 2
+    assert one == [Session(minute(0), minute(40), events=3, late=1)]
+
+
+def test_a_pause_as_long_as_the_gap_ends_a_session():
+    assert len(merged([Session(minute(0), minute(0)), Session(minute(30), minute(30))], GAP)) == 2
+
+
+@given(arriving(actions, lambda event: (event["at"] - minute(0)).seconds // 60).flatmap(batched))
+def test_sessions_close_once_as_the_sorted_events_say_whatever_fails_meanwhile(drawn):
+    batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
+
+    run_all(batches, drawn, FAR)
+
+    events = [event for rows, _ in drawn for event in rows]
+    expected = []
+    for user in ("ann", "bob"):
+        mine = [(event["at"] - minute(0)).total_seconds() / 60 for event in events if event["user"] == user]
+        expected += [(user, minute(start), minute(end), number, 0) for start, end, number in plainly(mine)]
+    assert sorted(batches.all_emitted()) == sorted(expected)
+    assert set(batches.values()) == {"last"}
+
+
+@given(st.lists(actions, max_size=25).flatmap(batched))
+def test_however_late_events_are_each_counts_once_and_sessions_without_late_ones_do_not_overlap(drawn):
+    batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
+
+    run_all(batches, drawn, FAR)
+
+    closed = batches.all_emitted()
+    assert sum(events for *_, events, _ in closed) == sum(len(rows) for rows, _ in drawn)
+    exact = sorted(session for session in closed if session[-1] == 0)
+    for one, other in pairwise(exact):
+        assert one[0] != other[0] or other[1] - one[2] >= GAP
+
+
+def test_a_closed_session_stays_as_it_is_and_a_late_event_has_its_own():
+    batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
+    batches.run([{"user": "ann", "at": minute(0)}])
+    closed = batches.run([{"user": "bob", "at": minute(100)}])
+
+    late = batches.run([{"user": "ann", "at": minute(5)}])
+
+    assert closed == [("ann", minute(0), minute(0), 1, 0)]
+    assert late == [("ann", minute(5), minute(5), 1, 1)]
+
+
+def test_the_first_of_several_open_sessions_closes_at_its_own_time():
+    batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
+    batches.run([{"user": "ann", "at": minute(0)}, {"user": "ann", "at": minute(35)}])
+
+    closed = batches.run([{"user": "bob", "at": minute(40)}])
+
+    assert closed == [("ann", minute(0), minute(0), 1, 0)]
+
+
+def test_an_open_session_can_be_looked_up():
+    batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
+
+    batches.run([{"user": "ann", "at": minute(5)}, {"user": "ann", "at": minute(0)}])
+
+    assert batches.values()["ann"] == {
+        "sessions": [
+            {"start": "2024-01-01T00:00:00.000000+00:00", "end": "2024-01-01T00:05:00.000000+00:00"}
+            | {"events": 2, "late": 0}
+        ],
+        "due": "2024-01-01T00:35:00.000000+00:00",
+    }
+
+
+def test_a_session_at_the_end_of_the_calendar_stops_nobody():
+    batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
+    end = minute(0).replace(year=9999, month=12, day=31, hour=23, minute=59)
+
+    batches.run([{"user": "ann", "at": end}])
+
+    assert batches.values()["ann"]["due"] == "9999-12-31T23:59:59.999999+00:00"

@@ -1,0 +1,233 @@
+"""Each aggregator folds and finishes alike in SQL, Lua and Python, and a fold may be regrouped and reordered."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import permutations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from state_backends.aggregators import (
+    AGGREGATORS,
+    Count,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    StdDev,
+    Sum,
+    Variance,
+)
+from state_backends.aggregators.sketches import Sketch
+from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
+
+# Whole numbers, which a double adds exactly, so that regrouping must not change a bit.
+DOUBLES = st.integers(-(2**40), 2**40).map(float)
+NUMERICS = st.decimals(Decimal(-(10**28)), Decimal(10**28), places=9)
+BIGINTS = st.integers(-(2**60), 2**60)
+COUNTS = st.integers(0, 2**50)
+ANY_DOUBLES = st.floats(allow_nan=True, allow_infinity=True)
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5)
+TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
+# Few of them, so that two events often have the same.
+HOURS = st.integers(0, 2).map(lambda hour: datetime(2013, 1, 1, hour, tzinfo=UTC))
+VALUES = {
+    "double precision": ANY_DOUBLES,
+    "bigint": BIGINTS,
+    "numeric": NUMERICS,
+    "text": TEXTS,
+    "timestamptz": TIMES,
+    "boolean": st.booleans(),
+}
+
+
+def stored(values):
+    """A partial of an aggregator with one column; None is what an empty group or a new measure leaves."""
+    return st.none() | values
+
+
+def timed(values, suffix="", at="at"):
+    """A value and its time, or neither."""
+    both = st.tuples(values, HOURS) | st.just((None, None))
+    return both.map(lambda pair: {suffix: pair[0], at: pair[1]})
+
+
+MOMENTS = st.lists(st.integers(-1000, 1000), max_size=5).map(moments)
+
+CASES = {
+    "count": (Count(), {"": stored(COUNTS)}),
+    "count where": (Count("x > 1"), {"": stored(COUNTS)}),
+    "sum": (Sum("x"), {"": stored(DOUBLES)}),
+    "sum of bigint": (Sum("x", type="bigint"), {"": stored(BIGINTS)}),
+    "sum of numeric": (Sum("x", type="numeric"), {"": stored(NUMERICS)}),
+    "min": (Min("x"), {"": stored(ANY_DOUBLES)}),
+    "max": (Max("x"), {"": stored(ANY_DOUBLES)}),
+    "max of bigint": (Max("x", type="bigint"), {"": stored(BIGINTS)}),
+    "min of numeric": (Min("x", type="numeric"), {"": stored(NUMERICS)}),
+    "max of text": (Max("x", type="text"), {"": stored(TEXTS)}),
+    "min of timestamptz": (Min("x", type="timestamptz"), {"": stored(TIMES)}),
+    "max of boolean": (Max("x", type="boolean"), {"": stored(st.booleans())}),
+    "mean": (Mean("x"), {"sum": stored(DOUBLES), "count": stored(COUNTS)}),
+    "variance": (Variance("x"), MOMENTS),
+    "variance of a population": (Variance("x", of="population"), MOMENTS),
+    "std_dev": (StdDev("x"), MOMENTS),
+    **{f"first of {kind}": (First("x", by="t", type=kind), timed(values)) for kind, values in VALUES.items()},
+    **{f"last of {kind}": (Last("x", by="t", type=kind), timed(values)) for kind, values in VALUES.items()},
+    "latest": (
+        Latest("name", age="bigint", score="double precision", member="boolean", by="t"),
+        st.builds(
+            lambda *parts: {suffix: value for part in parts for suffix, value in part.items()},
+            timed(TEXTS, "name", "at_name"),
+            timed(BIGINTS, "age", "at_age"),
+            timed(ANY_DOUBLES, "score", "at_score"),
+            timed(st.booleans(), "member", "at_member"),
+        ),
+    ),
+}
+# Folding these rounds, so that another order may change the last digits.
+ROUNDED = {"variance", "variance of a population", "std_dev"}
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def partials(case):
+    columns = CASES[case][1]
+    if isinstance(columns, dict):
+        columns = st.fixed_dictionaries(columns)
+    if case == "mean":
+        # Where nothing was counted nothing was added.
+        columns = columns.map(lambda p: p if p["count"] else {"sum": None, "count": p["count"]})
+        columns = columns.map(lambda p: p if p["sum"] is not None else p | {"count": 0})
+    return columns
+
+
+def test_every_aggregator_has_its_case():
+    sketches = {name for name, aggregator in AGGREGATORS.items() if issubclass(aggregator, Sketch)}
+
+    assert {aggregator.name for aggregator, _ in CASES.values()} | sketches == set(AGGREGATORS)
+
+
+@pytest.mark.parametrize("case", CASES)
+@QUICK
+@given(data=st.data())
+def test_sql_folds_as_python_does(conn, case, data):
+    aggregator, _ = CASES[case]
+    left, right = data.draw(partials(case)), data.draw(partials(case))
+
+    folded = {
+        suffix: in_sql(conn, aggregator, template, stored=left, partial=right)
+        for suffix, template in aggregator.fold_sql.items()
+    }
+
+    assert same(folded, aggregator.fold(left, right))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0].fold_lua])
+@QUICK
+@given(data=st.data())
+def test_lua_folds_as_python_does(client, case, data):
+    aggregator, _ = CASES[case]
+    left, right = data.draw(partials(case)), data.draw(partials(case))
+
+    assert same(in_lua(client, aggregator, left, right), aggregator.fold(left, right))
+
+
+@pytest.mark.parametrize("case", CASES)
+@QUICK
+@given(data=st.data())
+def test_sql_finishes_as_python_does(conn, case, data):
+    aggregator, _ = CASES[case]
+    value = data.draw(partials(case))
+
+    assert same(in_sql(conn, aggregator, aggregator.finish_sql, stored=value), aggregator.finish(value))
+
+
+@pytest.mark.parametrize("case", CASES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_fold_may_be_reordered_and_regrouped(case, data):
+    aggregator, _ = CASES[case]
+    three = [data.draw(partials(case)) for _ in range(3)]
+    fold = aggregator.fold
+
+    results = [fold(fold(a, b), c) for a, b, c in permutations(three)]
+    results += [fold(a, fold(b, c)) for a, b, c in permutations(three)]
+
+    assert all(same(result, results[0], case in ROUNDED) for result in results)
+
+
+@pytest.mark.parametrize("case", CASES)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_nothing_folds_as_nothing(case, data):
+    aggregator, _ = CASES[case]
+    value = data.draw(partials(case))
+    nothing = dict.fromkeys(aggregator.columns)
+
+    assert same(aggregator.finish(aggregator.fold(value, nothing)), aggregator.finish(value))
+    assert same(aggregator.finish(aggregator.fold(nothing, value)), aggregator.finish(value))
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "empty"),
+    [
+        (Count(), 0),
+        (Sum("x"), 0),
+        (Min("x"), None),
+        (Max("x", type="text"), None),
+        (Mean("x"), None),
+        (Variance("x"), None),
+        (StdDev("x", of="population"), None),
+        (First("x", by="t"), None),
+        (Last("x", by="t", type="text"), None),
+        (Latest("name", age="bigint", by="t"), {"name": None, "age": None}),
+    ],
+)
+def test_empty_input_gives(conn, aggregator, empty):
+    nothing = dict.fromkeys(aggregator.columns)
+
+    assert aggregator.finish(nothing) == empty
+    assert in_sql(conn, aggregator, aggregator.finish_sql, stored=nothing) == empty
+
+
+def test_a_sum_of_numerics_loses_no_digit():
+    total = Sum("x", type="numeric")
+    large, small = Decimal("12345678901234567890123456789"), Decimal("0.000000001")
+
+    assert total.fold({"": large}, {"": small}) == {"": Decimal("12345678901234567890123456789.000000001")}
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_arguments_build_the_same_aggregator_again(name):
+    for aggregator, _ in CASES.values():
+        if aggregator.name == name:
+            again = AGGREGATORS[name](**aggregator.arguments())
+            assert (again.partial(), again.columns) == (aggregator.partial(), aggregator.columns)
+
+
+# What a text or a time column cannot hold is no value.
+TEXT = "if(not contains(cast({0} as string), char(0)), cast({0} as string), null)"
+TIME = (
+    "if(cast({0} as timestamp) between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z', "
+    "cast({0} as timestamp), null)"
+)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "partial"),
+    [
+        (Count(), {"": "count(1)"}),
+        (Count("delay > 15"), {"": "count_if(delay > 15)"}),
+        (Sum("a`b"), {"": "coalesce(sum(cast(`a``b` as double)), 0)"}),
+        (Sum("n", type="numeric"), {"": "coalesce(sum(cast(`n` as decimal(38,9))), 0)"}),
+        (Max("n", type="bigint"), {"": "max(cast(`n` as bigint))"}),
+        (Min("n"), {"": "min(cast(`n` as double))"}),
+        (Max("s", type="text"), {"": f"max({TEXT.format('`s`')})"}),
+        (Min("t", type="timestamptz"), {"": f"min({TIME.format('`t`')})"}),
+        (Mean("n"), {"sum": "coalesce(sum(cast(`n` as double)), 0)", "count": "count(`n`)"}),
+    ],
+)
+def test_spark_is_asked_for(aggregator, partial):
+    assert aggregator.partial() == partial

@@ -1,0 +1,584 @@
+import json
+import os
+import socket
+import threading
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from state_backends import BatchLedger, Catalog, Count, StateSpec, driver_status
+from state_backends.dead_letters import DeadLetter, write_dead_letters
+from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.ledger import CHANNEL, lock_fence, record_metrics
+
+VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
+SOON = 10  # seconds in which anything that is not stuck has happened
+
+
+@pytest.fixture
+def name(fresh):
+    return fresh(VIEWS).name
+
+
+@pytest.fixture
+def ledger(conn, name):
+    """The ledger of a new pipeline, taken over and bound."""
+    Catalog(conn).register_pipeline(name, spout="opaque")
+    ledger = BatchLedger(conn, name)
+    ledger.acquire()
+    ledger.bind("checkpoint")
+    return ledger
+
+
+def row(conn, name):
+    columns = "committed_txid, committed_attempt, committed_batch_id, open_txid, open_attempt, open_batch_id"
+    return conn.execute(f"SELECT {columns} FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+
+
+def quality(conn, name):
+    return conn.execute(
+        "SELECT late, dropped, tasks, watermark FROM tidemark.batch WHERE pipeline = %s", [name]
+    ).fetchall()
+
+
+def metrics(conn, name):
+    return conn.execute("SELECT metrics FROM tidemark.batch WHERE pipeline = %s", [name]).fetchall()
+
+
+def totals(conn, name):
+    return conn.execute(
+        "SELECT total_dead_letters, total_late, total_dropped FROM tidemark.batch WHERE pipeline = %s "
+        "ORDER BY txid DESC LIMIT 1",
+        [name],
+    ).fetchone()
+
+
+def commit_batches(ledger, count):
+    for batch_id in range(count):
+        ledger.commit(ledger.begin(batch_id))
+
+
+def taken_over(name, batch):
+    return (
+        f"pipeline {name!r}: attempt {batch.attempt} at batch {batch.txid} under fence {batch.fence} is no longer the "
+        "open one; another driver or attempt has taken over, so stop this one"
+    )
+
+
+class TestBatches:
+    def test_txids_count_from_one_and_rise_by_one(self, ledger, conn, name):
+        batches = []
+        for batch_id in range(3):
+            batches.append(ledger.begin(batch_id))
+            ledger.commit(batches[-1])
+
+        assert [(batch.txid, batch.attempt, batch.is_retry) for batch in batches] == [(n, 1, False) for n in (1, 2, 3)]
+        assert row(conn, name) == (3, 1, 2, None, None, None)
+
+    def test_a_batch_is_open_until_it_is_committed(self, ledger, conn, name):
+        batch = ledger.begin(0)
+        assert row(conn, name) == (0, 0, -1, 1, 1, 0)
+
+        ledger.commit(batch)
+
+        assert row(conn, name) == (1, 1, 0, None, None, None)
+
+    def test_a_batch_that_comes_again_while_open_is_a_retry(self, ledger):
+        first = ledger.begin(0)
+        second = ledger.begin(0)
+        third = ledger.begin(0)
+
+        assert [(batch.txid, batch.attempt, batch.is_retry) for batch in (first, second, third)] == [
+            (1, 1, False),
+            (1, 2, True),
+            (1, 3, True),
+        ]
+
+    def test_all_attempts_at_an_open_batch_have_one_time(self, ledger):
+        assert len({ledger.begin(0).batch_time for _ in range(3)}) == 1
+
+    def test_a_transactional_spout_skips_a_batch_that_is_committed(self, ledger, conn, name):
+        commit_batches(ledger, 2)
+        before = row(conn, name)
+
+        assert ledger.begin(1, spout="transactional") is None
+        assert row(conn, name) == before
+        assert ledger.begin(2, spout="transactional").txid == 3
+
+    def test_a_transactional_spout_skips_it_even_when_the_next_has_begun(self, ledger):
+        commit_batches(ledger, 2)
+        ledger.begin(2)
+
+        assert ledger.begin(1, spout="transactional") is None
+        assert ledger.begin(2, spout="transactional").attempt == 2
+
+    @pytest.mark.parametrize("spout", ["opaque", "non_transactional"])
+    def test_any_other_spout_sets_the_commit_back_by_one(self, ledger, conn, name, spout):
+        commit_batches(ledger, 3)
+
+        batch = ledger.begin(2, spout=spout)
+
+        assert (batch.txid, batch.attempt, batch.is_retry) == (3, 2, True)
+        assert row(conn, name) == (2, 1, 1, 3, 2, 2)
+        ledger.commit(batch)
+        assert row(conn, name) == (3, 2, 2, None, None, None)
+        assert ledger.begin(2).attempt == 3
+
+    def test_a_batch_set_back_may_fail_and_come_again(self, ledger, conn, name):
+        commit_batches(ledger, 2)
+        ledger.begin(1)
+
+        again = ledger.begin(1)
+
+        assert (again.txid, again.attempt) == (2, 3)
+        assert row(conn, name)[:3] == (1, 1, 0)
+
+    def test_the_very_first_batch_can_be_set_back(self, ledger, conn, name):
+        commit_batches(ledger, 1)
+
+        batch = ledger.begin(0)
+
+        assert (batch.txid, batch.attempt) == (1, 2)
+        assert row(conn, name)[:3] == (0, 0, -1)
+
+    def test_a_batch_cannot_be_set_back_once_the_next_has_begun(self, ledger, conn, name):
+        commit_batches(ledger, 2)
+        ledger.begin(2)
+        before = row(conn, name)
+
+        with pytest.raises(BatchOrderError, match=r"brings batch 1, the ledger expects 2; .* behind by 1"):
+            ledger.begin(1)
+
+        assert row(conn, name) == before
+
+    def test_a_batch_set_back_lets_no_second_one_be_set_back(self, ledger):
+        commit_batches(ledger, 3)
+        ledger.begin(2)
+
+        with pytest.raises(BatchOrderError):
+            ledger.begin(1)
+
+    def test_an_older_batch_is_refused_with_what_to_do(self, ledger, name):
+        commit_batches(ledger, 4)
+
+        with pytest.raises(BatchOrderError) as caught:
+            ledger.begin(1)
+
+        assert str(caught.value) == (
+            f"pipeline {name!r}: the checkpoint brings batch 1, the ledger expects 4; the checkpoint is behind by 3: "
+            "restore the newest one"
+        )
+
+    def test_a_batch_further_on_is_refused_with_the_missing_ones(self, ledger, name):
+        commit_batches(ledger, 1)
+
+        with pytest.raises(BatchOrderError) as caught:
+            ledger.begin(4)
+
+        assert str(caught.value) == (
+            f"pipeline {name!r}: the checkpoint brings batch 4, the ledger expects 1; batches 1 to 3 never reached the "
+            "states: restore the database's newest copy"
+        )
+
+    def test_a_refused_batch_changes_nothing(self, ledger, conn, name):
+        commit_batches(ledger, 2)
+        before = row(conn, name)
+
+        for batch_id in (0, 7, -1):
+            with pytest.raises(BatchOrderError):
+                ledger.begin(batch_id)
+
+        assert row(conn, name) == before
+
+    def test_time_never_runs_backwards_from_batch_to_batch(self, ledger, conn, name):
+        commit_batches(ledger, 1)
+        conn.execute("UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 hour'")
+        (committed,) = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+
+        assert ledger.begin(1).batch_time == committed
+
+    def test_the_record_of_a_batch_tells_its_story(self, ledger, conn, name):
+        ledger.begin(0, offsets={"topic": [1]})
+        batch = ledger.begin(0, offsets={"topic": [2]})
+        ledger.commit(batch, rows_in=5, keys_written={"views": 3}, dead_letters=1)
+
+        record = conn.execute(
+            "SELECT txid, attempt, batch_id, fence, batch_time, offsets, rows_in, keys_written, dead_letters, "
+            "committed_at >= started_at FROM tidemark.batch WHERE pipeline = %s",
+            [name],
+        ).fetchall()
+
+        assert record == [(1, 2, 0, 1, batch.batch_time, {"topic": [2]}, 5, {"views": 3}, 1, True)]
+
+    def test_the_record_of_a_batch_set_back_is_open_again(self, ledger, conn, name):
+        ledger.commit(ledger.begin(0), rows_in=5, keys_written={"views": 3}, dead_letters=1)
+
+        ledger.begin(0)
+
+        assert conn.execute(
+            "SELECT attempt, committed_at, rows_in, keys_written, dead_letters FROM tidemark.batch WHERE pipeline = %s",
+            [name],
+        ).fetchall() == [(2, None, None, None, 0)]
+
+    def test_the_record_tells_what_came_late_how_it_was_spread_and_how_far_time_is(self, ledger, conn, name):
+        mark = datetime(2013, 1, 1, 10, tzinfo=UTC)
+        spread = {"views": {"tasks": 4, "largest": 9}}
+        ledger.commit(ledger.begin(0), late=5, dropped=2, tasks=spread, watermark=mark)
+
+        assert quality(conn, name) == [(5, 2, spread, mark)]
+
+    def test_a_retry_begins_without_the_figures_of_the_attempt_before(self, ledger, conn, name):
+        batch = ledger.begin(0)
+        ledger.commit(batch, late=5, dropped=2, tasks={"views": {"tasks": 1, "largest": 1}}, watermark=batch.batch_time)
+        record_metrics(conn, batch, {"input_rows": 5})
+
+        ledger.begin(0)
+
+        assert quality(conn, name) == [(0, 0, None, None)]
+        assert metrics(conn, name) == [({},)]
+
+    def test_totals_rise_with_each_batch_and_a_batch_set_back_counts_once(self, ledger, conn, name):
+        ledger.commit(ledger.begin(0), dead_letters=1, late=2, dropped=1)
+        ledger.commit(ledger.begin(1), dead_letters=10, late=20, dropped=10)
+        ledger.commit(ledger.begin(1), dead_letters=3, late=5, dropped=4)
+
+        assert totals(conn, name) == (4, 7, 5)
+
+    def test_totals_outlive_the_records_they_come_from(self, ledger, conn, name):
+        for batch_id in range(3):
+            ledger.commit(ledger.begin(batch_id), dead_letters=1, late=1)
+        conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %s AND txid < 3", [name])
+
+        ledger.commit(ledger.begin(3), dead_letters=1, late=1)
+
+        assert totals(conn, name) == (4, 4, 0)
+
+    def test_the_totals_of_a_ledger_that_kept_none_begin_with_the_dead_letters_there_are(self, ledger, conn, name):
+        for batch_id in range(2):
+            batch = ledger.begin(batch_id)
+            write_dead_letters(conn, batch, [DeadLetter("a.txt", "{", "not JSON")])
+            ledger.commit(batch, dead_letters=1)
+        conn.execute("UPDATE tidemark.batch SET total_dead_letters = NULL, total_late = NULL, total_dropped = NULL")
+
+        ledger.commit(ledger.begin(2), dead_letters=5, late=1)
+
+        assert totals(conn, name) == (7, 1, 0)
+
+    def test_metrics_of_an_attempt_that_was_replaced_are_not_kept(self, ledger, conn, name):
+        first = ledger.begin(0)
+        record_metrics(conn, first, {"input_rows": 1})
+        ledger.commit(first)
+        second = ledger.begin(0)
+        ledger.commit(second)
+
+        record_metrics(conn, first, {"input_rows": 2})
+        none = metrics(conn, name)
+        record_metrics(conn, second, {"input_rows": 3})
+
+        assert none == [({},)]
+        assert metrics(conn, name) == [({"input_rows": 3},)]
+
+    def test_a_commit_tells_listeners_once_it_is_visible(self, ledger, connect, name):
+        listener = connect()
+        listener.execute(f"LISTEN {CHANNEL}")
+        batch = ledger.begin(0)
+        assert list(listener.notifies(timeout=0)) == []
+
+        ledger.commit(batch)
+
+        (told,) = listener.notifies(timeout=SOON, stop_after=1)
+        assert json.loads(told.payload) == {"pipeline": name, "txid": 1}
+        assert row(listener, name)[0] == 1
+
+    def test_a_batch_is_committed_once(self, ledger, conn, name):
+        batch = ledger.begin(0)
+        ledger.commit(batch)
+
+        with pytest.raises(FencedError) as caught:
+            ledger.commit(batch)
+
+        assert str(caught.value) == taken_over(name, batch)
+
+
+class TestFence:
+    def test_the_open_attempt_may_write(self, ledger, conn):
+        batch = ledger.begin(0)
+
+        with conn.transaction():
+            lock_fence(conn, batch)
+
+            assert conn.info.transaction_status == TransactionStatus.INTRANS
+
+    def test_an_earlier_attempt_may_not(self, ledger, conn, name):
+        left = ledger.begin(0)
+        ledger.begin(0)
+
+        with pytest.raises(FencedError) as caught, conn.transaction():
+            lock_fence(conn, left)
+
+        assert str(caught.value) == taken_over(name, left)
+        with pytest.raises(FencedError):
+            ledger.commit(left)
+
+    def test_nothing_may_write_once_the_batch_is_committed(self, ledger, conn):
+        batch = ledger.begin(0)
+        ledger.commit(batch)
+
+        with pytest.raises(FencedError), conn.transaction():
+            lock_fence(conn, batch)
+
+    def test_a_commit_set_back_refuses_the_tasks_of_the_old_attempt(self, ledger, conn):
+        batch = ledger.begin(0)
+        ledger.commit(batch)
+        ledger.begin(0)
+
+        with pytest.raises(FencedError), conn.transaction():
+            lock_fence(conn, batch)
+
+    def test_a_driver_that_was_replaced_can_neither_begin_nor_commit_nor_bind_nor_write(
+        self, ledger, conn, connect, name
+    ):
+        batch = ledger.begin(0)
+        conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had been cut
+        new = BatchLedger(connect(), name)
+        assert new.acquire() == 2
+
+        with pytest.raises(FencedError) as caught:
+            ledger.begin(0)
+        with pytest.raises(FencedError):
+            ledger.commit(batch)
+        with pytest.raises(FencedError):
+            ledger.bind("checkpoint")
+        with pytest.raises(FencedError), conn.transaction():
+            lock_fence(conn, batch)
+
+        assert str(caught.value) == (
+            f"pipeline {name!r}: this driver holds fence 1 and the ledger has fence 2; another driver has taken over, "
+            "so stop this one"
+        )
+        assert new.begin(0).attempt == 2
+
+    def test_a_driver_that_has_not_acquired_can_do_nothing(self, ledger, conn, name):
+        with pytest.raises(FencedError, match="holds fence None and the ledger has fence 1"):
+            BatchLedger(conn, name).begin(0)
+
+    def test_a_second_live_driver_is_refused_by_name(self, ledger, connect, conn, name):
+        (since,) = conn.execute("SELECT since FROM tidemark.driver WHERE pipeline = %s", [name]).fetchone()
+
+        with pytest.raises(PipelineHeldError) as caught:
+            BatchLedger(connect(), name).acquire()
+
+        assert str(caught.value) == (
+            f"pipeline {name!r} is held by a live driver (host {socket.gethostname()!r}, pid {os.getpid()}, since "
+            f"{since:%Y-%m-%d %H:%M:%S %Z}); stop it before starting another"
+        )
+        assert ledger.begin(0).txid == 1  # and the first one goes on
+
+    def test_a_transaction_around_it_keeps_its_own_patience(self, conn, name):
+        with conn.transaction():
+            conn.execute("SET LOCAL lock_timeout = '7s'")
+            Catalog(conn).register_pipeline(name, spout="opaque")
+            BatchLedger(conn, name).acquire()
+
+            assert conn.execute("SHOW lock_timeout").fetchone() == ("7s",)
+
+    def test_a_killed_driver_lets_the_next_one_in(self, connect, name):
+        killed, admin = connect(), connect()
+        Catalog(admin).register_pipeline(name, spout="opaque")
+        BatchLedger(killed, name).acquire()
+
+        admin.execute("SELECT pg_terminate_backend(%s)", [killed.info.backend_pid])
+        wait_until_gone(admin, killed.info.backend_pid)
+
+        assert BatchLedger(admin, name).acquire() == 2
+
+    def test_a_released_pipeline_is_free_however_often_it_was_acquired(self, ledger, connect, name):
+        ledger.acquire()
+        ledger.release()
+
+        assert BatchLedger(connect(), name).acquire() == 3
+
+    def test_a_pipeline_that_is_not_registered_is_not_held(self, conn, connect, fresh):
+        name = fresh(VIEWS).name
+        with pytest.raises(BatchOrderError) as caught:
+            BatchLedger(conn, name).acquire()
+        assert str(caught.value) == f"pipeline {name!r} is not registered; register its states first"
+
+        Catalog(conn).register_pipeline(name, spout="opaque")
+        assert BatchLedger(connect(), name).acquire() == 1
+
+    @pytest.mark.parametrize("act", ["acquire", "commit"])
+    def test_waits_for_a_task_that_is_writing(self, ledger, connect, name, act):
+        batch, task, driver = ledger.begin(0), connect(), connect()
+        done = threading.Event()
+
+        def run():
+            if act == "acquire":
+                driver.execute("SELECT 1")
+                BatchLedger(driver, name).acquire()
+            else:
+                BatchLedger(driver, name).commit(batch)
+            done.set()
+
+        if act == "acquire":
+            ledger.release()
+        thread = threading.Thread(target=run)
+        with task.transaction():
+            lock_fence(task, batch)
+            thread.start()
+            wait_until_blocked(task, driver)
+            assert not done.is_set()
+        thread.join(SOON)
+
+        assert done.is_set()
+
+    def test_a_task_that_waited_for_the_takeover_is_refused(self, ledger, connect, name):
+        batch, task, driver = ledger.begin(0), connect(), connect()
+        ledger.release()
+        outcome = []
+
+        def write():
+            try:
+                with task.transaction():
+                    lock_fence(task, batch)
+                outcome.append("wrote")
+            except FencedError:
+                outcome.append("refused")
+
+        thread = threading.Thread(target=write)
+        with driver.transaction():
+            BatchLedger(driver, name).acquire()
+            thread.start()
+            wait_until_blocked(driver, task)
+        thread.join(SOON)
+
+        assert outcome == ["refused"]
+
+    def test_tasks_do_not_wait_for_each_other(self, ledger, connect):
+        batch, one, two = ledger.begin(0), connect(), connect()
+        two.execute("SET lock_timeout = '2s'")
+
+        with one.transaction(), two.transaction():
+            lock_fence(one, batch)
+            lock_fence(two, batch)
+
+            assert two.info.transaction_status == TransactionStatus.INTRANS
+
+    def test_the_world_can_see_whether_a_driver_lives(self, ledger, conn, name):
+        has_driver = "SELECT tidemark.has_driver(%s)"
+        assert conn.execute(has_driver, [name]).fetchone() == (True,)
+
+        ledger.release()
+
+        assert conn.execute(has_driver, [name]).fetchone() == (False,)
+
+
+class TestCheckpoint:
+    def test_binding_to_the_same_checkpoint_again_is_nothing(self, ledger, conn, name):
+        commit_batches(ledger, 2)
+        before = row(conn, name)
+
+        ledger.bind("checkpoint")
+
+        assert row(conn, name) == before
+
+    def test_another_checkpoint_over_filled_states_is_refused_with_the_ways_out(self, ledger, conn, name):
+        commit_batches(ledger, 2)
+        before = row(conn, name)
+
+        with pytest.raises(CheckpointMismatchError) as caught:
+            ledger.bind("another")
+
+        assert str(caught.value) == (
+            f"pipeline {name!r}: its states were fed from checkpoint 'checkpoint' up to batch 2, and this is "
+            "checkpoint 'another': input would be counted twice or left out; restore the old checkpoint, or run with "
+            "--reprocess to feed the states anew from the start of the input, or with --rebind if the source goes on "
+            "exactly where they stopped"
+        )
+        assert row(conn, name) == before
+
+    def test_a_rebound_pipeline_counts_the_checkpoints_batches_from_0_and_its_own_on(self, ledger):
+        commit_batches(ledger, 2)
+
+        ledger.bind("another", rebind=True)
+
+        batch = ledger.begin(0)
+        assert (batch.txid, batch.attempt) == (3, 1)
+        with pytest.raises(BatchOrderError):
+            ledger.begin(1)
+        ledger.commit(batch)
+        ledger.bind("another")
+        assert ledger.begin(1).txid == 4
+
+    def test_a_pipeline_that_has_committed_nothing_takes_any_checkpoint(self, ledger):
+        ledger.begin(0)  # and its driver died
+
+        ledger.bind("another")
+
+        assert ledger.begin(0).attempt == 2
+
+    def test_a_batch_left_open_by_the_old_checkpoint_is_a_retry_under_the_new_one(self, ledger):
+        commit_batches(ledger, 2)
+        ledger.begin(2)
+
+        ledger.bind("another", rebind=True)
+
+        assert (batch := ledger.begin(0)).is_retry
+        assert batch.txid == 3
+
+
+class TestRoster:
+    def test_a_driver_says_how_it_is(self, ledger, conn, name):
+        columns = "host, pid, status, message, progress"
+        driver = f"SELECT {columns} FROM tidemark.driver WHERE pipeline = %s"
+        here = (socket.gethostname(), os.getpid())
+        assert conn.execute(driver, [name]).fetchone() == (*here, "starting", "", {})
+
+        driver_status.report(conn, name, "running", progress={"lag": 3})
+        driver_status.report(conn, name, "restarting", "in 4 s")
+
+        assert conn.execute(driver, [name]).fetchone() == (*here, "restarting", "in 4 s", {"lag": 3})
+
+    def test_a_report_does_not_wait_for_tasks(self, ledger, connect, name):
+        batch, task, driver = ledger.begin(0), connect(), connect()
+        driver.execute("SET lock_timeout = '2s'")
+
+        with task.transaction():
+            lock_fence(task, batch)
+            driver_status.report(driver, name, "running")
+
+        status = driver.execute("SELECT status FROM tidemark.driver WHERE pipeline = %s", [name])
+        assert status.fetchone() == ("running",)
+
+
+def wait_until_blocked(conn: psycopg.Connection, other: psycopg.Connection) -> None:
+    """Wait until `other` waits for a lock that `conn` holds."""
+    wait_until(conn, "SELECT %s = ANY(pg_blocking_pids(%s))", [conn.info.backend_pid, other.info.backend_pid])
+
+
+def wait_until_gone(conn: psycopg.Connection, pid: int) -> None:
+    wait_until(conn, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)", [pid])
+
+
+def wait_until(conn: psycopg.Connection, question: str, parameters: list[int]) -> None:
+    for _ in range(SOON * 100):
+        (yes,) = conn.execute(question, parameters).fetchone()
+        if yes:
+            return
+        threading.Event().wait(timedelta(milliseconds=10).total_seconds())
+    raise TimeoutError(question)
+
+
+def test_a_driver_that_waits_takes_over_as_soon_as_the_dying_session_is_gone(ledger, connect):
+    dying = connect()
+    ledger.release()
+    BatchLedger(dying, ledger.pipeline).acquire()
+    farewell = threading.Timer(0.3, dying.close)
+    farewell.start()
+
+    fence = ledger.acquire(patience_ms=10_000)
+
+    farewell.join()
+    assert fence == 3

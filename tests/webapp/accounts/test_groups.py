@@ -1,0 +1,128 @@
+"""Whether the three groups mean the same at every door: the API, the dashboard and the admin."""
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.core.management import call_command
+from django.test import Client
+
+from webapp.accounts.services import GROUPS, create_api_key
+from webapp.celery import app
+from webapp.states.models import MaintenanceRun
+
+STATE, PIPELINE = "flights_by_carrier", "flights"
+
+
+def member(group: str | None) -> Client:
+    user = User.objects.create_user(f"a {group}", is_staff=True)
+    if group:
+        user.groups.add(Group.objects.get(name=group))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def no_broker(monkeypatch):
+    """Runs are queued for nobody."""
+    monkeypatch.setattr(app, "send_task", lambda name, args: None)
+
+
+class TestGroups:
+    def test_each_may_do_what_the_one_before_it_may(self, db):
+        viewer, operator, admin = [set(Group.objects.get(name=name).permissions.all()) for name in GROUPS]
+
+        assert viewer < operator < admin
+
+    def test_every_permission_that_they_name_exists(self, db):
+        for name, permissions in GROUPS.items():
+            held = Group.objects.get(name=name).permissions.count()
+            assert held == sum(map(len, permissions.values())), name
+
+    def test_a_migration_makes_them_right_again(self, db):
+        group = Group.objects.get(name="viewer")
+        group.permissions.set(Permission.objects.filter(codename="delete_user"))
+        Group.objects.get(name="admin").delete()
+
+        call_command("migrate", verbosity=0)
+
+        assert group.permissions.filter(codename="view_state").exists()
+        assert not group.permissions.filter(codename="delete_user").exists()
+        assert Group.objects.get(name="admin").permissions.filter(codename="add_apikey").exists()
+
+    def test_a_group_of_somebodys_own_is_left_alone(self, db):
+        own = Group.objects.create(name="own")
+
+        call_command("migrate", verbosity=0)
+
+        assert not own.permissions.exists()
+
+
+@pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", True), ("admin", True)])
+class TestMaintenance:
+    def test_the_api_agrees(self, filled, no_broker, group, may):
+        answer = member(group).post(f"/api/v1/states/{STATE}/compaction")
+
+        assert answer.status_code == (202 if may else 403)
+
+    def test_and_the_admin(self, filled, no_broker, group, may):
+        asked = {"action": "compact", "_selected_action": [STATE], "confirmed": "yes"}
+
+        member(group).post("/admin/states/state/", asked)
+
+        assert MaintenanceRun.objects.exists() == may
+
+    def test_a_run_is_called_off_by_the_same_people(self, filled, group, may):
+        run = MaintenanceRun.objects.create(kind="compaction", state_id=STATE, requested_by="schedule")
+
+        answer = member(group).delete(f"/api/v1/maintenance/{run.id}")
+
+        assert answer.status_code == (202 if may else 403)
+
+    def test_and_in_the_admin(self, filled, group, may):
+        run = MaintenanceRun.objects.create(kind="compaction", state_id=STATE, requested_by="schedule")
+
+        answer = member(group).post(f"/admin/states/maintenancerun/{run.id}/cancel/")
+
+        assert answer.status_code == (302 if may else 403)
+
+
+@pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", True), ("admin", True)])
+class TestPausing:
+    def test_the_api_agrees(self, filled, group, may):
+        answer = member(group).post(f"/api/v1/pipelines/{PIPELINE}/pause")
+
+        assert answer.status_code == (202 if may else 403)
+
+    def test_and_the_dashboard(self, filled, group, may):
+        answer = member(group).post(f"/pipelines/{PIPELINE}/pause")
+
+        assert answer.status_code == (302 if may else 403)
+
+
+@pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", False), ("admin", True)])
+class TestKeysAndPeople:
+    @pytest.mark.parametrize(
+        "address", ["/admin/api_keys/apikey/", "/admin/auth/user/", "/admin/auth/group/", "/admin/audit/auditentry/"]
+    )
+    def test_only_an_admin_sees_them(self, db, group, may, address):
+        assert member(group).get(address).status_code == (200 if may else 403)
+
+    def test_only_an_admin_revokes_a_key(self, db, group, may):
+        key, _ = create_api_key("feed", ["read"])
+
+        member(group).post(f"/admin/api_keys/apikey/{key.pk}/revoke/", {"confirmed": "yes"})
+
+        key.refresh_from_db()
+        assert (key.status == "revoked") == may
+
+
+class TestReading:
+    @pytest.mark.parametrize("group", [None, *GROUPS])
+    def test_whoever_signs_in_may_read(self, filled, group):
+        client = member(group)
+
+        assert client.get("/api/v1/states").status_code == client.get("/").status_code == 200
+
+    def test_a_viewer_looks_at_the_tables_and_an_outsider_does_not(self, filled):
+        assert member("viewer").get("/admin/states/state/").status_code == 200
+        assert member(None).get("/admin/states/state/").status_code == 403

@@ -1,0 +1,198 @@
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from webapp.accounts import authentication
+from webapp.accounts.audit.models import AuditEntry
+from webapp.accounts.authentication import verified
+from webapp.accounts.models import ApiKey
+from webapp.accounts.services import (
+    KeyOptionError,
+    KeyRevokedError,
+    UnknownScopeError,
+    create_api_key,
+    revoke_api_key,
+    rotate_api_key,
+)
+
+
+def test_a_key_is_told_once_and_stored_as_a_digest(db):
+    key, secret = create_api_key("feed", ["read"])
+
+    mark, prefix, rest = secret.split("_", 2)
+    stored = ApiKey.objects.get()
+    assert (mark, prefix) == ("tmk", key.prefix)
+    assert bytes(stored.secret_sha512) == hashlib.sha512(rest.encode()).digest()
+    assert rest not in str(ApiKey.objects.values().get())
+
+
+def test_every_key_has_256_bits_of_its_own(db):
+    secrets = {create_api_key("feed", ["read"])[1].split("_", 2)[2] for _ in range(5)}
+
+    assert len(secrets) == 5
+    assert all(len(secret) == 43 for secret in secrets)
+
+
+def test_scopes_are_kept_once_each(db):
+    assert create_api_key("feed", ["read", "maintain", "read"])[0].scopes == ["maintain", "read"]
+
+
+def test_an_unknown_scope_is_refused(db):
+    with pytest.raises(UnknownScopeError, match="API key 'feed': scope 'write' is none of read, maintain"):
+        create_api_key("feed", ["read", "write"])
+
+    assert not ApiKey.objects.exists()
+
+
+def test_a_revoked_key_is_refused_at_once(db):
+    key, secret = create_api_key("feed", ["read"])
+    assert verified(secret) == key
+
+    revoke_api_key(key)
+
+    assert verified(secret) is None
+
+
+def test_revoking_twice_keeps_the_first_time(db):
+    key, _ = create_api_key("feed", ["read"])
+    revoke_api_key(key)
+    first = key.revoked_at
+
+    revoke_api_key(key)
+
+    assert ApiKey.objects.get().revoked_at == first
+
+
+class TestOptions:
+    def test_all_that_was_asked_for_is_kept(self, db):
+        until = timezone.now() + timedelta(days=1)
+
+        create_api_key(
+            "feed", ["read"], states=["routes", "airlines"], key_prefix=["JFK", 9], rate=600, burst=20, expires_at=until
+        )
+
+        key = ApiKey.objects.get()
+        assert (key.states, key.key_prefix) == (["airlines", "routes"], ["JFK", 9])
+        assert (key.rate, key.burst, key.expires_at) == (600, 20, until)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"key_prefix": [["JFK"]]}, "a key prefix is a list of texts, numbers and booleans"),
+            ({"key_prefix": [None]}, "a key prefix is a list of texts, numbers and booleans"),
+            ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "it would have expired already"),
+            ({"rate": -1}, "a rate of -1 with a burst of None admits nothing"),
+            ({"burst": 0}, "a rate of None with a burst of 0 admits nothing"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, db, options, message):
+        with pytest.raises(KeyOptionError, match=message):
+            create_api_key("feed", ["read"], **options)
+
+        assert not ApiKey.objects.exists()
+
+    def test_a_key_for_some_keys_of_a_state_may_not_maintain_all_of_them(self, db):
+        with pytest.raises(KeyOptionError, match="leave the key prefix or the scope 'maintain' out"):
+            create_api_key("feed", ["read", "maintain"], key_prefix=["JFK"])
+
+
+class TestRotation:
+    def test_old_and_new_secrets_are_good_for_a_while_and_are_the_same_key(self, db):
+        key, old = create_api_key("feed", ["read"])
+
+        new = rotate_api_key(key, timedelta(hours=1))
+
+        assert new.split("_")[:2] == old.split("_")[:2]
+        assert new != old
+        assert verified(new) == verified(old) == key
+
+    def test_the_old_secret_dies_when_its_grace_ends(self, db):
+        key, old = create_api_key("feed", ["read"])
+        new = rotate_api_key(key, timedelta(hours=1))
+        verified(old)
+        ApiKey.objects.update(previous_until=timezone.now())
+        authentication.forget()
+
+        assert verified(old) is None
+        assert verified(new) == key
+
+    def test_without_grace_it_dies_at_once(self, db):
+        key, old = create_api_key("feed", ["read"])
+        verified(old)
+
+        new = rotate_api_key(key, timedelta())
+
+        assert verified(old) is None
+        assert verified(new) == key
+
+    def test_a_second_rotation_ends_the_grace_of_the_first(self, db):
+        key, first = create_api_key("feed", ["read"])
+        second, third = rotate_api_key(key), rotate_api_key(key)
+
+        assert verified(first) is None
+        assert verified(second) == verified(third) == key
+
+    def test_a_revoked_key_is_not_brought_back(self, db):
+        key, _ = create_api_key("feed", ["read"])
+        revoke_api_key(key)
+
+        with pytest.raises(KeyRevokedError, match="API key 'feed' is revoked, and stays so; make another one"):
+            rotate_api_key(key)
+
+    def test_both_secrets_of_a_revoked_key_are_refused(self, db):
+        key, old = create_api_key("feed", ["read"])
+        new = rotate_api_key(key)
+
+        revoke_api_key(key)
+
+        assert verified(old) is verified(new) is None
+
+    def test_a_grace_below_nothing_is_refused(self, db):
+        key, _ = create_api_key("feed", ["read"])
+
+        with pytest.raises(KeyOptionError, match="less than nothing"):
+            rotate_api_key(key, timedelta(seconds=-1))
+
+    def test_no_secret_is_stored(self, db):
+        key, old = create_api_key("feed", ["read"])
+        new = rotate_api_key(key)
+
+        stored = str(ApiKey.objects.values().get()) + str(list(AuditEntry.objects.values()))
+        assert old.split("_", 2)[2] not in stored
+        assert new.split("_", 2)[2] not in stored
+
+
+class TestAudit:
+    def test_every_act_on_a_key_is_noted_with_who_did_it(self, db, django_user_model):
+        ada = django_user_model.objects.create_user("ada")
+
+        key, _ = create_api_key("feed", ["read"], created_by=ada, states=["routes"], rate=60)
+        rotate_api_key(key, timedelta(hours=1), by=ada)
+        revoke_api_key(key, by=ada)
+
+        noted = AuditEntry.objects.order_by("id")
+        assert [(entry.action, entry.actor) for entry in noted] == [
+            ("key.create", "ada"),
+            ("key.rotate", "ada"),
+            ("key.revoke", "ada"),
+        ]
+        assert {entry.target for entry in noted} == {f"API key {key}"}
+        assert [entry.detail for entry in noted] == [
+            {"scopes": ["read"], "states": ["routes"], "rate": 60},
+            {"grace_seconds": 3600.0},
+            {},
+        ]
+
+    def test_what_a_shell_does_is_noted_as_such(self, db):
+        create_api_key("feed", ["read"])
+
+        assert AuditEntry.objects.get().actor == "the command line"
+
+    def test_a_key_that_is_revoked_again_is_not_noted_again(self, db):
+        key, _ = create_api_key("feed", ["read"])
+        revoke_api_key(key)
+        revoke_api_key(key)
+
+        assert AuditEntry.objects.filter(action="key.revoke").count() == 1

@@ -1,0 +1,33 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.webapp.api.checked_client import CheckedClient
+from tests.webapp.committed_flights import committed_flights
+from tests.webapp.fixtures import connection, filled, flights, reader
+from tests.webapp.flights import Flights
+from webapp.accounts import authentication
+from webapp.accounts.services import create_api_key
+
+__all__ = ["connection", "filled", "flights", "reader"]
+
+
+@pytest.fixture
+def api(db) -> CheckedClient:
+    """A client whose key may read."""
+    authentication.forget()
+    return CheckedClient(create_api_key("reader", ["read"])[1])
+
+
+@pytest.fixture
+def keeper(db) -> CheckedClient:
+    """A client whose key may read and maintain."""
+    authentication.forget()
+    return CheckedClient(create_api_key("keeper", ["read", "maintain"])[1])
+
+
+@pytest.fixture
+def lasting(transactional_db) -> Iterator[Flights]:
+    """A filled pipeline that every connection sees."""
+    with committed_flights() as pipeline:
+        yield pipeline

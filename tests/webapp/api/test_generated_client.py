@@ -1,0 +1,117 @@
+"""A typed client made from /api/schema, used as somebody else's program would."""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from drf_spectacular.generators import SchemaGenerator
+
+from webapp.accounts.services import create_api_key
+
+PACKAGE = "tidemark_client"
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory) -> Iterator[ModuleType]:
+    """The client's package, made in a folder of its own without a network or any other tool."""
+    folder = tmp_path_factory.mktemp("client")
+    (folder / "schema.json").write_text(json.dumps(SchemaGenerator().get_schema(request=None, public=True)))
+    (folder / "config.yml").write_text(f"post_hooks: []\npackage_name_override: {PACKAGE}\n")
+    made = subprocess.run(
+        [
+            Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", "schema.json",
+            "--config", "config.yml", "--meta", "none", "--output-path", PACKAGE, "--fail-on-warning",
+        ],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout + made.stderr
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module(PACKAGE)
+    sys.path.remove(str(folder))
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def client(generated, lasting, live_server):
+    _, token = create_api_key("program", ["read"])
+    with generated.AuthenticatedClient(live_server.url, token, headers={"Connection": "close"}) as client:
+        yield client
+
+
+def call(name: str) -> ModuleType:
+    return importlib.import_module(f"{PACKAGE}.api.states.{name}")
+
+
+def models() -> ModuleType:
+    return importlib.import_module(f"{PACKAGE}.models")
+
+
+def test_keys_are_looked_up(client):
+    body = models().QueryRequest(keys=[["JFK", "C01"], ["JFK", "ZZ"]], measures=["flights"], min_txid=2)
+
+    answer = call("query_state").sync("flights_by_carrier", client=client, body=body)
+
+    assert isinstance(answer, models().StateAnswer)
+    assert (answer.txid, answer.isolation.value) == (2, "committed")
+    assert [(result.key, result.status.value, result.value) for result in answer.results] == [
+        (["JFK", "C01"], "found", {"flights": 99}),
+        (["JFK", "ZZ"], "missing", None),
+    ]
+
+
+def test_several_states_are_looked_up_at_one_batch(client):
+    queries = [
+        models().QueryOfStateRequest(state="totals", keys=[[]]),
+        models().QueryOfStateRequest(state="flights_by_carrier", keys=[["JFK", "C01"], ["EWR", "C01"]], combine=True),
+    ]
+
+    answer = call("query_states").sync(client=client, body=models().QueriesRequest(queries=queries))
+
+    assert answer.txid == 2
+    assert answer.answers[0].results[0].value == {"flights": 6130}
+    assert answer.answers[1].combined.value["flights"] == 198
+
+
+def test_pages_are_followed_by_their_cursor(client):
+    listed, cursor = [], {}
+    while True:
+        page = call("list_entries").sync("flights_by_carrier", client=client, limit=25, order_by="-flights", **cursor)
+        listed += [entry.value["flights"] for entry in page.entries]
+        if page.next_ is None:
+            break
+        cursor = {"cursor": page.next_}
+
+    assert len(listed) == 60
+    assert listed == sorted(listed, reverse=True)
+
+
+def test_a_history_is_told(client):
+    history = call("get_history").sync("flights_by_carrier", client=client, key='["EWR", "C00"]')
+
+    assert [(version.txid, version.value["flights"]) for version in history.versions] == [(2, 1100), (1, 100)]
+
+
+def test_a_problem_is_a_value_that_says_what_is_wrong(client):
+    body = models().QueryRequest(keys=[["JFK", "C01"], ["JFK"]])
+
+    problem = call("query_state").sync("flights_by_carrier", client=client, body=body)
+
+    assert isinstance(problem, models().Problem)
+    assert (problem.status, problem.index) == (400, 1)
+    assert problem.detail == "key 1: expected 2 parts (origin, carrier), got 1"
+
+
+def test_an_answer_that_is_known_comes_without_a_body(client):
+    ask = call("query_state").sync_detailed
+    body = models().QueryRequest(keys=[["JFK", "C01"]])
+    etag = ask("flights_by_carrier", client=client, body=body).headers["ETag"]
+
+    again = ask("flights_by_carrier", client=client, body=body, if_none_match=etag)
+
+    assert (int(again.status_code), again.content) == (304, b"")

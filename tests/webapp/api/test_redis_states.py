@@ -1,0 +1,126 @@
+"""States in Redis through the API: looked up and listed as any other."""
+
+from datetime import timedelta
+
+import pytest
+import redis
+
+from state_backends.backends.redis.rows import RedisBackingMap
+from tests.webapp.redis_views import HOUR, redis_views
+from webapp.states import redis_states
+
+
+@pytest.fixture
+def views(connection):
+    with redis_views(connection, ttl=HOUR) as views:
+        yield views
+
+
+def asked(api, views, *keys, **body):
+    response = api.ask("POST", f"/states/{views.name}/query", {"keys": list(keys), **body})
+    assert response.status_code == 200, response.content
+    return response
+
+
+def test_a_lookup_answers_as_of_a_table_and_at_the_same_txid(api, views):
+    views.commit({"old": 3})
+    views.age(2 * HOUR)
+    batch = views.commit({"home": 4, "cart": 1})
+
+    response = asked(api, views, ["home"], ["old"], ["nowhere"], ["home"])
+    total = api.ask("POST", f"/states/{views.total.name}/query", {"keys": [[]]}).json()
+
+    home = {"key": ["home"], "status": "found", "value": {"views": 4, "mean_ms": 2.5, "longest": 4}}
+    assert response.json() == {
+        "state": views.name,
+        "txid": 2,
+        "as_of": batch.batch_time.isoformat(),
+        "isolation": "committed",
+        "results": [
+            home,
+            {"key": ["old"], "status": "expired", "value": None},
+            {"key": ["nowhere"], "status": "missing", "value": None},
+            home,
+        ],
+    }
+    assert (total["txid"], total["as_of"]) == (2, response.json()["as_of"])
+    again = asked_again(api, views, response.headers["ETag"])
+    assert again.status_code == 304
+
+
+def asked_again(api, views, etag):
+    body = {"keys": [["home"], ["old"], ["nowhere"], ["home"]]}
+    return api.ask("POST", f"/states/{views.name}/query", body, HTTP_IF_NONE_MATCH=etag)
+
+
+def test_a_lookup_beside_an_open_batch_sees_the_one_before(api, views):
+    views.commit({"home": 4})
+    views.write(views.begin(), {"home": 10, "new": 1})
+
+    answer = asked(api, views, ["home"], ["new"], measures=["views"]).json()
+
+    assert answer["txid"] == 1
+    assert [result["value"] for result in answer["results"]] == [{"views": 4}, None]
+
+
+def test_a_batch_that_is_committed_and_not_published_is_not_seen(api, views):
+    views.commit({"home": 4})
+    batch = views.begin()
+    views.write(batch, {"home": 1})
+    views.ledger.commit(batch)
+
+    before = asked(api, views, ["home"]).json()
+    views.backing.publish(2)
+    after = asked(api, views, ["home"]).json()
+
+    assert [(answer["txid"], answer["results"][0]["value"]["views"]) for answer in (before, after)] == [(1, 4), (2, 5)]
+
+
+def test_a_key_that_does_not_fit_and_a_measure_that_is_none_are_refused(api, views):
+    path = f"/states/{views.name}/query"
+
+    key = api.ask("POST", path, {"keys": [["home"], [3]]})
+    measure = api.ask("POST", path, {"keys": [["home"]], "measures": ["clicks"]})
+
+    assert (key.status_code, key.json()["index"]) == (400, 1)
+    assert (measure.status_code, measure.json()["detail"].partition(": ")[2]) == (
+        400,
+        "no measure 'clicks'; there are views, mean_ms, longest",
+    )
+
+
+def test_the_list_says_where_a_state_lives_and_about_how_large_it_is(api, views):
+    views.commit({f"page {n}": 1 for n in range(300)})
+
+    listed = api.ask("GET", "/states").json()["states"]
+    found = {state["name"]: state for state in listed}
+
+    assert (found[views.name]["backend"], found[views.name]["keys_estimate"]) == ("redis", 300)
+    assert 30_000 < found[views.name]["bytes"] < 300_000
+    assert found[views.total.name]["backend"] == "postgres"
+
+
+def test_while_redis_is_away_a_lookup_says_so_and_the_list_still_comes(api, views, monkeypatch):
+    views.commit({"home": 1})
+
+    def away(*_):
+        raise redis.ConnectionError("Error 111 connecting to localhost:1. Connection refused.")
+
+    monkeypatch.setattr(RedisBackingMap, "multi_get_committed", away)
+    lookup = api.ask("POST", f"/states/{views.name}/query", {"keys": [["home"]]})
+    monkeypatch.setattr(redis_states, "RedisUpkeep", away)
+    listed = api.ask("GET", f"/states/{views.name}")
+
+    assert (lookup.status_code, lookup.json()["detail"]) == (
+        503,
+        "the store of this state does not answer; try again shortly",
+    )
+    assert lookup.headers["Retry-After"] == "1"
+    assert (listed.status_code, listed.json()["keys_estimate"]) == (200, 0)
+
+
+def test_ttl_counts_to_now_and_not_to_the_last_batch(api, views):
+    views.commit({"home": 1})
+    views.age(HOUR + timedelta(minutes=1))
+
+    assert asked(api, views, ["home"]).json()["results"][0]["status"] == "expired"

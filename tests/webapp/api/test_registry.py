@@ -1,0 +1,110 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from state_backends import driver_status
+from state_backends.dead_letters import DeadLetter
+from state_backends.ledger import record_metrics
+
+
+def test_states_are_listed_with_schema_size_and_freshness(filled, api):
+    states = {state["name"]: state for state in api.ask("GET", "/states").json()["states"]}
+
+    assert list(states) == ["flights_by_carrier", "flights_by_hour", "totals"]
+    by_carrier = states["flights_by_carrier"]
+    assert by_carrier["key"] == {"origin": "text", "carrier": "text"}
+    assert (by_carrier["keys_estimate"], by_carrier["txid"], by_carrier["kind"]) == (60, 2, "opaque")
+
+
+def test_one_state_is_the_listed_one(filled, api):
+    listed = api.ask("GET", "/states").json()["states"]
+
+    assert api.ask("GET", "/states/totals").json() == listed[2]
+
+
+def test_pipelines_are_listed_with_status_guarantee_and_lag(filled, api):
+    (pipeline,) = api.ask("GET", "/pipelines").json()["pipelines"]
+
+    assert (pipeline["name"], pipeline["status"], pipeline["guarantee"]) == ("flights", "running", "exactly once")
+    assert (pipeline["committed_txid"], pipeline["lag_seconds"]) == (2, 0)
+    assert api.ask("GET", "/pipelines/flights").json()["name"] == "flights"
+
+
+def test_batches_come_newest_first(filled, api):
+    filled.open({("JFK", "C01"): 1}, [DeadLetter("a.jsonl", "{", "malformed", 3)])
+
+    batches = api.ask("GET", "/pipelines/flights/batches?limit=2").json()["batches"]
+
+    assert [(batch["txid"], batch["status"], batch["rows_in"]) for batch in batches] == [
+        (3, "open", None),
+        (2, "committed", 1000),
+    ]
+
+
+def test_a_batch_tells_its_quality_and_what_was_measured(filled, api):
+    mark = datetime(2013, 1, 1, 10, tzinfo=UTC)
+    spread = {"totals": {"tasks": 2, "largest": 1}}
+    batch = filled.commit({("JFK", "C01"): 1}, late=4, dropped=3, tasks=spread, watermark=mark)
+    measured = {"duration_ms": {"addBatch": 12}, "input_rows": 1, "processed_rows_per_second": 83.5}
+    record_metrics(filled.conn, batch, measured)
+
+    told, _ = api.ask("GET", "/pipelines/flights/batches?limit=2").json()["batches"]
+
+    assert (told["late"], told["dropped"], told["tasks"], told["metrics"]) == (4, 3, spread, measured)
+    assert datetime.fromisoformat(told["watermark"]) == mark
+    pipeline = api.ask("GET", "/pipelines/flights").json()
+    assert (pipeline["late"], pipeline["dropped"], pipeline["dead_letters"]) == (4, 3, 0)
+
+
+def test_a_driver_that_restarts_says_why_and_when_it_tries_again(filled, api):
+    at = datetime.now(UTC) + timedelta(seconds=30)
+    filled.fail("no disk", 3, at)
+
+    pipeline = api.ask("GET", "/pipelines/flights").json()
+
+    assert (pipeline["status"], pipeline["message"]) == ("restarting", "no disk")
+    assert (pipeline["failures"], pipeline["max_failures"]) == (3, 8)
+    assert datetime.fromisoformat(pipeline["next_try_at"]) == at
+
+
+class TestPause:
+    def test_a_pause_is_noted_with_whom_it_is_of_and_taken_back(self, filled, keeper):
+        paused = keeper.ask("POST", "/pipelines/flights/pause")
+        resumed = keeper.ask("POST", "/pipelines/flights/resume")
+
+        assert (paused.status_code, resumed.status_code) == (202, 202)
+        assert [(answer.json()["wanted"], answer.json()["wanted_by"]) for answer in (paused, resumed)] == [
+            ("paused", "API key keeper"),
+            ("running", "API key keeper"),
+        ]
+        assert not driver_status.orders(filled.conn, "flights").paused
+
+    @pytest.mark.parametrize("act", ["pause", "resume"])
+    def test_a_key_that_may_only_read_steers_nothing(self, filled, api, act):
+        response = api.ask("POST", f"/pipelines/flights/{act}")
+
+        assert response.status_code == 403
+        assert driver_status.orders(filled.conn, "flights").since is None
+
+    @pytest.mark.parametrize("act", ["pause", "resume"])
+    def test_an_unknown_pipeline_is_a_404_that_names_those_there_are(self, filled, keeper, act):
+        response = keeper.ask("POST", f"/pipelines/flihgts/{act}")
+
+        assert response.status_code == 404
+        assert "there are flights" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("limit", ["0", "501", "many", ""])
+def test_a_limit_out_of_range_is_a_400(filled, api, limit):
+    response = api.ask("GET", f"/pipelines/flights/batches?limit={limit}")
+
+    assert response.status_code == 400
+    assert f"got {limit!r}" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/pipelines/flihgts", "/pipelines/flihgts/batches", "/states/flihgts"])
+def test_an_unknown_name_is_a_404_that_names_those_there_are(filled, api, path):
+    response = api.ask("GET", path)
+
+    assert response.status_code == 404
+    assert "flights" in response.json()["detail"]

@@ -1,0 +1,141 @@
+"""A stream out of a real server process: how much memory it takes there, and what is left when its client has gone."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from django.db import connection
+
+from pipelines.embedded.data_dir import free_port
+from state_backends import Catalog, Count, StateSpec
+from state_backends.backends.postgres import tables
+from state_backends.table import StateTable
+from tests.webapp.flights import Flights
+from webapp.accounts.services import create_api_key
+
+LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
+ROWS = 200_000
+STREAM = "/api/v1/states/large/entries?format=csv"
+
+
+@pytest.fixture
+def large(lasting) -> Iterator[Flights]:
+    Catalog(lasting.conn).register_states("flights", [LARGE], {"large": "exactly once"})
+    lasting.conn.execute(
+        "INSERT INTO tidemark_state.large (k, name, n, txid, updated_at) "
+        "SELECT g, repeat('x', 200), g, 1, now() FROM generate_series(1, %s) g",
+        [ROWS],
+    )
+    yield lasting
+    tables.drop(lasting.conn, StateTable(LARGE))
+
+
+class Served(NamedTuple):
+    port: int
+    pid: int
+
+
+@pytest.fixture
+def served(large, tmp_path) -> Iterator[Served]:
+    """A granian on the test's database, one worker of one process."""
+    port, parts = free_port(), connection.settings_dict
+    conninfo = f"dbname={parts['NAME']} user={parts['USER']} host={parts['HOST']} port={parts['PORT']}"
+    conninfo += f" password='{parts['PASSWORD']}'"
+    environ = {**os.environ, "DATABASE_URL": conninfo, "TIDEMARK_HOME": str(tmp_path)}
+    command = [
+        Path(sys.executable).with_name("granian"), "--interface", "wsgi", "--port", str(port),
+        "webapp.wsgi:application",
+    ]  # fmt: skip
+    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server:
+        eventually(lambda: answers(port), 60)
+        yield Served(port, server.pid)
+        server.terminate()
+
+
+def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.05)
+
+
+def answers(port: int) -> bool:
+    try:
+        return b"200 OK" in asked(port, "/healthz").recv(1_000)
+    except ConnectionError:
+        return False
+
+
+def asked(port: int, path: str, key: str = "") -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), timeout=60)
+    client.sendall(
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n".encode()
+    )
+    return client
+
+
+def snapshots(flights: Flights) -> int:
+    """Return how many snapshots are held for streams."""
+    return flights.conn.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+    ).fetchone()[0]
+
+
+def peak_mb(served: Served) -> float:
+    """Return the most memory that any process of the server has had, in MB."""
+    pids = [served.pid, *map(int, Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split())]
+    marks = [re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+    return max(int(mark[1]) / 1024 for mark in marks if mark)
+
+
+def received(client: socket.socket) -> tuple[int, bytes]:
+    """Read to the end. Returns the number of bytes, and the last ones."""
+    size, last = 0, b""
+    while part := client.recv(65_536):
+        size, last = size + len(part), (last + part)[-100:]
+    return size, last
+
+
+def test_a_large_stream_arrives_whole_and_takes_little_memory(large, served):
+    _, key = create_api_key("reader", ["read"])
+    with asked(served.port, f"{STREAM}&limit=1000", key) as client:
+        received(client)
+    before = peak_mb(served)
+
+    with asked(served.port, STREAM, key) as client:
+        size, last = received(client)
+
+    assert last.endswith(b"0\r\n\r\n")
+    assert size > ROWS * 200
+    assert peak_mb(served) - before < 30
+    assert snapshots(large) == 0
+
+
+def test_a_client_that_goes_leaves_no_snapshot_behind(large, served):
+    _, key = create_api_key("reader", ["read"])
+    client = asked(served.port, STREAM, key)
+    assert client.recv(10_000)
+    eventually(lambda: snapshots(large) == 1)
+
+    client.close()
+
+    eventually(lambda: snapshots(large) == 0)
+
+
+def test_a_client_that_reads_nothing_does_not_fill_the_memory(large, served):
+    _, key = create_api_key("reader", ["read"])
+    before = peak_mb(served)
+
+    with asked(served.port, STREAM, key) as client:
+        assert client.recv(10_000)
+        time.sleep(2)  # long enough to read all of it
+
+        assert snapshots(large) == 1
+        assert peak_mb(served) - before < 30

@@ -1,0 +1,189 @@
+"""Whole ranges as streams: complete, of one batch, in bounded memory, and over when the client is."""
+
+import json
+import select
+import tracemalloc
+from urllib.parse import urlencode
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+
+from state_backends import Catalog, Count, StateSpec
+from state_backends.backends.postgres import tables
+from state_backends.table import StateTable
+from tests.webapp.redis_views import redis_views
+from webapp.states import readers
+
+ENTRIES = "/states/flights_by_carrier/entries"
+
+
+@pytest.fixture
+def api(lasting, api):
+    return api
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The connections that streams have opened."""
+    connections = []
+    open_one = readers.own_connection
+
+    def note():
+        connections.append(open_one())
+        return connections[-1]
+
+    monkeypatch.setattr(readers, "own_connection", note)
+    return connections
+
+
+def streamed(api, file_format="ndjson", path=ENTRIES, **parameters):
+    return api.ask("GET", f"{path}?{urlencode({'format': file_format, **parameters})}")
+
+
+def lines(response):
+    return [json.loads(line) for line in response.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "media_type"),
+    [("csv", "text/csv"), ("ndjson", "application/x-ndjson"), ("arrow", "application/vnd.apache.arrow.stream")],
+)
+def test_a_format_is_asked_for_by_header_or_by_name(api, file_format, media_type):
+    by_header = api.ask("GET", ENTRIES, headers={"Accept": media_type})
+    by_name = streamed(api, file_format)
+
+    assert by_header.getvalue() == by_name.getvalue()
+    for response in (by_header, by_name):
+        assert response.headers["Content-Type"].startswith(media_type)
+        assert response.headers["Tidemark-Txid"] == "2"
+        assert response.headers["Content-Disposition"] == (f'attachment; filename="flights_by_carrier-2.{file_format}"')
+
+
+def test_the_whole_state_comes_in_key_order(api):
+    rows = lines(streamed(api))
+
+    assert len(rows) == 60
+    assert rows[0] == {"origin": "EWR", "carrier": "C00", "flights": 1100, "mean_delay": 12.5, "max_delay": 1040.0}
+    assert rows == sorted(rows, key=lambda row: (row["origin"], row["carrier"]))
+
+
+def test_arrow_holds_what_json_lines_do(api):
+    with pa.ipc.open_stream(streamed(api, "arrow").getvalue()) as reader:
+        table = reader.read_all()
+
+    assert table.to_pylist() == lines(streamed(api))
+
+
+def test_a_range_some_measures_and_a_number_of_rows_may_be_asked_for(api):
+    rows = lines(streamed(api, prefix="JFK", **{"from": '["JFK", "C05"]'}, measures="flights", limit=2))
+
+    assert rows == [{"origin": "JFK", "carrier": f"C0{n}", "flights": 100 - n} for n in (5, 6)]
+
+
+def test_an_earlier_batch_may_be_asked_for(api, lasting):
+    lasting.commit({("AAA", "C00"): 1})
+
+    response = streamed(api, as_of=2)
+
+    assert response.headers["Tidemark-Txid"] == "2"
+    assert len(lines(response)) == 60
+
+
+def test_what_is_committed_meanwhile_is_not_in_it(api, lasting, monkeypatch):
+    response = streamed(api)
+    chunks = iter(response)
+    lasting.commit({("EWR", "C00"): 1, ("ZZZ", "C00"): 1})
+
+    rows = [json.loads(line) for chunk in chunks for line in chunk.splitlines()]
+
+    assert (len(rows), rows[0]["flights"]) == (60, 1100)
+
+
+def test_a_state_in_redis_streams_too(api):
+    with readers.own_connection() as conn, redis_views(conn) as views:
+        views.commit({f"page {n:03}": n for n in range(150)})
+        response = streamed(api, path=f"/states/{views.name}/entries", measures="views")
+        rows = lines(response)
+        response.close()
+
+    assert rows == [{"page": f"page {n:03}", "views": n} for n in range(150)]
+
+
+class TestEnd:
+    def test_the_connection_is_closed_at_the_end(self, api, opened):
+        response = streamed(api)
+        response.getvalue()
+        response.close()
+
+        assert [conn.closed for conn in opened] == [True]
+
+    @pytest.mark.parametrize("read", [0, 1])
+    def test_the_connection_is_closed_when_the_client_goes(self, api, opened, read):
+        response = streamed(api)
+        for _ in zip(range(read), response, strict=False):
+            pass
+
+        response.close()
+
+        assert [conn.closed for conn in opened] == [True]
+
+    def test_a_stream_that_cannot_begin_leaves_no_connection(self, api, opened):
+        response = streamed(api, as_of=3)
+
+        assert (response.status_code, response.json()["committed_txid"]) == (409, 2)
+        assert [conn.closed for conn in opened] == [True]
+
+    def test_the_head_of_a_stream_opens_nothing_for_long(self, api, opened):
+        response = api.head(f"/api/v1{ENTRIES}?format=csv")
+
+        assert (response.status_code, response.content, response.headers["Tidemark-Txid"]) == (200, b"", "2")
+        assert [conn.closed for conn in opened] == [True]
+
+    def test_a_client_that_reads_no_further_does_not_hold_the_database_for_ever(self, api, opened, settings):
+        settings.TIDEMARK_STREAM_IDLE_MS = 50
+        response = streamed(api)
+
+        # The server's word, and then the end of the line.
+        select.select([opened[0].pgconn.socket], [], [], 10)
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            opened[0].execute("SELECT 1")
+
+        response.close()
+        assert opened[0].closed
+
+
+@pytest.mark.parametrize("name", ["cursor", "search", "order_by"])
+def test_what_is_for_pages_is_refused(api, name):
+    response = streamed(api, **{name: "flights"})
+
+    assert response.status_code == 400
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert f"{name} is for pages" in response.json()["detail"]
+
+
+def test_an_accept_header_that_fits_nothing_is_a_406(api):
+    assert api.ask("GET", ENTRIES, headers={"Accept": "text/html"}).status_code == 406
+
+
+def test_a_large_state_goes_through_in_little_memory(api, lasting):
+    """200,000 rows are about 60 MB as Python values; a batch of them is about 2."""
+    spec = StateSpec("large", key={"k": "bigint"}, measures={"n": Count()})
+    Catalog(lasting.conn).register_states("flights", [spec], {"large": "exactly once"})
+    columns = sql.SQL("INSERT INTO tidemark_state.large (k, n, txid, updated_at) ")
+    lasting.conn.execute(columns + sql.SQL("SELECT g, g, 1, now() FROM generate_series(1, 200000) g"))
+    size = 0
+    try:
+        tracemalloc.start()
+        response = streamed(api, "csv", path="/states/large/entries")
+        for chunk in response:
+            size += len(chunk)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        response.close()
+        tables.drop(lasting.conn, StateTable(spec))
+
+    assert size > 2_500_000
+    assert most < 12_000_000

@@ -1,0 +1,38 @@
+"""What a test cannot do in a transaction: flights that are committed for good, and a database that is gone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection
+
+from state_backends.backends.postgres import tables
+from state_backends.table import StateTable
+from tests.webapp.flights import SPECS, Flights, flights_pipeline
+from webapp.states import readers
+
+
+@contextmanager
+def committed_flights() -> Iterator[Flights]:
+    """A filled pipeline on a connection of its own; everything goes at the end."""
+    readers.forget()
+    with readers.own_connection() as conn, flights_pipeline(conn) as pipeline:
+        try:
+            pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
+            pipeline.commit({("EWR", "C00"): 1_000})
+            yield pipeline
+        finally:
+            for spec in SPECS:
+                tables.drop(conn, StateTable(spec))
+            conn.execute("DELETE FROM tidemark.pipeline")
+            conn.execute("DELETE FROM tidemark.synchronizer")
+
+
+@contextmanager
+def no_database() -> Iterator[None]:
+    """Nothing listens at the database's address for a while."""
+    connection.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connection.settings_dict, "PORT", "1")
+        yield
+    connection.close()

@@ -1,0 +1,136 @@
+"""What a serving process counts of its requests."""
+
+import pytest
+from django.http import HttpResponse, StreamingHttpResponse
+from django.test import RequestFactory
+
+from tests.webapp.committed_flights import committed_flights
+from webapp.core import metrics
+from webapp.core.metrics import REGISTRY
+from webapp.core.requests import ObservedRequests
+
+PHASES = ("authenticate", "parse", "query", "render")
+
+
+@pytest.fixture
+def grown():
+    """By how much a figure has grown since the test began."""
+    before: dict[tuple[str, tuple], float] = values()
+
+    def find(name, **labels):
+        sample = (name, tuple(sorted(labels.items())))
+        return values().get(sample, 0.0) - before.get(sample, 0.0)
+
+    return find
+
+
+def values():
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in REGISTRY.collect()
+        for sample in family.samples
+    }
+
+
+def looked_up(state, keys, status=200):
+    def view(request):
+        for phase in PHASES[:3]:
+            metrics.phase_ended(request, phase)
+        metrics.looked_up(request, state, keys)
+        return HttpResponse(status=status)
+
+    return view
+
+
+def answer(view, method="GET"):
+    return ObservedRequests(view)(RequestFactory().generic(method, "/"))
+
+
+def test_requests_are_counted_by_route_method_and_status(client, db, grown):
+    client.get("/healthz")
+    client.get("/nothing/here")
+    client.get("/nothing/there")
+
+    assert grown("tidemark_http_requests_total", route="healthz", method="GET", status="200") == 1
+    assert grown("tidemark_http_requests_total", route="-", method="GET", status="404") == 2
+    assert grown("tidemark_http_request_seconds_count", route="healthz") == 1
+
+
+def test_methods_of_a_clients_own_invention_are_one(grown):
+    for method in ("BREW", "STEEP"):
+        answer(lambda request: HttpResponse(), method)
+
+    assert grown("tidemark_http_requests_total", route="-", method="other", status="200") == 2
+
+
+@pytest.mark.parametrize("status", [200, 304])
+def test_a_lookups_time_is_told_by_phase(grown, status):
+    answer(looked_up("flights", 7, status))
+
+    for phase in PHASES:
+        assert grown("tidemark_lookup_seconds_count", state="flights", phase=phase) == 1
+        assert grown("tidemark_lookup_seconds_sum", state="flights", phase=phase) > 0
+    assert grown("tidemark_lookup_keys_sum", state="flights") == 7
+
+
+def test_the_phases_of_a_lookup_make_up_its_time(grown):
+    answer(looked_up("flights", 7))
+
+    parts = sum(grown("tidemark_lookup_seconds_sum", state="flights", phase=phase) for phase in PHASES)
+
+    assert 0 < parts <= grown("tidemark_http_request_seconds_sum", route="-")
+
+
+def test_several_states_at_once_are_counted_together(grown):
+    def view(request):
+        metrics.looked_up(request, "flights", 2)
+        metrics.looked_up(request, "totals", 1)
+        return HttpResponse()
+
+    answer(view)
+
+    assert grown("tidemark_lookup_keys_sum", state=metrics.SEVERAL) == 3
+
+
+def test_a_state_that_does_not_exist_makes_no_label(client, key, connection):
+    client.post(
+        "/api/v1/states/invented/query", {"keys": []}, "application/json", headers={"Authorization": f"Bearer {key}"}
+    )
+
+    assert not any("invented" in str(sample) for sample in values())
+
+
+def test_what_a_rate_refuses_is_counted(grown):
+    answer(lambda request: HttpResponse(status=429))
+
+    assert grown("tidemark_rate_limited_requests_total", route="-") == 1
+
+
+def test_a_stream_is_timed_to_its_end(db, grown):
+    response = answer(lambda request: StreamingHttpResponse(iter([b"1", b"2"])))
+    assert grown("tidemark_http_requests_total", route="-", method="GET", status="200") == 0
+
+    list(response)
+    response.close()
+
+    assert grown("tidemark_http_requests_total", route="-", method="GET", status="200") == 1
+
+
+def test_rows_of_streams_add_up(grown):
+    metrics.exported("flights", 500)
+    metrics.exported("flights", 20)
+
+    assert grown("tidemark_export_rows_total", state="flights") == 520
+
+
+def test_a_stream_of_entries_counts_its_rows(transactional_db, client, key, grown):
+    headers = {"Authorization": f"Bearer {key}", "Accept": "application/x-ndjson"}
+    with committed_flights():
+        rows = b"".join(client.get("/api/v1/states/flights_by_carrier/entries", headers=headers)).splitlines()
+
+    assert len(rows) == 60
+    assert grown("tidemark_export_rows_total", state="flights_by_carrier") == 60
+
+
+def test_a_view_that_runs_without_the_middleware_counts_nothing():
+    assert looked_up("flights", 7)(RequestFactory().get("/")).status_code == 200

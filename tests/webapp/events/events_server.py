@@ -1,0 +1,203 @@
+"""A real events process on loopback, and a client that reads what it sends, block by block."""
+
+import json
+import os
+import socket
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from django.db import connection
+
+from pipelines.embedded.data_dir import free_port
+from webapp.states.management.demonstration import Child
+
+WITHIN_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Server:
+    port: int
+    process: Child
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True)
+class Event:
+    event: str
+    id: int | None
+    data: Any
+
+
+def database_url() -> str:
+    held = connection.get_connection_params()
+    quoted = {name: urllib.parse.quote(str(held.get(name) or ""), safe="") for name in ("user", "password", "dbname")}
+    host = urllib.parse.urlencode({"host": held["host"], "port": held.get("port") or 5432})
+    return f"postgresql://{quoted['user']}:{quoted['password']}@/{quoted['dbname']}?{host}"
+
+
+@contextmanager
+def events_server(home: Path, *, port: int | None = None, **settings: object) -> Iterator[Server]:
+    """Run `granian webapp.asgi:application` over the test's database. settings: more environment variables."""
+    port = port or free_port()
+    environ = {name: str(value) for name, value in settings.items()}
+    environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(home), "LOG_FORMAT": "text"} | environ
+    words = [sys.executable, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"]
+    words += ["--workers-kill-timeout", "10", "webapp.asgi:application"]
+    with patch.dict(os.environ, environ):
+        process = Child("events", words, home / f"events-{port}.log")
+    server = Server(port, process)
+    try:
+        _wait_until_healthy(server)
+        yield server
+    finally:
+        process.stop()
+
+
+def _wait_until_healthy(server: Server) -> None:
+    deadline = time.monotonic() + WITHIN_SECONDS
+    while time.monotonic() < deadline and server.process.exit_code() is None:
+        try:
+            with urllib.request.urlopen(f"{server.url}/healthz", timeout=2):  # noqa: S310  our own address
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"no events server; its last words:\n{server.process.last_words()}")
+
+
+class Listener:
+    """One client: a socket, and the events that come over it."""
+
+    def __init__(
+        self, server: Server, path: str, headers: Mapping[str, str], *, buffer_bytes: int | None = None
+    ) -> None:
+        self._socket = socket.socket()
+        if buffer_bytes is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        self._socket.connect(("127.0.0.1", server.port))
+        lines = [f"GET {urllib.parse.quote(path, safe='/?=&,%')} HTTP/1.1"]
+        named = {"Host": f"127.0.0.1:{server.port}"} | dict(headers)
+        lines += [f"{name}: {value}" for name, value in named.items()]
+        self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        self._rest = b""
+        self._body = b""
+        self._status = 0
+        self.headers: dict[str, str] = {}
+        self.comments = 0
+        self.last_id: int | None = None
+        self.retry_ms: int | None = None
+
+    @property
+    def status(self) -> int:
+        if not self._status:
+            self._read_head(time.monotonic() + WITHIN_SECONDS)
+        return self._status
+
+    def next(self, within: float = WITHIN_SECONDS) -> Event:
+        """Return the next event. Raises TimeoutError, and EOFError at the end of the stream."""
+        assert self.status == 200, (self.status, self.rest(1.0))
+        deadline = time.monotonic() + within
+        while True:
+            while b"\n\n" not in self._body:
+                self._read_chunk(deadline)
+            block, _, self._body = self._body.partition(b"\n\n")
+            event = self._parsed(block.decode())
+            if event is not None:
+                return event
+
+    def until(self, name: str, within: float = WITHIN_SECONDS) -> Event:
+        while (event := self.next(within)).event != name:
+            pass
+        return event
+
+    def no_more(self, within: float) -> bool:
+        """Tell whether nothing but heartbeats comes for so many seconds."""
+        try:
+            self.next(within)
+        except TimeoutError:
+            return True
+        return False
+
+    def rest(self, within: float = WITHIN_SECONDS) -> bytes:
+        """Return what is left of an answer that ends, such as a problem."""
+        deadline = time.monotonic() + within
+        if self.headers.get("transfer-encoding") != "chunked":
+            while len(self._rest) < int(self.headers.get("content-length", 0)):
+                self._receive(deadline)
+            return self._rest
+        try:
+            while True:
+                self._read_chunk(deadline)
+        except (EOFError, TimeoutError):
+            return self._body
+
+    def problem(self) -> dict[str, Any]:
+        assert self.status >= 400
+        assert self.headers["content-type"] == "application/problem+json"
+        return json.loads(self.rest())
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _parsed(self, block: str) -> Event | None:
+        name, number, data = "message", None, []
+        for line in block.split("\n"):
+            field, _, value = line.partition(": ")
+            match field:
+                case "event":
+                    name = value
+                case "id":
+                    number = self.last_id = int(value)
+                case "data":
+                    data.append(value)
+                case "retry":
+                    self.retry_ms = int(value)
+                case "":
+                    self.comments += 1
+        return Event(name, number, json.loads("\n".join(data))) if data else None
+
+    def _read_head(self, deadline: float) -> None:
+        while b"\r\n\r\n" not in self._rest:
+            self._receive(deadline)
+        head, _, self._rest = self._rest.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        self._status = int(first.split()[1])
+        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+    def _read_chunk(self, deadline: float) -> None:
+        while b"\r\n" not in self._rest:
+            self._receive(deadline)
+        size, _, rest = self._rest.partition(b"\r\n")
+        length = int(size, 16)
+        while len(rest) < length + 2:
+            self._rest = size + b"\r\n" + rest
+            self._receive(deadline)
+            _, _, rest = self._rest.partition(b"\r\n")
+        self._body += rest[:length]
+        self._rest = rest[length + 2 :]
+        if not length:
+            raise EOFError("the stream has ended")
+
+    def _receive(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("nothing came")
+        self._socket.settimeout(left)
+        received = self._socket.recv(1 << 16)
+        if not received:
+            raise EOFError("the connection was closed")
+        self._rest += received

@@ -1,0 +1,78 @@
+"""A pipeline that may replay, and one who follows it: applies what it is told, reads anew where it is told to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from state_backends import Count, StateReader, StateSpec
+from state_backends.backends.postgres import tables
+from state_backends.table import StateTable
+from tests.state_backends.feed import Feed, views
+from tests.webapp.events.events_server import Event
+from webapp.states import readers
+
+
+def spec(**declared: Any) -> StateSpec:
+    """Return the declaration of a state of views per page, under a fresh name."""
+    name = f"views_{uuid4().hex[:8]}"
+    return StateSpec(name, key={"page": "text"}, measures={"n": Count()}, **({"changelog": True} | declared))
+
+
+@contextmanager
+def views_feed(*specs: StateSpec) -> Iterator[Feed]:
+    """Feed states of an opaque pipeline for good; everything goes at the end."""
+    declared = specs or (spec(),)
+    with readers.own_connection() as conn:
+        try:
+            yield Feed(conn, declared, pipeline=f"pipeline_of_{declared[0].name}")
+        finally:
+            conn.execute("SELECT pg_advisory_unlock_all()")
+            for each in declared:
+                tables.drop(conn, StateTable(each))
+            conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [f"pipeline_of_{declared[0].name}"])
+
+
+def commit(feed: Feed, **pages: int) -> int:
+    """Count so many views of each page in one batch. Returns its txid."""
+    return feed.run(views(*pages.items())).txid
+
+
+class Follower:
+    """values: page to views, as the events add up. reads: how often it had to read the state itself."""
+
+    def __init__(self, conn: psycopg.Connection, followed: StateSpec) -> None:
+        self.values: dict[str, int] = {}
+        self.txid = 0
+        self.reads = 0
+        self._reader = StateReader(conn, followed)
+
+    def take(self, event: Event) -> None:
+        data = event.data
+        if event.event in ("snapshot", "reset") and "results" in data:
+            self.values = {}
+            self._apply(data["results"])
+        elif event.event == "reset" or (event.event == "ready" and "resumed" not in data):
+            self._read_anew()
+        elif event.event == "batch":
+            # A batch must come after what was there: neither twice, nor behind one that was left out.
+            assert data["txid"] > self.txid, (data["txid"], self.txid)
+            self._apply(data["changes"]) if data["complete"] else self._read_anew()
+        self.txid = data["txid"]
+
+    def looked_up(self) -> dict[str, int]:
+        entries = self._reader.page(limit=1_000).parsed()
+        return {entry["key"][0]: entry["value"]["n"] for entry in entries}
+
+    def _read_anew(self) -> None:
+        self.reads += 1
+        self.values = self.looked_up()
+
+    def _apply(self, changes: list[dict[str, Any]]) -> None:
+        for change in changes:
+            [page] = change["key"]
+            self.values.pop(page, None)
+            if change["status"] == "found":
+                self.values[page] = change["value"]["n"]

@@ -1,0 +1,1 @@
+"""Who may ask: API keys, people, rate limits, the audit."""

@@ -1,0 +1,70 @@
+"""API keys from a shell: list them, rotate one, revoke one. `create_api_key` makes them."""
+
+import json
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from webapp.accounts import queries, services
+from webapp.accounts.models import ApiKey
+
+COLUMNS = "{0.shown_key:16} {0.name:24} {0.status:9} {1:16} {2}"
+
+
+class Command(BaseCommand):
+    help = "List, rotate or revoke API keys"
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        acts = parser.add_subparsers(dest="act", required=True)
+        listing = acts.add_parser("list", help="all keys, without their secrets")
+        listing.add_argument("--json", action="store_true", help="one JSON object per line")
+        rotate = acts.add_parser("rotate", help="give a key a new secret and print it; it cannot be shown again")
+        revoke = acts.add_parser("revoke", help="refuse a key from now on")
+        for act in (rotate, revoke):
+            act.add_argument("prefix", help="the eight characters after tmk_")
+        rotate.add_argument(
+            "--grace-seconds",
+            type=float,
+            default=services.GRACE.total_seconds(),
+            help="how long the old secret is still good; %(default)s if absent",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        {"list": self._list, "rotate": self._rotate, "revoke": self._revoke}[options["act"]](options)
+
+    def _list(self, options: dict[str, Any]) -> None:
+        for key in queries.api_keys():
+            line = json.dumps(asdict(key), default=str) if options["json"] else _line(key)
+            self.stdout.write(line)
+
+    def _rotate(self, options: dict[str, Any]) -> None:
+        key = _key(options["prefix"])
+        try:
+            secret = services.rotate_api_key(key, timedelta(seconds=options["grace_seconds"]))
+        except services.KeyRevokedError as error:
+            raise CommandError(str(error)) from error
+        except services.KeyOptionError as error:
+            raise CommandError(str(error), returncode=2) from error
+        self.stderr.write(f"{key}: the old secret is good until {key.previous_until}; note the new one down")
+        self.stdout.write(secret)
+
+    def _revoke(self, options: dict[str, Any]) -> None:
+        key = _key(options["prefix"])
+        services.revoke_api_key(key)
+        self.stderr.write(f"{key} is revoked")
+
+
+def _line(key: queries.ApiKeySummary) -> str:
+    used = f"used {key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
+    return COLUMNS.format(key, ",".join(key.scopes), f"{used}; limit {key.limit}; {key.confined_to or 'all states'}")
+
+
+def _key(prefix: str) -> ApiKey:
+    wanted = prefix.removeprefix("tmk_").partition("_")[0]
+    found = ApiKey.objects.filter(prefix=wanted).first()
+    if found is None:
+        raise CommandError(f"there is no API key tmk_{wanted}_..; `manage.py api_keys list` shows them", returncode=2)
+    return found

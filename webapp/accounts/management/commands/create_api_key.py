@@ -1,0 +1,79 @@
+"""Make an API key from a shell: the key on standard output, words for people on standard error."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from webapp.accounts.models import Scope
+from webapp.accounts.queries import confined_to
+from webapp.accounts.services import KeyOptionError, create_api_key
+
+
+class Command(BaseCommand):
+    help = "Make an API key and print it; it cannot be shown again"
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", help="who will use it")
+        parser.add_argument(
+            "--scope",
+            action="append",
+            metavar="SCOPE",
+            help=f"{' or '.join(Scope.values)}; may be repeated; {Scope.READ.value} if absent",
+        )
+        parser.add_argument(
+            "--state", action="append", default=[], help="a state it is confined to; may be repeated; all if absent"
+        )
+        parser.add_argument(
+            "--key-prefix", default="[]", metavar="JSON", help="""leading key parts it is confined to, as '["JFK"]'"""
+        )
+        parser.add_argument("--rate", type=int, help="requests a minute; 0: no limit; the setting's if absent")
+        parser.add_argument("--burst", type=int, help="how many of them at once; a minute's worth if absent")
+        expiry = parser.add_mutually_exclusive_group()
+        expiry.add_argument("--days", type=float, help="how long it is good; for ever if absent")
+        expiry.add_argument("--expires-at", metavar="TIME", help="until when, as 2027-01-01T00:00:00Z")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            key, secret = create_api_key(
+                options["name"],
+                options["scope"] or [Scope.READ],
+                states=options["state"],
+                key_prefix=_key_prefix(options["key_prefix"]),
+                rate=options["rate"],
+                burst=options["burst"],
+                expires_at=_expires_at(options["days"], options["expires_at"]),
+            )
+        except KeyOptionError as error:
+            raise CommandError(str(error), returncode=2) from error
+        terms = [f"scopes {', '.join(key.scopes)}", *([f"for {held}"] if (held := confined_to(key)) else [])]
+        self.stderr.write(f"{key}, {', '.join(terms)}; note the key down, it is shown only now")
+        self.stdout.write(secret)
+
+
+def _key_prefix(text: str) -> list[Any]:
+    try:
+        prefix = json.loads(text)
+    except ValueError:
+        prefix = None
+    if not isinstance(prefix, list):
+        raise CommandError(f"""--key-prefix {text!r} is no JSON list such as '["JFK"]'""", returncode=2)
+    return prefix
+
+
+def _expires_at(days: float | None, text: str | None):
+    if days is not None:
+        return timezone.now() + timedelta(days=days)
+    if text is None:
+        return None
+    try:
+        time = parse_datetime(text)
+    except ValueError:
+        time = None
+    if time is None or timezone.is_naive(time):
+        raise CommandError(f"--expires-at {text!r} is no time with a zone such as 2027-01-01T00:00:00Z", returncode=2)
+    return time

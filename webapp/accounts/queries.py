@@ -1,0 +1,91 @@
+"""What a list of API keys shows."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from webapp.accounts.models import ApiKey
+
+
+@dataclass(frozen=True)
+class ApiKeySummary:
+    """shown_key: what may be seen of the secret form. status: in force, expired or revoked.
+
+    confined_to, limit: in words; empty: to nothing. rate: a minute, with the settings' where the key says nothing;
+    0: no limit. previous_until: until then the secret before the last rotation is good, too.
+    """
+
+    id: int
+    name: str
+    shown_key: str
+    scopes: list[str]
+    states: list[str]
+    key_prefix: list[Any]
+    confined_to: str
+    rate: int
+    burst: int
+    limit: str
+    status: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    rotated_at: datetime | None
+    previous_until: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.status == "in force"
+
+
+def api_keys() -> list[ApiKeySummary]:
+    """Return all keys, those in force first, the newest of each first."""
+    keys = [_summary(key) for key in ApiKey.objects.select_related("created_by")]
+    return sorted(keys, key=lambda key: not key.is_in_force)
+
+
+def confined_to(key: ApiKey) -> str:
+    """Say what a key is confined to, such as `routes, keys ["JFK", ..]`; empty: to nothing."""
+    prefix = json.dumps(key.key_prefix, ensure_ascii=False).removesuffix("]")
+    return ", ".join([*key.states, *([f"keys {prefix}, ..]"] if key.key_prefix else [])])
+
+
+def limit_of(key: ApiKey) -> str:
+    """Say how often a key may ask, such as `600 a minute, 20 at once`."""
+    rate = rate_of(key)
+    if rate == 0:
+        return "none"
+    return f"{rate:,} a minute" + (f", {key.burst:,} at once" if key.burst else "")
+
+
+def rate_of(key: ApiKey) -> int:
+    """Return how many requests a minute a key has, 0 for no limit."""
+    return settings.TIDEMARK_API_RATE_PER_MINUTE if key.rate is None else key.rate
+
+
+def _summary(key: ApiKey) -> ApiKeySummary:
+    rate = rate_of(key)
+    return ApiKeySummary(
+        id=key.pk,
+        name=key.name,
+        shown_key=f"tmk_{key.prefix}_..",
+        scopes=key.scopes,
+        states=key.states,
+        key_prefix=key.key_prefix,
+        confined_to=confined_to(key),
+        rate=rate,
+        burst=key.burst or rate,
+        limit=limit_of(key),
+        status=key.status,
+        created_at=key.created_at,
+        created_by=key.created_by.get_username() if key.created_by else "",
+        expires_at=key.expires_at,
+        rotated_at=key.rotated_at,
+        previous_until=key.previous_until,
+        last_used_at=key.last_used_at,
+        revoked_at=key.revoked_at,
+    )

@@ -1,0 +1,190 @@
+"""Making, rotating and revoking API keys. Each is noted in the audit table, never with the secret."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import Group, Permission, User
+from django.db import transaction
+from django.utils import timezone
+
+from webapp.accounts import authentication
+from webapp.accounts.audit.services import record
+from webapp.accounts.models import ApiKey, Scope
+
+# Long enough to hand a new secret to every program that holds the old one.
+GRACE = timedelta(days=1)
+
+# Who it was where no user is known: whoever may run commands.
+SHELL = "the command line"
+
+
+class KeyOptionError(ValueError):
+    """An option of a key that cannot be: correct it."""
+
+
+class UnknownScopeError(KeyOptionError):
+    """A scope that does not exist was asked for."""
+
+
+class KeyRevokedError(ValueError):
+    """A revoked key stays so: make another."""
+
+
+def create_api_key(
+    name: str,
+    scopes: Iterable[str],
+    created_by: User | None = None,
+    *,
+    states: Sequence[str] = (),
+    key_prefix: Sequence[Any] = (),
+    rate: int | None = None,
+    burst: int | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, str]:
+    """Make a key and return it with its secret form, `tmk_<prefix>_<secret>`, which nobody can read again.
+
+    states, key_prefix: what it is confined to; rate, burst: how much it may ask (see ApiKey).
+    Raises UnknownScopeError naming the scope, and KeyOptionError.
+    """
+    wanted = _checked_scopes(name, scopes)
+    key = ApiKey(
+        name=name, scopes=wanted, states=sorted(set(states)), key_prefix=list(key_prefix), rate=rate, burst=burst,
+        expires_at=expires_at, created_by=created_by, prefix=secrets.token_hex(4),
+    )  # fmt: skip
+    check(key)
+    secret, key.secret_sha512 = _new_secret()
+    with transaction.atomic():
+        key.save()
+        record("key.create", _target(key), by=_actor(created_by), **_terms(key))
+    return key, _secret_form(key, secret)
+
+
+def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None) -> str:
+    """Give a key a new secret and return its secret form; the old one is good for `grace` more, those before it not.
+
+    Raises KeyRevokedError, and KeyOptionError for a grace below nothing.
+    """
+    if grace < timedelta():
+        raise KeyOptionError(f"API key {key.name!r}: a grace of {grace} is less than nothing")
+    secret, digest = _new_secret()
+    with transaction.atomic():
+        held = ApiKey.objects.select_for_update(of=("self",)).get(pk=key.pk)
+        if held.revoked_at is not None:
+            raise KeyRevokedError(f"API key {key.name!r} is revoked, and stays so; make another one")
+        key.rotated_at = timezone.now()
+        key.previous_sha512, key.previous_until = held.secret_sha512, key.rotated_at + grace
+        key.secret_sha512 = digest
+        key.save(update_fields=["secret_sha512", "previous_sha512", "previous_until", "rotated_at"])
+        record("key.rotate", _target(key), by=_actor(by), grace_seconds=grace.total_seconds())
+    authentication.forget()
+    return _secret_form(key, secret)
+
+
+def revoke_api_key(key: ApiKey, by: User | None = None) -> None:
+    """Refuse the key from now on; other processes follow when their memory of it ends (see settings)."""
+    now = timezone.now()
+    with transaction.atomic():
+        if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now):
+            record("key.revoke", _target(key), by=_actor(by))
+    key.refresh_from_db(fields=["revoked_at"])
+    authentication.forget()
+
+
+def check(key: ApiKey) -> None:
+    """Raises KeyOptionError for options that do not go together."""
+    if not all(isinstance(part, str | int | float | bool) for part in key.key_prefix):
+        raise KeyOptionError(
+            f"API key {key.name!r}: a key prefix is a list of texts, numbers and booleans, got {key.key_prefix!r}"
+        )
+    if key.key_prefix and Scope.MAINTAIN in key.scopes:
+        raise KeyOptionError(
+            f"API key {key.name!r}: maintenance concerns every key of a state; leave the key prefix or the scope "
+            f"{Scope.MAINTAIN.value!r} out"
+        )
+    if key.is_expired(timezone.now()):
+        raise KeyOptionError(f"API key {key.name!r}: it would have expired already, at {key.expires_at}")
+    if (key.rate or 0) < 0 or (key.burst is not None and key.burst < 1):
+        raise KeyOptionError(f"API key {key.name!r}: a rate of {key.rate} with a burst of {key.burst} admits nothing")
+
+
+def _checked_scopes(name: str, scopes: Iterable[str]) -> list[str]:
+    wanted = sorted(set(scopes))
+    for scope in wanted:
+        if scope not in Scope.values:
+            raise UnknownScopeError(f"API key {name!r}: scope {scope!r} is none of {', '.join(Scope.values)}")
+    return wanted
+
+
+def _new_secret() -> tuple[str, bytes]:
+    secret = secrets.token_urlsafe(32)
+    return secret, authentication.digest_of(secret)
+
+
+def _secret_form(key: ApiKey, secret: str) -> str:
+    return f"{authentication.MARK}_{key.prefix}_{secret}"
+
+
+def _target(key: ApiKey) -> str:
+    return f"API key {key}"
+
+
+def _actor(user: User | None) -> str:
+    return SHELL if user is None else user.get_username()
+
+
+def _terms(key: ApiKey) -> dict[str, Any]:
+    """What was asked for beyond a name."""
+    expires_at = key.expires_at and key.expires_at.isoformat()
+    terms = {"states": key.states, "key_prefix": key.key_prefix, "rate": key.rate, "burst": key.burst}
+    return (
+        {"scopes": key.scopes}
+        | {name: term for name, term in terms.items() if term not in ([], None)}
+        | ({"expires_at": expires_at} if expires_at else {})
+    )
+
+
+# The three groups that people are put into: viewer, operator and admin, each with what the one before it may do.
+#
+# Made, and made right again, after each migration; for another cut, make a group of your own. Whoever signs in may
+# look at the dashboard and read the API, in a group or not; the pages of the admin also ask for the staff status.
+
+
+VIEWER = {
+    "states": ["view_pipeline", "view_state", "view_batch", "view_deadletter", "view_maintenancerun"],
+    "django_celery_beat": [
+        "view_periodictask", "view_intervalschedule", "view_crontabschedule", "view_clockedschedule",
+        "view_solarschedule",
+    ],
+}  # fmt: skip
+# What is added, changed and deleted to edit the schedule.
+SCHEDULE = [
+    f"{act}_{model}"
+    for model in ("periodictask", "intervalschedule", "crontabschedule", "clockedschedule", "solarschedule")
+    for act in ("add", "change", "delete")
+]
+OPERATOR = {
+    "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state"],
+    "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
+}
+ADMIN = OPERATOR | {
+    "api_keys": ["view_apikey", "add_apikey", "change_apikey"],
+    "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
+    "audit": ["view_auditentry"],
+}
+GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
+
+
+def ensure_groups(using: str = "default", **signal: Any) -> None:
+    for name, permissions in GROUPS.items():
+        group, _ = Group.objects.using(using).get_or_create(name=name)
+        group.permissions.set(_found(permissions, using))
+
+
+def _found(permissions: dict[str, list[str]], using: str) -> list[Permission]:
+    return [
+        permission
+        for app, codenames in permissions.items()
+        for permission in Permission.objects.using(using).filter(content_type__app_label=app, codename__in=codenames)
+    ]

@@ -1,0 +1,1 @@
+"""The REST API: lookups, entries, exports, maintenance."""

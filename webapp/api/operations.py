@@ -1,0 +1,245 @@
+"""What /api/schema says of each call. Nothing here runs when a request is answered.
+
+`calls` and `reading` hold one decorator per call, `registry` and `lookups` the shapes of what is asked and answered,
+`refusals` the problems, `parameters` what calls share.
+"""
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
+from rest_framework import serializers
+
+from webapp.accounts.models import Scope
+from webapp.api.openapi import (
+    CONDITIONAL,
+    ENTRIES,
+    HISTORY,
+    LIMIT,
+    LOCATION,
+    NOT_YET,
+    STILL_WAITING,
+    UNCHANGED,
+    answers,
+    query,
+)
+from webapp.api.serializers import (
+    AnswersSerializer,
+    BatchSerializer,
+    EntriesSerializer,
+    HistorySerializer,
+    PipelineSerializer,
+    QueriesSerializer,
+    QuerySerializer,
+    RunSerializer,
+    StateAnswerSerializer,
+    StateSerializer,
+)
+from webapp.states.models import MaintenanceRun
+
+# What /api/schema says of pipelines, states and maintenance, call by call.
+
+
+def _listed(name: str, child: type[serializers.Serializer]) -> serializers.Serializer:
+    return inline_serializer(f"{name.capitalize()}List", {name: child(many=True)})
+
+
+def _run_accepted(what: str, *errors: int) -> dict[Any, Any]:
+    return answers(202, RunSerializer, *errors, description=what)
+
+
+states = extend_schema(
+    operation_id="list_states",
+    tags=["states"],
+    summary="All states",
+    parameters=CONDITIONAL,
+    responses=answers(200, _listed("states", StateSerializer)) | UNCHANGED,
+)
+state = extend_schema(
+    operation_id="get_state",
+    tags=["states"],
+    summary="One state",
+    parameters=CONDITIONAL,
+    responses=answers(200, StateSerializer, 404) | UNCHANGED,
+)
+pipelines = extend_schema(
+    operation_id="list_pipelines",
+    tags=["pipelines"],
+    summary="All pipelines",
+    parameters=CONDITIONAL,
+    responses=answers(200, _listed("pipelines", PipelineSerializer)) | UNCHANGED,
+)
+pipeline = extend_schema(
+    operation_id="get_pipeline",
+    tags=["pipelines"],
+    summary="One pipeline",
+    parameters=CONDITIONAL,
+    responses=answers(200, PipelineSerializer, 404) | UNCHANGED,
+)
+batches = extend_schema(
+    operation_id="list_batches",
+    tags=["pipelines"],
+    summary="A pipeline's batches, the newest first",
+    parameters=[LIMIT, *CONDITIONAL],
+    responses=answers(200, _listed("batches", BatchSerializer), 400, 404) | UNCHANGED,
+)
+pause = extend_schema(
+    operation_id="pause_pipeline",
+    tags=["pipelines"],
+    summary="Pause a pipeline",
+    description="Its driver ends the batch at hand, then waits; so does one that starts later. Asking twice changes "
+    f"nothing. Scope: {Scope.MAINTAIN.value}.",
+    request=None,
+    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the wish noted."),
+)
+resume = extend_schema(
+    operation_id="resume_pipeline",
+    tags=["pipelines"],
+    summary="Resume a paused pipeline",
+    description=f"Its driver goes on within a second. Scope: {Scope.MAINTAIN.value}.",
+    request=None,
+    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the wish noted."),
+)
+compaction = extend_schema(
+    operation_id="compact_state",
+    tags=["maintenance"],
+    summary="Compact a state",
+    description=f"Asks the workers to drop what nobody could need any more. Scope: {Scope.MAINTAIN.value}.",
+    request=None,
+    parameters=[LOCATION],
+    responses=_run_accepted("The run, queued.", 404, 409),
+)
+expiry = extend_schema(
+    operation_id="expire_state",
+    tags=["maintenance"],
+    summary="Free expired rows of a state",
+    description=f"Asks the workers to free the rows whose time to live has run out. Scope: {Scope.MAINTAIN.value}.",
+    request=None,
+    parameters=[LOCATION],
+    responses=_run_accepted("The run, queued.", 404, 409),
+)
+runs = extend_schema(
+    operation_id="list_runs",
+    tags=["maintenance"],
+    summary="Maintenance runs, the newest first",
+    parameters=[
+        query("state", str),
+        query("kind", str, enum=MaintenanceRun.Kind.values),
+        query("status", str, enum=MaintenanceRun.Status.values),
+        LIMIT,
+        *CONDITIONAL,
+    ],
+    responses=answers(200, _listed("runs", RunSerializer), 400) | UNCHANGED,
+)
+run = extend_schema(
+    operation_id="get_run",
+    tags=["maintenance"],
+    summary="One maintenance run",
+    parameters=CONDITIONAL,
+    responses=answers(200, RunSerializer, 404) | UNCHANGED,
+)
+cancel = extend_schema(
+    operation_id="cancel_run",
+    tags=["maintenance"],
+    summary="Cancel a maintenance run",
+    description=f"A queued run ends at once, a running one after the page it is at. Scope: {Scope.MAINTAIN.value}.",
+    parameters=[LOCATION],
+    responses=_run_accepted("The run, called off.", 404, 409),
+)
+
+
+# What /api/schema says of the calls that read values, call by call.
+
+
+KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
+BATCH = {"txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
+OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
+RESULTS = [
+    {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
+    {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
+]
+COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
+QUERY = {"keys": KEYS, "measures": ["flights"]}
+
+
+def _asked(name: str, body: dict) -> OpenApiExample:
+    return OpenApiExample(name, body, request_only=True)
+
+
+def _told(name: str, body: dict) -> OpenApiExample:
+    return OpenApiExample(name, body, response_only=True, status_codes=["200"], media_type="application/json")
+
+
+state_query = extend_schema(
+    operation_id="query_state",
+    tags=["states"],
+    summary="Look keys up, all at one committed batch",
+    request=QuerySerializer,
+    responses=answers(
+        200,
+        StateAnswerSerializer,
+        *(400, 404, 409, 410, 413, 415),
+        description="One result per key asked, or all of them combined.",
+        e409=NOT_YET,
+        e503=STILL_WAITING,
+    )
+    | UNCHANGED,
+    parameters=CONDITIONAL,
+    examples=[
+        _asked("two keys", QUERY),
+        _asked("combined", QUERY | {"combine": True}),
+        _asked("read your own write", QUERY | {"min_txid": 42, "wait_ms": 1000}),
+        _told("two keys", OF_STATE | BATCH | {"results": RESULTS}),
+        _told("combined", OF_STATE | BATCH | {"combined": COMBINED}),
+    ],
+)
+queries = extend_schema(
+    operation_id="query_states",
+    tags=["states"],
+    summary="Look keys up in several states of one pipeline, all at one committed batch",
+    request=QueriesSerializer,
+    responses=answers(
+        200,
+        AnswersSerializer,
+        *(400, 404, 409, 410, 413, 415),
+        description="One answer per query, in the order asked.",
+        e409=NOT_YET,
+        e503=STILL_WAITING,
+    )
+    | UNCHANGED,
+    parameters=CONDITIONAL,
+    examples=[
+        _asked(
+            "two states", {"queries": [{"state": "flights_by_carrier", **QUERY}, {"state": "totals", "keys": [[]]}]}
+        ),
+        _told("one state", BATCH | {"answers": [OF_STATE | {"results": RESULTS}]}),
+    ],
+)
+entries = extend_schema(
+    operation_id="list_entries",
+    tags=["states"],
+    summary="Live entries: a range, a prefix, the largest; in pages, or the whole of it as a stream",
+    description="JSON comes in pages. `Accept: text/csv`, `application/x-ndjson` or "
+    "`application/vnd.apache.arrow.stream` streams all entries in key order, from one batch; `limit` then has no "
+    "default and no upper bound, and there is neither search, order nor cursor.",
+    parameters=[*ENTRIES, *CONDITIONAL],
+    responses=answers(200, EntriesSerializer, *(400, 404, 409, 410), description="A page, or everything.", e409=NOT_YET)
+    | UNCHANGED
+    | {
+        (200, media_type): OpenApiResponse(kind, "A page, or everything.")
+        for media_type, kind in {
+            "text/csv": OpenApiTypes.STR,
+            "application/x-ndjson": OpenApiTypes.STR,
+            "application/vnd.apache.arrow.stream": OpenApiTypes.BINARY,
+        }.items()
+    },
+)
+history = extend_schema(
+    operation_id="get_history",
+    tags=["states"],
+    summary="The committed versions of a key, the newest first",
+    description="From the changelog; without one, the one or two versions that the row itself carries. The next page "
+    "is `before` the last txid of this one.",
+    parameters=[*HISTORY, *CONDITIONAL],
+    responses=answers(200, HistorySerializer, 400, 404) | UNCHANGED,
+)

@@ -1,0 +1,295 @@
+"""Lookups, entries, histories: what a client asks and is answered, as /api/schema describes it."""
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_serializer
+from rest_framework import serializers
+
+from webapp.states.models import MaintenanceRun
+
+MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS = 20, 1_000, 1_000
+
+
+class JsonValue(serializers.JSONField):
+    """Any JSON value."""
+
+
+class TxidField(serializers.IntegerField):
+    """The number of a batch."""
+
+    def __init__(self, **options):
+        super().__init__(min_value=0, max_value=2**63 - 1, **options)
+
+
+KEYS = (
+    "each key a list of its parts in the order of the state's key columns, `[]` for a state without any; where there "
+    "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
+)
+AS_OF = "answer as after this batch, at whose time ttl is reckoned; null or absent: the committed one, now"
+MIN_TXID = "wait until this batch is committed, then answer"
+ISOLATION = "uncommitted: results may hold rows of a batch that is still open"
+
+
+def _keys() -> serializers.ListField:
+    return serializers.ListField(child=JsonValue(), max_length=settings.TIDEMARK_LOOKUP_MAX_KEYS, help_text=KEYS)
+
+
+def _measures() -> serializers.ListField:
+    return serializers.ListField(
+        child=serializers.CharField(), required=False, allow_null=True, help_text="which to answer; all if absent"
+    )
+
+
+def _combine() -> serializers.BooleanField:
+    return serializers.BooleanField(
+        required=False, help_text="fold the values of all keys into one: counts add, distinct counts are unions"
+    )
+
+
+def _as_of() -> TxidField:
+    return TxidField(required=False, allow_null=True, help_text=AS_OF)
+
+
+def _min_txid() -> TxidField:
+    return TxidField(required=False, allow_null=True, help_text=MIN_TXID)
+
+
+def _wait_ms() -> serializers.IntegerField:
+    return serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=settings.TIDEMARK_MAX_WAIT_MS,
+        help_text="wait this long for `min_txid` at most; as long as the server allows if absent",
+    )
+
+
+class QuerySerializer(serializers.Serializer):
+    keys = _keys()
+    measures = _measures()
+    combine = _combine()
+    as_of = _as_of()
+    min_txid = _min_txid()
+    wait_ms = _wait_ms()
+
+
+class QueryOfStateSerializer(serializers.Serializer):
+    state = serializers.CharField()
+    keys = _keys()
+    measures = _measures()
+    combine = _combine()
+
+
+class QueriesSerializer(serializers.Serializer):
+    queries = serializers.ListField(
+        child=QueryOfStateSerializer(), min_length=1, max_length=MAX_QUERIES, help_text="of states of one pipeline"
+    )
+    as_of = _as_of()
+    min_txid = _min_txid()
+    wait_ms = _wait_ms()
+
+
+class ResultSerializer(serializers.Serializer):
+    key = serializers.ListField(child=JsonValue())
+    status = serializers.ChoiceField(["found", "missing", "expired"])
+    value = JsonValue(allow_null=True, help_text="measure to value, or the JSON value; null unless found")
+
+
+class CombinedSerializer(serializers.Serializer):
+    keys = serializers.IntegerField(help_text="how many were found and folded; one asked twice folds once")
+    missing = serializers.IntegerField()
+    expired = serializers.IntegerField()
+    value = JsonValue(help_text="measure to value, over the keys found; of none, what an empty state would give")
+
+
+class AnswerSerializer(serializers.Serializer):
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
+    results = ResultSerializer(
+        many=True, required=False, help_text="one per key asked, in the order asked; absent if combined"
+    )
+    combined = CombinedSerializer(required=False, help_text="in place of results, if that was asked for")
+
+
+class BatchOfAnswer(serializers.Serializer):
+    txid = TxidField(help_text="the batch that everything here belongs to; 0 before the first")
+    as_of = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
+
+
+@extend_schema_serializer(component_name="StateAnswer")
+class StateAnswerSerializer(BatchOfAnswer, AnswerSerializer):
+    pass
+
+
+@extend_schema_serializer(component_name="Answers")
+class AnswersSerializer(BatchOfAnswer):
+    answers = AnswerSerializer(many=True, help_text="one per query, in the order asked")
+
+
+class EntrySerializer(serializers.Serializer):
+    key = serializers.ListField(child=JsonValue())
+    value = JsonValue(allow_null=True, help_text="measure to value, or the JSON value")
+    txid = TxidField(allow_null=True, help_text="the batch that wrote it last; null where the kind keeps none")
+    updated_at = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
+
+
+class EntriesSerializer(BatchOfAnswer):
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
+    complete = serializers.BooleanField(
+        help_text="false where a state in Redis is too large to be searched or sorted whole"
+    )
+    entries = EntrySerializer(many=True)
+    next = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")
+
+
+class VersionSerializer(serializers.Serializer):
+    txid = TxidField(allow_null=True)
+    at = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
+    status = serializers.ChoiceField(["found", "removed"])
+    value = JsonValue(allow_null=True)
+
+
+class HistorySerializer(BatchOfAnswer):
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
+    key = serializers.ListField(child=JsonValue())
+    complete = serializers.BooleanField(help_text="false where older versions are out of reach")
+    versions = VersionSerializer(many=True, help_text="the newest first")
+
+
+# Pipelines, states, batches and runs as /api/schema describes them.
+
+
+class MeasureSerializer(serializers.Serializer):
+    aggregate = serializers.CharField()
+    type = serializers.CharField()
+    since_txid = serializers.IntegerField(help_text="the measure was added after this batch; 0: with the state")
+
+
+class StateSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    pipeline = serializers.CharField()
+    kind = serializers.ChoiceField(["opaque", "transactional", "non_transactional"])
+    key = serializers.DictField(child=serializers.CharField(), help_text="column to SQL type, in order")
+    measures = serializers.DictField(child=MeasureSerializer())
+    ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept for ever")
+    changelog = serializers.BooleanField()
+    backend = serializers.ChoiceField(["postgres", "redis"], help_text="where its rows live")
+    keys_estimate = serializers.IntegerField(
+        help_text="of a state in Redis: all that are stored, with those expired or removed and not cleaned up yet"
+    )
+    bytes = serializers.IntegerField(
+        help_text="table, indexes and changelog; of a state in Redis an estimate from a sample of its rows"
+    )
+    since_txid = serializers.IntegerField(help_text="the state was added after this batch; 0: it holds all there was")
+    txid = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    guarantee = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"])
+
+
+class PendingSerializer(serializers.Serializer):
+    count = serializers.IntegerField()
+    unit = serializers.CharField()
+    oldest = serializers.CharField(allow_null=True, required=False)
+    alarm = serializers.CharField(required=False, help_text="what the source needs from people, in words")
+
+
+DRIVER_STATUSES = [
+    "starting", "running", "paused", "restarting", "stopped", "finished", "failed", "lost", "never started",
+]  # fmt: skip
+
+
+class ReprocessSerializer(serializers.Serializer):
+    status = serializers.ChoiceField(DRIVER_STATUSES)
+    message = serializers.CharField(allow_blank=True)
+    since = serializers.DateTimeField()
+    batches = serializers.IntegerField(help_text="committed so far")
+    rows = serializers.IntegerField(help_text="read by them")
+    rows_per_second = serializers.FloatField()
+    pending = PendingSerializer(allow_null=True)
+
+
+class PipelineSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    spout = serializers.CharField(help_text="what the source promises on replay")
+    guarantee = serializers.CharField(allow_blank=True, help_text="the weakest of its states' guarantees")
+    status = serializers.ChoiceField(DRIVER_STATUSES)
+    message = serializers.CharField(allow_blank=True, help_text="why the driver failed, restarts or tries again")
+    failures = serializers.IntegerField(help_text="in a row, without a batch committed between")
+    max_failures = serializers.IntegerField(allow_null=True, help_text="how many failures in a row end the driver")
+    next_try_at = serializers.DateTimeField(allow_null=True, help_text="when a driver that restarts tries again")
+    wanted = serializers.ChoiceField(
+        ["running", "paused"], help_text="as people wish it; the driver follows after the batch at hand"
+    )
+    wanted_by = serializers.CharField(allow_blank=True)
+    wanted_at = serializers.DateTimeField(allow_null=True)
+    committed_txid = serializers.IntegerField()
+    committed_time = serializers.DateTimeField(allow_null=True)
+    committed_at = serializers.DateTimeField(allow_null=True)
+    open_txid = serializers.IntegerField(allow_null=True)
+    rows_per_second = serializers.FloatField()
+    pending = PendingSerializer(allow_null=True, help_text="input not read yet; null where unknown")
+    lag_seconds = serializers.FloatField(allow_null=True)
+    dead_letters = serializers.IntegerField(help_text="of all committed batches, as are late and dropped")
+    late = serializers.IntegerField(help_text="events that came after the watermark")
+    dropped = serializers.IntegerField(help_text="late events that were left out")
+    states = serializers.ListField(child=serializers.CharField())
+    reprocess = ReprocessSerializer(
+        allow_null=True, help_text="its states are being fed anew while the old ones are served; null: they are not"
+    )
+
+
+class TasksSerializer(serializers.Serializer):
+    tasks = serializers.IntegerField(help_text="how many tasks wrote the state")
+    largest = serializers.IntegerField(help_text="keys of the task that had the most")
+
+
+class MetricsSerializer(serializers.Serializer):
+    duration_ms = serializers.DictField(
+        child=serializers.IntegerField(), required=False, help_text="by Spark's names: triggerExecution, addBatch, .."
+    )
+    input_rows = serializers.IntegerField(required=False)
+    input_rows_per_second = serializers.FloatField(required=False)
+    processed_rows_per_second = serializers.FloatField(required=False)
+
+
+class BatchSerializer(serializers.Serializer):
+    pipeline = serializers.CharField()
+    txid = serializers.IntegerField()
+    attempt = serializers.IntegerField()
+    status = serializers.ChoiceField(["open", "committed"])
+    batch_time = serializers.DateTimeField()
+    committed_at = serializers.DateTimeField(allow_null=True)
+    seconds = serializers.FloatField(allow_null=True)
+    rows_in = serializers.IntegerField(allow_null=True)
+    keys_written = serializers.DictField(child=serializers.IntegerField(), help_text="state to number of keys")
+    dead_letters = serializers.IntegerField()
+    late = serializers.IntegerField(help_text="events that came after the watermark")
+    dropped = serializers.IntegerField(help_text="late events that were left out")
+    tasks = serializers.DictField(child=TasksSerializer(), help_text="by state: how its keys were spread over tasks")
+    watermark = serializers.DateTimeField(allow_null=True, help_text="the event time that the batch had reached")
+    metrics = MetricsSerializer(help_text="what Spark measured; empty until it has")
+
+
+class StepSerializer(serializers.Serializer):
+    step = serializers.CharField()
+    seen = serializers.IntegerField()
+    removed = serializers.IntegerField()
+
+
+class RunSerializer(serializers.Serializer):
+    id = serializers.IntegerField()
+    kind = serializers.ChoiceField(MaintenanceRun.Kind.values)
+    state = serializers.CharField()
+    status = serializers.ChoiceField(MaintenanceRun.Status.values)
+    requested_by = serializers.CharField()
+    requested_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    cancel_requested = serializers.BooleanField()
+    progress = StepSerializer(many=True)
+    before = serializers.DictField(child=serializers.IntegerField(), help_text="rows and bytes before the run")
+    after = serializers.DictField(child=serializers.IntegerField(), help_text="rows and bytes after it")
+    error = serializers.CharField(allow_blank=True)

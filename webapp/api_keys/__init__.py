@@ -1,1 +1,0 @@
-"""Who may ask: API keys with scopes, for programs that have no session."""

@@ -1,0 +1,146 @@
+"""What the database knows, as metrics: pipelines, their batches, states, maintenance and members.
+
+Read when it is scraped, so no process has to live for them to be right. A figure that is not known has no sample: a
+pipeline without a batch has no freshness, and a lag that no source can tell is not nought.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from django.db import Error
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from webapp.core.system_snapshot import SystemSnapshot, age, look, sizes
+from webapp.states.models import MaintenanceRun
+from webapp.states.queries import BatchSummary, PipelineStatus, StateSummary
+
+STATUSES = (
+    "starting", "running", "paused", "restarting", "stopped", "finished", "failed", "lost", "never started",
+)  # fmt: skip
+QUANTILES = (0.5, 0.9, 1.0)
+
+
+class StoredFigures(Collector):
+    """Collects from the database. While that is away, it says so and leaves the rest out."""
+
+    def collect(self) -> Iterator[Metric]:
+        up = _gauge("tidemark_database_up", "1 while the database answers")
+        try:
+            families = list(_families(look(), sizes()))
+            up.add_metric([], 1)
+        except Error:
+            families = []
+            up.add_metric([], 0)
+        yield up
+        yield from families
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # nothing is read only to be registered
+
+
+def _families(seen: SystemSnapshot, states: list[StateSummary]) -> Iterator[Metric]:
+    yield from _pipelines(seen)
+    yield from _batches(seen.batches)
+    yield from _states(states)
+    yield from _maintenance(seen)
+    yield _members(seen)
+
+
+def _pipelines(seen: SystemSnapshot) -> Iterator[Metric]:
+    committed = _gauge("tidemark_committed_txid", "Txid of the committed batch", "pipeline")
+    freshness = _gauge("tidemark_freshness_seconds", "Age of the committed batch's time", "pipeline")
+    since = _gauge("tidemark_seconds_since_commit", "Time since the last commit", "pipeline")
+    lag = _gauge("tidemark_lag_seconds", "Age of the oldest input not read yet", "pipeline")
+    pending = _gauge("tidemark_pending_input", "Input not read yet, in the source's unit", "pipeline", "unit")
+    rate = _gauge("tidemark_rows_per_second", "Rows counted per second, lately", "pipeline")
+    status = _gauge("tidemark_driver_status", "1 for the status the driver is in", "pipeline", "status")
+    failures = _gauge("tidemark_driver_failures", "Failures in a row", "pipeline")
+    reprocessing = _gauge("tidemark_reprocessing", "1 while its states are fed anew", "pipeline")
+    for one in seen.pipelines:
+        name = [one.name]
+        committed.add_metric(name, one.committed_txid)
+        if one.committed_time is not None:
+            freshness.add_metric(name, age(one.committed_time, seen.at))
+        if one.committed_at is not None:
+            since.add_metric(name, age(one.committed_at, seen.at))
+        if one.lag_seconds is not None:
+            lag.add_metric(name, one.lag_seconds)
+        if one.pending:
+            pending.add_metric([one.name, one.pending["unit"]], one.pending["count"])
+        rate.add_metric(name, one.rows_per_second)
+        failures.add_metric(name, one.failures)
+        reprocessing.add_metric(name, one.reprocess is not None)
+        for each in STATUSES:
+            status.add_metric([one.name, each], each == one.status)
+    yield from (committed, freshness, since, lag, pending, rate, status, failures, reprocessing)
+    yield from _totals(seen.pipelines)
+
+
+def _totals(pipelines: list[PipelineStatus]) -> Iterator[Metric]:
+    letters = _counter("tidemark_dead_letters", "Input that could not be counted", "pipeline")
+    late = _counter("tidemark_late_events", "Events that came after the watermark", "pipeline")
+    dropped = _counter("tidemark_dropped_events", "Late events that were left out", "pipeline")
+    for one in pipelines:
+        letters.add_metric([one.name], one.dead_letters)
+        late.add_metric([one.name], one.late)
+        dropped.add_metric([one.name], one.dropped)
+    yield from (letters, late, dropped)
+
+
+def _batches(batches: dict[str, list[BatchSummary]]) -> Iterator[Metric]:
+    last = _gauge("tidemark_last_batch_seconds", "Duration of the committed batch", "pipeline")
+    rows = _gauge("tidemark_last_batch_rows", "Rows of the committed batch", "pipeline")
+    recent = _gauge(
+        "tidemark_recent_batch_seconds", "Durations of the last 50 batches, by quantile", "pipeline", "quantile"
+    )
+    retried = _gauge("tidemark_recent_batch_retries", "Of the last 50 batches, those tried more than once", "pipeline")
+    for pipeline, every in batches.items():
+        committed = [batch for batch in every if batch.status == "committed" and batch.seconds is not None]
+        retried.add_metric([pipeline], sum(batch.attempt > 1 for batch in every))
+        if committed:
+            seconds = sorted(batch.seconds or 0.0 for batch in committed)
+            last.add_metric([pipeline], committed[0].seconds or 0.0)
+            rows.add_metric([pipeline], committed[0].rows_in or 0)
+            for quantile in QUANTILES:
+                recent.add_metric([pipeline, str(quantile)], seconds[round(quantile * (len(seconds) - 1))])
+    yield from (last, rows, recent, retried)
+
+
+def _states(states: list[StateSummary]) -> Iterator[Metric]:
+    keys = _gauge("tidemark_state_keys", "Keys of a state; of a large one an estimate", "state", "pipeline", "backend")
+    size = _gauge("tidemark_state_bytes", "Table, indexes and changelog of a state", "state", "pipeline", "backend")
+    for one in states:
+        labels = [one.name, one.pipeline, one.backend]
+        keys.add_metric(labels, one.keys_estimate)
+        size.add_metric(labels, one.bytes)
+    yield from (keys, size)
+
+
+def _maintenance(seen: SystemSnapshot) -> Iterator[Metric]:
+    runs = _gauge("tidemark_maintenance_runs", "Maintenance runs that are kept, by how they stand", "kind", "status")
+    success = _gauge("tidemark_maintenance_last_success_age_seconds", "Time since one was done", "kind")
+    counts = {(each.kind, each.status): each.count for each in seen.runs}
+    for kind in MaintenanceRun.Kind.values:
+        for status in MaintenanceRun.Status.values:
+            runs.add_metric([kind, status], counts.get((kind, status), 0))
+    for each in seen.runs:
+        if each.status == MaintenanceRun.Status.DONE and each.last is not None:
+            success.add_metric([each.kind], age(each.last, seen.at))
+    yield from (runs, success)
+
+
+def _members(seen: SystemSnapshot) -> Metric:
+    members = _gauge("tidemark_members", "Processes that say they are alive", "role", "healthy")
+    for role in ("driver", "worker"):
+        for healthy in (True, False):
+            alike = [one for one in seen.members if one.role == role and one.healthy is healthy]
+            members.add_metric([role, str(healthy).lower()], len(alike))
+    return members
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, labels=labels)

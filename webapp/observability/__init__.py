@@ -1,1 +1,0 @@
-"""What operators see: logs, metrics, and whether what is served is fresh."""

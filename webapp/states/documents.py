@@ -1,0 +1,39 @@
+"""Pipelines, states, batches and runs as the JSON documents that programs see, from the API and from commands."""
+
+from dataclasses import asdict
+from typing import Any
+
+from webapp.states.models import MaintenanceRun
+from webapp.states.queries import BatchSummary, PipelineStatus, StateSummary
+
+
+def pipeline_document(pipeline: PipelineStatus) -> dict[str, Any]:
+    return asdict(pipeline)
+
+
+def state_document(state: StateSummary) -> dict[str, Any]:
+    document = asdict(state)
+    ttl = document.pop("ttl")
+    return document | {"ttl_seconds": None if ttl is None else ttl.total_seconds()}
+
+
+def batch_document(batch: BatchSummary) -> dict[str, Any]:
+    return asdict(batch)
+
+
+def run_document(run: MaintenanceRun) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "kind": run.kind,
+        "state": run.state_id,
+        "status": run.status,
+        "requested_by": run.requested_by,
+        "requested_at": run.requested_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "cancel_requested": run.cancel_requested,
+        "progress": run.progress.get("steps", []),
+        "before": run.before,
+        "after": run.after,
+        "error": run.error,
+    }

@@ -1,0 +1,444 @@
+"""Selectors: what pipelines, batches and states look like right now, for the API, the dashboard and the admin alike.
+
+Each function answers all it is asked in one or two statements, whatever the number of pipelines and states.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+from state_backends import StateSpec
+from state_backends.committed import STATE_AND_LEDGER, isolation
+from state_backends.errors import SynchronizerError, UnknownPipelineError, UnknownStateError
+from state_backends.schema.catalog import from_definition
+from state_backends.spec import Guarantee
+from state_backends.synchronizer import membership
+from state_backends.synchronizer.membership import Member
+from webapp.states import readers, redis_states
+
+# What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
+SIGNS_OF_LIFE = {"starting", "running", "paused", "restarting"}
+
+# A table up to this size is counted (about 5 ms), a larger one estimated.
+COUNTED_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ReprocessStatus:
+    """How far a pipeline's states have been fed anew. status: as of a pipeline's driver. since: when it was begun.
+
+    batches, rows: fed so far; rows_per_second: over all of them. pending: input still to go, as of a pipeline.
+    """
+
+    status: str
+    message: str
+    since: datetime
+    batches: int
+    rows: int
+    rows_per_second: float
+    pending: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """One pipeline and its driver.
+
+    status: starting, running, paused, restarting, stopped, finished, failed; `lost` where the driver died without a
+        word; `never started`. message: why a driver failed, restarts or tries again.
+    failures: in a row, without a batch committed between; max_failures: how many of them end the driver.
+    next_try_at: while it restarts. wanted: running or paused, as people wish it; a driver takes that up after the
+        batch at hand, a later one at its start. wanted_by, wanted_at: whose wish, and when; empty, None: nobody's.
+    committed_time: batch time of the committed batch; committed_at: when it was committed.
+    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None where unknown.
+    lag_seconds: age of the oldest pending input; 0 where nothing is pending, None where unknown.
+    dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
+    reprocess: its states are being fed anew; None where they are not.
+    """
+
+    name: str
+    description: str
+    spout: str
+    guarantee: str
+    status: str
+    message: str
+    committed_txid: int
+    committed_time: datetime | None
+    open_txid: int | None
+    rows_per_second: float
+    pending: dict[str, Any] | None
+    lag_seconds: float | None
+    dead_letters: int
+    late: int
+    dropped: int
+    states: list[str]
+    committed_at: datetime | None
+    failures: int
+    max_failures: int | None
+    next_try_at: datetime | None
+    wanted: str
+    wanted_by: str
+    wanted_at: datetime | None
+    reprocess: ReprocessStatus | None = None
+
+    @property
+    def is_driven(self) -> bool:
+        return self.status in SIGNS_OF_LIFE
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """One state at its pipeline's committed batch.
+
+    key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
+    backend: where its rows live. keys_estimate: live keys, counted where the table is small; of a state in Redis all
+        that are stored. bytes: table, indexes and changelog; of one in Redis an estimate, and the changelog.
+    txid, as_of: the committed batch and its time. since_txid: the batch after which the state was added, or 0.
+    """
+
+    name: str
+    pipeline: str
+    kind: str
+    key: dict[str, str]
+    measures: dict[str, dict[str, Any]]
+    ttl: timedelta | None
+    changelog: bool
+    backend: str
+    keys_estimate: int
+    bytes: int
+    since_txid: int
+    txid: int
+    as_of: datetime | None
+    guarantee: str
+    isolation: str
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """One batch, at its latest attempt. status: open or committed. The figures of an open one are not known yet.
+
+    late: events that came after the watermark; dropped: those of them left out. watermark: the event time it reached.
+    tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
+    metrics: Spark's own, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
+        `processed_rows_per_second`; empty until it has measured.
+    """
+
+    pipeline: str
+    txid: int
+    attempt: int
+    status: str
+    batch_time: datetime
+    committed_at: datetime | None
+    seconds: float | None
+    rows_in: int | None
+    keys_written: dict[str, int]
+    dead_letters: int
+    late: int = 0
+    dropped: int = 0
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
+    watermark: datetime | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows_per_second(self) -> float:
+        return (self.rows_in or 0) / self.seconds if self.seconds else 0.0
+
+    @property
+    def keys_in_all(self) -> int | None:
+        return None if self.status == "open" else sum(self.keys_written.values())
+
+
+@dataclass(frozen=True)
+class DeadLetterSummary:
+    """Input that could not be counted. state: the one that could not take it; empty: the source could not read it."""
+
+    id: int
+    pipeline: str
+    txid: int
+    state: str
+    source: str
+    line_number: int | None
+    line: str
+    reason: str
+    at: datetime
+
+
+def pipelines() -> list[PipelineStatus]:
+    return [_status(row) for row in _rows(PIPELINES, {"name": None, "state": None})]
+
+
+def pipeline(name: str) -> PipelineStatus:
+    rows = _rows(PIPELINES, {"name": name, "state": None})
+    if not rows:
+        raise UnknownPipelineError.among(name, pipeline_names())
+    return _status(rows[0])
+
+
+def pipeline_of(state: str) -> PipelineStatus:
+    """Return the pipeline that feeds a state."""
+    rows = _rows(PIPELINES, {"name": None, "state": state})
+    if not rows:
+        raise UnknownStateError.among(state, state_names())
+    return _status(rows[0])
+
+
+def pipeline_names() -> list[str]:
+    return [
+        row["name"] for row in _rows("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
+    ]
+
+
+def states(pipeline: str | None = None) -> list[StateSummary]:
+    """Return all states, or a pipeline's."""
+    return _summaries(_rows(STATES.as_string(), {"name": None, "pipeline": pipeline}))
+
+
+def state(name: str) -> StateSummary:
+    rows = _rows(STATES.as_string(), {"name": name, "pipeline": None})
+    if not rows:
+        raise UnknownStateError.among(name, state_names())
+    return _summaries(rows)[0]
+
+
+def state_names() -> list[str]:
+    return [row["name"] for row in _rows("SELECT name FROM tidemark.state ORDER BY name", {})]
+
+
+def batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
+    """Return the newest batches of a pipeline, the open one first."""
+    rows = _rows(BATCHES, {"name": pipeline, "limit": limit})
+    if not rows and pipeline not in pipeline_names():
+        raise UnknownPipelineError.among(pipeline, pipeline_names())
+    return [BatchSummary(**row) for row in rows]
+
+
+def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
+    """Return the newest batches of every pipeline that has any, by its name."""
+    found = defaultdict(list)
+    for row in _rows(BATCHES, {"name": None, "limit": limit}):
+        found[row["pipeline"]].append(BatchSummary(**row))
+    return dict(found)
+
+
+def dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
+    """Return the newest dead letters of committed batches."""
+    rows = _rows(DEAD_LETTERS, {"name": pipeline, "limit": limit})
+    if not rows and pipeline not in pipeline_names():
+        raise UnknownPipelineError.among(pipeline, pipeline_names())
+    return [DeadLetterSummary(**row) for row in rows]
+
+
+def members() -> list[Member]:
+    """Return the processes that say they are alive, drivers first; none where their list cannot be read."""
+    try:
+        return readers.read(membership.members)
+    except SynchronizerError:
+        return []
+
+
+def worst(guarantees: Sequence[str]) -> str:
+    """Return the weakest of several guarantees; one that is not known counts as the weakest."""
+    ranks = {guarantee: rank for rank, guarantee in enumerate(get_args(Guarantee))}
+    return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)), default="")
+
+
+PIPELINES = """
+SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
+       tidemark.has_driver(p.name) AS alive, d.status AS said, coalesce(d.message, '') AS message,
+       d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
+       CASE WHEN wish.paused THEN 'paused' ELSE 'running' END AS wanted,
+       coalesce(wish.requested_by, '') AS wanted_by, wish.requested_at AS wanted_at,
+       anew.status AS reprocess, fed.states, fed.guarantees,
+       coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
+       -- A ledger from before version 3 keeps no totals until its next batch.
+       coalesce(last.total_dead_letters, (
+           SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid
+       )) AS dead_letters
+FROM tidemark.pipeline p
+LEFT JOIN tidemark.driver d ON d.pipeline = p.name
+LEFT JOIN tidemark.pipeline_wish wish ON wish.pipeline = p.name
+LEFT JOIN tidemark.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
+LEFT JOIN LATERAL (
+    SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
+    FROM tidemark.state s WHERE s.pipeline = p.name
+) fed ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('alive', tidemark.has_driver(n.name), 'said', nd.status,
+        'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at,
+        'batches', fed.batches, 'rows', fed.rows, 'rows_per_second', fed.rows_per_second) AS status
+    FROM tidemark.pipeline n
+    LEFT JOIN tidemark.driver nd ON nd.pipeline = n.name
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS batches, coalesce(sum(b.rows_in), 0) AS rows,
+               coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
+                   AS rows_per_second
+        FROM tidemark.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
+    ) fed
+    WHERE n.reprocesses = p.name
+) anew ON true
+LEFT JOIN LATERAL (
+    -- Over the batches of the last ten seconds, or over the last one while batches take longer than that.
+    SELECT sum(b.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(b.started_at)), 0) AS rows_per_second
+    FROM tidemark.batch b
+    WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 1000 AND p.committed_txid
+      AND b.committed_at > clock_timestamp() - greatest('10 s', 1.5 * (last.committed_at - last.started_at))
+) recent ON true
+WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
+  AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidemark.state s WHERE s.name = %(state)s))
+  AND p.reprocesses IS NULL
+ORDER BY p.name
+"""
+
+STATES = sql.SQL("""
+SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since,
+       p.committed_txid AS txid, p.committed_time AS as_of,
+       coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
+       coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
+FROM {ledger}
+LEFT JOIN LATERAL (
+    -- A partitioned table keeps nothing itself; its partitions do. Its own statistics lag behind, the counters do not.
+    SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
+           sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)) FILTER (WHERE c.relkind = 'r') AS keys
+    FROM pg_class c, to_regclass(format('tidemark_state.%%I', s.name)) AS t (oid)
+    WHERE c.oid = t.oid OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid)
+) stored ON true
+WHERE (%(name)s::text IS NULL OR s.name = %(name)s) AND (%(pipeline)s::text IS NULL OR s.pipeline = %(pipeline)s)
+ORDER BY s.name
+""").format(ledger=STATE_AND_LEDGER)
+
+BATCHES = """
+SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
+       b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
+       b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters, b.late, b.dropped,
+       coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics
+FROM tidemark.pipeline p
+CROSS JOIN LATERAL (
+    SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
+) b
+WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
+ORDER BY b.pipeline, b.txid DESC
+"""
+
+DEAD_LETTERS = """
+SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at
+FROM tidemark.pipeline p
+JOIN tidemark.dead_letter l ON l.pipeline = p.name AND l.txid <= p.committed_txid
+WHERE p.name = %(name)s
+ORDER BY l.txid DESC, l.id DESC
+LIMIT %(limit)s
+"""
+
+
+def _rows(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        names = [column.name for column in cursor.description]
+        json_columns = [column.name for column in cursor.description if column.type_code in JSON_TYPES]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    for row in rows:
+        row.update((name, json.loads(row[name])) for name in json_columns if row[name] is not None)
+    return rows
+
+
+# Django leaves jsonb as text, for its own fields to read.
+JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
+
+
+def _reprocess(told: dict[str, Any] | None) -> ReprocessStatus | None:
+    if told is None:
+        return None
+    status = _driver_status(told.pop("alive"), told.pop("said"))
+    since = datetime.fromisoformat(told.pop("since"))
+    return ReprocessStatus(status=status, since=since, pending=(told.pop("progress") or {}).get("pending"), **told)
+
+
+def _status(row: dict[str, Any]) -> PipelineStatus:
+    alive, said = row.pop("alive"), row.pop("said")
+    pending = (row.pop("progress") or {}).get("pending")
+    return PipelineStatus(
+        status=_driver_status(alive, said),
+        guarantee=worst(row.pop("guarantees") or []),
+        states=row.pop("states") or [],
+        pending=pending,
+        lag_seconds=_lag_seconds(pending),
+        reprocess=_reprocess(row.pop("reprocess")),
+        **row,
+    )
+
+
+def _driver_status(alive: bool, said: str | None) -> str:
+    if said is None:
+        return "never started"
+    return "lost" if said in SIGNS_OF_LIFE and not alive else said
+
+
+def _lag_seconds(pending: dict[str, Any] | None) -> float | None:
+    if not pending:
+        return None
+    if not pending.get("count"):
+        return 0.0
+    if not pending.get("oldest"):
+        return None
+    oldest = datetime.fromisoformat(pending["oldest"])
+    if oldest.tzinfo is None:
+        oldest = oldest.replace(tzinfo=UTC)
+    return max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+
+
+def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
+    counted = _counted([row["name"] for row in rows if 0 < row["state_bytes"] <= COUNTED_BYTES])
+    specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
+    in_redis = redis_states.sizes(specs)
+    sizes = {
+        row["name"]: in_redis.get(row["name"], (counted.get(row["name"], row["keys"]), row["state_bytes"]))
+        for row in rows
+    }
+    return [_summary(row, spec, *sizes[spec.name]) for row, spec in zip(rows, specs, strict=True)]
+
+
+def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) -> StateSummary:
+    return StateSummary(
+        name=spec.name,
+        pipeline=row["pipeline"],
+        kind=spec.kind,
+        key=dict(spec.key),
+        measures=_measures(spec, row["measures_since"]),
+        ttl=spec.ttl,
+        changelog=spec.changelog,
+        backend=spec.backend,
+        keys_estimate=keys,
+        bytes=state_bytes + row["changelog_bytes"],
+        since_txid=row["since_txid"],
+        txid=row["txid"],
+        as_of=row["as_of"],
+        guarantee=row["guarantee"],
+        isolation=isolation(spec),
+    )
+
+
+def _measures(spec: StateSpec, since: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    if not spec.measures:
+        return {"value": {"aggregate": "", "type": str(spec.value), "since_txid": 0}}
+    return {
+        name: {"aggregate": aggregator.name, "type": aggregator.result_type, "since_txid": since.get(name, 0)}
+        for name, aggregator in spec.measures.items()
+    }
+
+
+def _counted(names: Sequence[str]) -> dict[str, int]:
+    if not names:
+        return {}
+    counts = sql.SQL(" UNION ALL ").join(
+        sql.SQL("SELECT {} AS name, count(*) AS keys FROM {}").format(
+            sql.Literal(name), sql.Identifier("tidemark_live", name)
+        )
+        for name in names
+    )
+    return {row["name"]: row["keys"] for row in _rows(counts.as_string(), {})}
