@@ -21,13 +21,13 @@ from pipelines.check import check
 from pipelines.checkpoint import promote
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
-from pipelines.errors import PipelineError, PipelinePausedError, RuntimeSetupError, failure_reason, is_refusal
+from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
 from pipelines.sources.source import as_progress
 from state_backends import driver_status
 from state_backends.driver_status import DesiredState
-from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
+from state_backends.errors import FencedError, PipelineHeldError
 from state_backends.ledger import Batch
 
 # Between two looks at the query and the orders, and so the delay of the dashboard's lag; also how fast a stop is taken.
@@ -159,7 +159,9 @@ class Driver:
             return  # whoever ends this process has ended Spark's, too; nothing is lost
         self._failures += 1
         self._reason = failure_reason(error)
-        if not _may_pass(error) or self._failures >= self._options.max_failures or self._options.once:
+        # Without its Java process no Spark session can run another query.
+        retryable = is_retryable(error) and not isinstance(error, Py4JNetworkError)
+        if not retryable or self._failures >= self._options.max_failures or self._options.once:
             self._try_report("failed", self._reason)
             logger.error("pipeline %s failed for good: %s", self.pipeline.name, self._reason, extra=self._told())
             raise error
@@ -197,11 +199,6 @@ class Driver:
 
     def _tries(self, **tries: Any) -> dict[str, Any]:
         return {"failures": self._failures, "max_failures": self._options.max_failures, **tries}
-
-
-def _may_pass(error: Exception) -> bool:
-    """Tell whether trying again can help: not where a declaration or the input is wrong, nor where Spark is gone."""
-    return not (isinstance(error, TidemarkError | RuntimeSetupError | Py4JNetworkError) or is_refusal(error))
 
 
 def _paused(pipeline: str, orders: DesiredState) -> str:

@@ -27,7 +27,10 @@ from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.wrappers import CachedMap, LoggedMap
 from state_backends.changelog import Changelog
 from state_backends.errors import (
+    BackendSetupError,
+    BackendUnavailable,
     BatchOrderError,
+    CapabilityError,
     CheckpointMismatchError,
     ContentionError,
     CorruptedStateError,
@@ -45,6 +48,7 @@ from state_backends.errors import (
     PositionError,
     RecordTooLargeError,
     RevisionError,
+    SchemaVersionError,
     SpecError,
     SpecMismatchError,
     StaleBatchError,
@@ -77,10 +81,13 @@ from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer
 
 __all__ = [
+    "BackendSetupError",
+    "BackendUnavailable",
     "Batch",
     "BatchLedger",
     "BatchOrderError",
     "CachedMap",
+    "CapabilityError",
     "Catalog",
     "Changelog",
     "CheckpointMismatchError",
@@ -126,6 +133,7 @@ __all__ = [
     "RestorePlan",
     "RevisionError",
     "RevisionedStream",
+    "SchemaVersionError",
     "Snapshot",
     "SnapshottableMap",
     "SpecError",

@@ -9,7 +9,8 @@ import pytest
 
 from pipelines import driver as driver_module
 from pipelines.context import BatchContext
-from pipelines.driver import Driver, RunOptions, Tenure
+from pipelines.driver import Driver, RunOptions
+from pipelines.driver_session import DriverSession
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.tasks import MergeTask
@@ -62,7 +63,7 @@ def test_a_declaration_that_grew_is_migrated_at_the_start_and_says_so(workspace,
     grown = replace(words.spec, partitions=2, measures=words.spec.measures | {"longest": Max("length", type="bigint")})
     stream = words.stream.each(length="length(line)")
     said = []
-    monkeypatch.setattr(Tenure, "report", lambda tenure, *words, **_: said.append(words))
+    monkeypatch.setattr(DriverSession, "report", lambda session, *words, **_: said.append(words))
 
     workspace.land("2.txt", "dog")
     workspace.run(replace(base, feeds=[replace(words, stream=stream, spec=grown)]))
