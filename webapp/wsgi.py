@@ -31,3 +31,7 @@ def limit_statements(connection, **_):
 
 
 connection_created.connect(limit_statements)
+
+from webapp.states.readers import limit_backend_calls  # noqa: E402  only once Django is set up
+
+limit_backend_calls()

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
+import pytest
 
 from state_backends import (
     Batch,
@@ -22,12 +23,13 @@ from state_backends import (
     RedisBackingMap,
     StateSpec,
 )
-from state_backends.backends.factory import MAPS
 from state_backends.backends.postgres import tables
+from state_backends.backends.redis.client import client
 from state_backends.backends.redis.upkeep import RedisUpkeep
+from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
 from state_backends.table import StateTable
-from webapp.states import redis_states
+from webapp.states import readers
 
 HOUR = timedelta(hours=1)
 
@@ -50,7 +52,7 @@ class Views:
         self.ledger.acquire()
         catalog.register_states(self.name, specs, {spec.name: "exactly once" for spec in specs})
         self.ledger.bind("checkpoint")
-        self.backing = RedisBackingMap(redis_states.client(), self.spec)
+        self.backing = RedisBackingMap(client(60.0), self.spec)
         self._batches = 0
 
     def begin(self) -> Batch:
@@ -86,11 +88,11 @@ class Views:
     def age(self, interval: timedelta) -> None:
         """Move everything recorded into the past, which is what waiting does, only faster."""
         microseconds = interval // timedelta(microseconds=1)
-        client = redis_states.client()
-        for name in client.scan_iter(f"tidemark:{{{self.name}}}:row:*"):
+        redis = client(60.0)
+        for name in redis.scan_iter(f"tidemark:{{{self.name}}}:row:*"):
             for field in ("updated_at", "prev_updated_at"):
-                if client.hexists(name, field):
-                    client.hincrby(name, field, -microseconds)
+                if redis.hexists(name, field):
+                    redis.hincrby(name, field, -microseconds)
         self.conn.execute(
             "UPDATE tidemark.pipeline SET committed_time = committed_time - %s, open_time = open_time - %s "
             "WHERE name = %s",
@@ -120,8 +122,18 @@ def redis_views(conn: psycopg.Connection, **declared: Any) -> Iterator[Views]:
     try:
         yield views
     finally:
-        RedisUpkeep(redis_states.client(), views.spec).clear()
+        RedisUpkeep(client(60.0), views.spec).clear()
         # Where the test is no transaction, its tables would stay.
         for spec in (views.spec, views.total):
             tables.drop(conn, StateTable(spec))
         conn.execute("SELECT pg_advisory_unlock_all()")
+
+
+@contextmanager
+def unavailable_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Send this process to a port where no server listens."""
+    with monkeypatch.context() as patch:
+        patch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
+        readers.forget()
+        yield
+    readers.forget()

@@ -10,9 +10,9 @@ import psycopg
 from rest_framework.exceptions import APIException, ParseError
 
 from state_backends import Snapshot, StateSpec
-from state_backends.backends.factory import Reader
 from state_backends.errors import KeyShapeError
 from state_backends.reader.multi_state import StateLookup, at_one_batch
+from state_backends.reader.reader import Reader
 from webapp.accounts.permissions import KeyScope
 from webapp.api import caching
 from webapp.api.question import Keys, Queries, Query, When

@@ -8,9 +8,9 @@ import orjson
 import psycopg
 from django.conf import settings
 
-from state_backends import Snapshot
-from state_backends.backends.factory import Reader
+from state_backends import BACKENDS, Snapshot
 from state_backends.reader.changes import ChangedBatch, Changes, changes
+from state_backends.reader.reader import Reader
 from webapp.events.subscriptions import CommitsSubscription, StateSubscription
 from webapp.states import readers
 
@@ -130,7 +130,7 @@ class _Asked:
 
     def _published(self) -> int | None:
         # The ledger knows of a commit before the store of the rows shows it.
-        return None if self.spec.backend == "postgres" else self.reader.committed()[0]
+        return None if BACKENDS[self.spec.backend].capabilities.in_ledger else self.reader.committed()[0]
 
 
 def _begun(asked: _Asked, event: str, said: dict[str, Any]) -> Delta:

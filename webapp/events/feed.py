@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
-import redis
 
-from state_backends.errors import MovedOnError, UnknownStateError
+from state_backends.errors import BackendUnavailable, MovedOnError, UnknownStateError
 from webapp.api.errors import DATABASE_GONE
 from webapp.events import deltas
 from webapp.events.broker import EVERY_PIPELINE, CommitSignals
@@ -19,7 +18,7 @@ from webapp.states import readers
 logger = logging.getLogger(__name__)
 
 # What passes: the database or Redis is away, or is faster than we read.
-PASSING = (*DATABASE_GONE, redis.RedisError, MovedOnError)
+PASSING = (*DATABASE_GONE, BackendUnavailable, MovedOnError)
 # The state was made anew since its statements were composed, or is gone.
 REMADE = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, UnknownStateError)
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Sum
-from state_backends.backends.factory import MAPS
 from state_backends.backends.postgres import tables
 from state_backends.errors import DuplicateKeyError, StaleBatchError
+from state_backends.maps import MAPS
 from state_backends.maps.partials import merge_partials
 from state_backends.table import StateTable
 

@@ -171,7 +171,7 @@ def start_children(port: int) -> list[Child]:
     os.environ.setdefault("TIDEMARK_CHANGELOG_KEEP_HOURS", "0")
     # People read these logs.
     os.environ.setdefault("LOG_FORMAT", "text")
-    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "observability" / "granian.json"))
+    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "core" / "granian.json"))
     events_port = port + 1 if is_free(port + 1) else free_port()
     os.environ["TIDEMARK_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
     os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"

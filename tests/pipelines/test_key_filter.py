@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from pipelines.tasks import RefusedGroups
+from pipelines.tasks import KeyFilter
 from state_backends import Count, StateSpec
 
 ARROW = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64()), ("count", pa.int64())])
@@ -14,8 +14,8 @@ def batch_of(*groups):
 
 
 def sift(*groups):
-    refused = RefusedGroups(SPEC)
-    kept = [row for rows in refused.sift([batch_of(*groups)]) for row in rows.to_pylist()]
+    refused = KeyFilter(SPEC)
+    kept = [row for rows in refused.filter_invalid([batch_of(*groups)]) for row in rows.to_pylist()]
     return [tuple(row.values()) for row in kept], [letter.reason for letter in refused.letters]
 
 
@@ -38,9 +38,9 @@ def test_each_refused_group_is_named_once_by_its_first_fault():
 
 
 def test_a_letter_holds_the_group_s_aggregates():
-    refused = RefusedGroups(SPEC)
+    refused = KeyFilter(SPEC)
 
-    rest = list(refused.sift([batch_of((None, "x", 1, 7))]))
+    rest = list(refused.filter_invalid([batch_of((None, "x", 1, 7))]))
 
     assert rest == []
     assert refused.letters[0].line == '{"a":null,"b":"x","n":1,"count":7}'
@@ -61,9 +61,9 @@ def test_times_and_uuids_that_no_reader_could_read_back_are_refused():
         pa.array(column).cast(kind) if kind != pa.date32() else pa.array(column, pa.int32()).cast(kind)
         for column, kind in zip(columns, types, strict=True)
     ]
-    refused = RefusedGroups(spec)
+    refused = KeyFilter(spec)
 
-    [kept] = refused.sift([pa.RecordBatch.from_arrays(arrays, ["at", "on", "id", "count"])])
+    [kept] = refused.filter_invalid([pa.RecordBatch.from_arrays(arrays, ["at", "on", "id", "count"])])
 
     assert kept["count"].to_pylist() == [1, 2]
     assert [letter.reason for letter in refused.letters] == [
@@ -71,5 +71,5 @@ def test_times_and_uuids_that_no_reader_could_read_back_are_refused():
         "key column at is outside the years 1 to 9999",
         "key column on is outside the years 1 to 9999",
         "key column on is outside the years 1 to 9999",
-        "key column id is no uuid",
+        "key column id is not a uuid",
     ]

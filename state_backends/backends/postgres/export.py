@@ -7,11 +7,7 @@ meanwhile changes nothing. Until the export is closed its connection is taken, a
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import islice
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -30,52 +26,8 @@ from state_backends.committed import (
     rows_then,
 )
 from state_backends.reader.bounds import Range
-from state_backends.spec import StateSpec
+from state_backends.reader.reader import FETCHED_ROWS, columns_of
 from state_backends.table import StateTable, columns, commas
-
-# Rows per fetch: a few megabytes at most, and few enough round trips not to count.
-FETCHED_ROWS = 5_000
-
-
-@dataclass
-class Export:
-    """Rows of one batch. columns: name to SQL type, the key's first, then the measures asked for.
-
-    Take `batches()` once, and close when done, or use it as a context; a connection it was given is free again then.
-    """
-
-    txid: int
-    attempt: int
-    as_of: datetime | None
-    columns: Mapping[str, str]
-    rows: Iterator[tuple[Any, ...]] = field(repr=False)
-    resources: ExitStack = field(default_factory=ExitStack, repr=False)
-
-    def batches(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows in key order, up to 5,000 at a time, as Python values; JSON is parsed.
-
-        Raises MovedOnError where the state is in Redis and its batches are published faster than they are read: what
-        came before is of one batch, and nothing else may be put behind it.
-        """
-        with self:
-            while rows := list(islice(self.rows, FETCHED_ROWS)):
-                yield rows
-
-    def close(self) -> None:
-        self.resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def columns_of(spec: StateSpec, measures: list[str]) -> dict[str, str]:
-    types = {name: measure.result_type for name, measure in spec.measures.items()} or {"value": "jsonb"}
-    return {**spec.key, **{name: types[name] for name in measures}}
 
 
 def begin_snapshot(conn: psycopg.Connection, resources: ExitStack) -> None:
