@@ -53,7 +53,7 @@ class RequestObserver:
 
 
 class _Observed:
-    """Passes the parts of a stream on and calls `finish` when it is closed: at its end, or by a disconnect before it."""
+    """Passes the parts of a stream on and calls `finish` when it is closed: at its end, or after a disconnect."""
 
     def __init__(self, parts: Iterable[bytes], finish: Callable[[], None]) -> None:
         self._parts = iter(parts)

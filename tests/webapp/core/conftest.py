@@ -22,7 +22,7 @@ def fresh_snapshot() -> None:
 @pytest.fixture
 def key(db) -> str:
     """The secret of an API key that may read."""
-    authentication.forget()
+    authentication.clear_cache()
     return create_api_key("reader", ["read"])[1]
 
 
