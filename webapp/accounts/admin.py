@@ -68,10 +68,10 @@ class UserAdmin(AuditedEdits, DjangoUserAdmin, ModelAdmin):
         return fields if request.user.is_superuser else [*fields, "is_superuser", "user_permissions"]
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_change_permission(request, obj) and _may_touch(request, obj)
+        return super().has_change_permission(request, obj) and _may_edit(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and _may_touch(request, obj)
+        return super().has_delete_permission(request, obj) and _may_edit(request, obj)
 
 
 @admin.register(Group)
@@ -80,7 +80,7 @@ class GroupAdmin(AuditedEdits, DjangoGroupAdmin, ModelAdmin):
         return {"permissions": sorted(f"{app}.{name}" for app, name in instance.permissions.values_list(*PERMISSION))}
 
 
-def _may_touch(request: HttpRequest, user: User | None) -> bool:
+def _may_edit(request: HttpRequest, user: User | None) -> bool:
     return user is None or request.user.is_superuser or not user.is_superuser
 
 
