@@ -1,4 +1,4 @@
-"""A small pipeline with a state in Redis and one in PostgreSQL, driven by hand inside the transaction of a test."""
+"""A small pipeline with a state in Redis and one in PostgreSQL, driven by the test inside its transaction."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,11 +35,11 @@ HOUR = timedelta(hours=1)
 
 
 class Views:
-    """The driver of one pipeline: views per page and hour in Redis, and all of them in PostgreSQL."""
+    """The driver of one pipeline: views per page and hour in Redis, and their total in PostgreSQL."""
 
     def __init__(self, conn: psycopg.Connection, **declared: Any) -> None:
         self.conn = conn
-        # Redis forgets nothing with the test's transaction.
+        # A name of its own, because Redis is not rolled back with the test's transaction.
         self.name = f"views_{uuid4().hex[:8]}"
         measures = {"views": Count(), "mean_ms": Mean("ms"), "longest": Max("ms")}
         key = declared.pop("key", {"page": "text"})
@@ -74,7 +74,7 @@ class Views:
         total = pa.RecordBatch.from_pylist([{"views": sum(views.values())}])
         with self.conn.transaction():
             PostgresBackingMap(self.conn, self.total).merge([total], batch.txid, batch.batch_time)
-            # It goes with its transaction, but that may be the test's, which goes on.
+            # The merge drops its table with its transaction, which may be the test's.
             self.conn.execute("DROP TABLE incoming")
 
     def commit(self, views: Mapping[Any, int], gone: tuple[Any, ...] = ()) -> Batch:
@@ -86,7 +86,7 @@ class Views:
         return batch
 
     def age(self, interval: timedelta) -> None:
-        """Move everything recorded into the past, which is what waiting does, only faster."""
+        """Move all stored times into the past, as if the test had waited."""
         microseconds = interval // timedelta(microseconds=1)
         redis = client(60.0)
         for name in redis.scan_iter(f"tidemark:{{{self.name}}}:row:*"):
@@ -123,7 +123,7 @@ def redis_views(conn: psycopg.Connection, **declared: Any) -> Iterator[Views]:
         yield views
     finally:
         RedisUpkeep(client(60.0), views.spec).clear()
-        # Where the test is no transaction, its tables would stay.
+        # A test without a transaction has to drop its tables.
         for spec in (views.spec, views.total):
             tables.drop(conn, StateTable(spec))
         conn.execute("SELECT pg_advisory_unlock_all()")

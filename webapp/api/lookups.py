@@ -144,7 +144,7 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], confined: KeyScope) -> Sequ
         keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
     else:
         keys = [tuple(key) if isinstance(key, list) else key for key in keys]
-    if confined.is_free or not confined.prefix_of(spec):
+    if confined.is_unrestricted or not confined.prefix_of(spec):
         return keys
     typed = spec.check_keys(keys)
     confined.check_keys(spec, typed)
@@ -154,7 +154,7 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], confined: KeyScope) -> Sequ
 def _holding(
     conn: psycopg.Connection, name: str, query: Query, confined: KeyScope, candidates: Sequence[str]
 ) -> str | None:
-    if not confined.is_free:
+    if not confined.is_unrestricted:
         typed_keys(readers.reader(conn, name).spec, query.keys.asked, confined)
     return caching.holding(conn, name, candidates)
 

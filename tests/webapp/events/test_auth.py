@@ -82,7 +82,7 @@ class TestConfinement:
     def test_a_key_confined_to_other_states_is_refused(self, flights, listen):
         status, detail = refused(listen(STATE, key=confined(states=["totals"])))
 
-        assert (status, "confined" in detail) == (403, True)
+        assert (status, "restricted" in detail) == (403, True)
 
     def test_it_does_not_learn_which_other_states_there_are(self, flights, listen):
         assert refused(listen("/events/states/nothing", key=confined(states=["totals"])))[0] == 403

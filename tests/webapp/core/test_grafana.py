@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alerts ask for metrics that exist, and show those that matter."""
+"""The Grafana dashboard and the alerts use metrics that exist, and the dashboard shows every metric."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipelines.embedded.data_dir import REPOSITORY
 from webapp.core.metrics import render
-from webapp.core.stored_metrics import StoredFigures
-from webapp.events import stream as _of_events  # noqa: F401  counts among the others once it is there
+from webapp.core.stored_metrics import StoredMetrics
+from webapp.events import stream as _stream  # noqa: F401  registers the metrics of the event streams
 
 DOCKER = REPOSITORY / "docker"
 DASHBOARD = json.loads((DOCKER / "grafana" / "tidemark.json").read_text())
@@ -20,13 +20,13 @@ SERIES_OF = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",),
 
 @pytest.fixture
 def series(filled):
-    """The names that can be asked for, by the metric they belong to."""
-    text, _ = render(StoredFigures())
+    """The names of time series by metric."""
+    text, _ = render(StoredMetrics())
     families = [f for f in text_string_to_metric_families(text.decode()) if f.name.startswith("tidemark_")]
     return {family.name: {family.name + end for end in SERIES_OF[family.type]} for family in families}
 
 
-def asked(text):
+def names_in(text):
     return set(NAME.findall(text))
 
 
@@ -37,25 +37,25 @@ def expressions():
 def test_every_metric_on_the_dashboard_exists(series):
     variables = [variable["definition"] for variable in DASHBOARD["templating"]["list"] if "definition" in variable]
 
-    shown = asked(" ".join([*expressions(), *variables]))
+    shown = names_in(" ".join([*expressions(), *variables]))
 
     assert len(shown) > 20
     assert shown - set().union(*series.values()) == set()
 
 
 def test_every_metric_is_on_the_dashboard(series):
-    shown = asked(" ".join(expressions()))
+    shown = names_in(" ".join(expressions()))
 
     assert [name for name, names in series.items() if not names & shown] == []
 
 
-def test_the_alerts_ask_for_metrics_that_exist(series):
+def test_the_alerts_use_metrics_that_exist(series):
     rules = yaml.safe_load((DOCKER / "prometheus-alerts.yml").read_text())["groups"][0]["rules"]
 
-    asked_for = asked(" ".join(rule["expr"] for rule in rules))
+    used = names_in(" ".join(rule["expr"] for rule in rules))
 
-    assert len(asked_for) > 5
-    assert asked_for - set().union(*series.values()) == set()
+    assert len(used) > 5
+    assert used - set().union(*series.values()) == set()
 
 
 def test_every_alert_is_explained():
@@ -66,8 +66,8 @@ def test_every_alert_is_explained():
 
 
 def test_the_labels_that_expressions_group_by_exist(filled):
-    text, _ = render(StoredFigures())
-    # What has no sample yet, and what Prometheus adds.
+    text, _ = render(StoredMetrics())
+    # Labels without a sample so far, and those that Prometheus adds.
     labels = set(re.findall(r"[{,](\w+)=", text.decode())) | {"le", "instance", "phase", "state", "route", "event"}
 
     grouped = {
@@ -77,7 +77,7 @@ def test_the_labels_that_expressions_group_by_exist(filled):
     assert grouped - labels == set()
 
 
-def test_it_fits_any_grafana():
+def test_the_dashboard_can_be_imported_into_any_grafana():
     assert "uid" not in DASHBOARD
     assert "id" not in DASHBOARD
     sources = {panel["datasource"]["uid"] for panel in DASHBOARD["panels"] if "datasource" in panel}

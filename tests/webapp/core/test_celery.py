@@ -1,4 +1,4 @@
-"""The lines of a task carry the request that asked for it."""
+"""A task's log lines have the id of the request that started it."""
 
 import logging
 import time
@@ -8,35 +8,34 @@ from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish, task_postrun, task_prerun
 from structlog.contextvars import bound_contextvars, get_contextvars
 
-from webapp.celery import app
-from webapp.core import task_logging
+from webapp.celery import REQUEST_ID_HEADER, app
 from webapp.states import services
 from webapp.states.models import MaintenanceRun
 
 
 @pytest.fixture
-def seen():
-    """A task that notes what is bound while it runs."""
+def recorder():
+    """A task that records what is bound while it runs, and its records."""
     found = []
 
-    @app.task(name="tests.look", bind=True)
-    def look(self):
+    @app.task(name="tests.record", bind=True)
+    def record(self):
         found.append(get_contextvars())
 
-    yield look, found
-    app.tasks.unregister("tests.look")
+    yield record, found
+    app.tasks.unregister("tests.record")
 
 
-def test_the_id_of_the_request_travels_in_the_headers():
+def test_the_request_id_is_sent_in_the_headers():
     headers = {}
 
     with bound_contextvars(request_id="r-7"):
         before_task_publish.send(sender="x", headers=headers)
 
-    assert headers == {task_logging.HEADER: "r-7"}
+    assert headers == {REQUEST_ID_HEADER: "r-7"}
 
 
-def test_a_scheduled_task_has_none():
+def test_a_scheduled_task_has_no_request_id():
     headers = {}
 
     before_task_publish.send(sender="x", headers=headers)
@@ -44,9 +43,9 @@ def test_a_scheduled_task_has_none():
     assert headers == {}
 
 
-def test_it_is_bound_while_the_task_runs_and_not_afterwards(seen):
-    task, found = seen
-    task.push_request(id="t-1", **{task_logging.HEADER: "r-7"})
+def test_the_request_id_is_bound_only_while_the_task_runs(recorder):
+    task, found = recorder
+    task.push_request(id="t-1", **{REQUEST_ID_HEADER: "r-7"})
     try:
         task_prerun.send(sender=task, task_id="t-1", task=task)
         task.run()
@@ -54,35 +53,35 @@ def test_it_is_bound_while_the_task_runs_and_not_afterwards(seen):
     finally:
         task.pop_request()
 
-    assert found == [{"task": "tests.look", "task_id": "t-1", "request_id": "r-7"}]
+    assert found == [{"task": "tests.record", "task_id": "t-1", "request_id": "r-7"}]
     assert get_contextvars() == {}
 
 
-def test_a_task_of_nobody_does_not_inherit_the_last_ones(seen):
-    task, found = seen
-    with bound_contextvars(request_id="of another"):
+def test_a_task_without_a_request_does_not_inherit_another_ones_id(recorder):
+    task, found = recorder
+    with bound_contextvars(request_id="r-6"):
         task.apply()
 
     assert [set(bound) for bound in found] == [{"task", "task_id"}]
 
 
-def test_a_runs_lines_say_which_run_of_which_state(transactional_db, lines):
+def test_the_lines_of_a_maintenance_run_name_run_and_state(transactional_db, lines):
     from tests.webapp.committed_flights import committed_flights
 
     with committed_flights():
-        run = services.maintain_now(kind="compaction", state="totals", requested_by="somebody")
+        run = services.maintain_now(kind="compaction", state="totals", requested_by="ada")
 
-        told = [line for line in lines() if line["logger"] == "webapp.states.maintenance"]
+        logged = [line for line in lines() if line["logger"] == "webapp.states.maintenance"]
 
     assert run.status == MaintenanceRun.Status.DONE
-    assert [(line["event"], line["run"], line["state"], line["kind"]) for line in told] == [
+    assert [(line["event"], line["run"], line["state"], line["kind"]) for line in logged] == [
         ("maintenance begins", run.id, "totals", "compaction"),
         ("maintenance is over", run.id, "totals", "compaction"),
     ]
-    assert (told[0]["requested_by"], told[1]["status"]) == ("somebody", "done")
+    assert (logged[0]["requested_by"], logged[1]["status"]) == ("ada", "done")
 
 
-def test_celery_leaves_the_log_as_it_is():
+def test_celery_does_not_configure_logging():
     root = logging.getLogger()
     before = list(root.handlers), root.level
 
@@ -91,8 +90,8 @@ def test_celery_leaves_the_log_as_it_is():
     assert (list(root.handlers), root.level) == before
 
 
-def test_a_worker_knows_the_request_that_asked(seen, transactional_db):
-    task, found = seen
+def test_a_worker_binds_the_id_of_the_request(recorder, transactional_db):
+    task, found = recorder
     with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=60):
         with bound_contextvars(request_id="r-8"):
             task.delay()
