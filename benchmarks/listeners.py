@@ -23,7 +23,7 @@ from benchmarks.cases import Case
 from benchmarks.servers import database
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from state_backends import BatchLedger, Catalog, Count, StateSpec
-from webapp.states.management.demonstration import Child
+from webapp.states.management.child_process import Child
 
 LISTENERS = 1_000
 BATCHES = 20

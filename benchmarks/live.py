@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
-from webapp.states.management.demonstration import Child
+from webapp.states.management.child_process import Child
 
 HEALTHY_WITHIN_SECONDS = 60.0
 FILES_PER_BATCH = 100  # so that files that have come meanwhile do not queue up for a batch each

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from django.db import connection
 
 from pipelines.embedded.data_dir import free_port
-from webapp.states.management.demonstration import Child
+from webapp.states.management.child_process import Child
 
 WITHIN_SECONDS = 20.0
 
