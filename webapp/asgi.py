@@ -1,6 +1,6 @@
 """The events process: `granian --interface asgi webapp.asgi:application`.
 
-Not Django's own ASGI application, which has no lifespan and holds a request per client (see events/app.py). Its
+Not Django's own ASGI application, which has no lifespan and holds a request per client (see events/application.py). Its
 connections get a statement time-out, as those of the web process do.
 """
 

@@ -117,7 +117,7 @@ async def _subscribe(connections: Connections, scope: Scope, receive: Receive, r
         authorized = await connections.authorize(scope)
     except Exception:
         logger.exception("request failed")
-        await response.send_problem(problem(500, "internal error; see the server's log"), {})
+        await response.send_problem(problem(500, "internal error; the log has the details"), {})
         return
     if isinstance(authorized, Refused):
         await response.send_all(authorized.status, authorized.headers, authorized.body)
