@@ -1,4 +1,4 @@
-"""What a listener is told, by a real server over a real database."""
+"""The events that a client gets, from a real events process over a real database."""
 
 import time
 from datetime import timedelta
@@ -33,8 +33,8 @@ def states(feed, query=""):
     return f"/events/states/{feed.specs[0].name}{query}"
 
 
-def told(event):
-    """The changes of a batch, page to views; None where one is gone."""
+def changed(event):
+    """The changes of a batch, page to views; None if the page was removed."""
     return {
         change["key"][0]: change["value"]["n"] if change["status"] == "found" else None
         for change in event.data["changes"]
@@ -42,7 +42,7 @@ def told(event):
 
 
 class TestAState:
-    def test_it_is_followed_from_where_it_stands(self, flights, listen):
+    def test_it_is_followed_from_its_last_batch_on(self, flights, listen):
         listener = listen(STATE)
 
         ready = listener.next()
@@ -59,16 +59,16 @@ class TestAState:
         [change] = batch.data["changes"]
         assert (change["key"], change["status"], change["value"]["flights"]) == (["JFK", "C00"], "found", 105)
 
-    def test_every_batch_is_told_even_one_that_changed_nothing(self, feed, listen):
+    def test_every_batch_is_sent_even_one_that_changed_nothing(self, feed, listen):
         listener = listen(states(feed))
         listener.until("ready")
 
         commit(feed)
         commit(feed, a=2)
 
-        assert [told(listener.next()), told(listener.next())] == [{}, {"a": 3}]
+        assert [changed(listener.next()), changed(listener.next())] == [{}, {"a": 3}]
 
-    def test_a_prefix_and_measures_narrow_it(self, flights, listen):
+    def test_a_prefix_and_measures_restrict_it(self, flights, listen):
         listener = listen(STATE + '?prefix=["JFK"]&measures=flights,max_delay')
         listener.until("ready")
 
@@ -77,7 +77,7 @@ class TestAState:
 
         assert (change["key"], set(change["value"])) == (["JFK", "C29"], {"flights", "max_delay"})
 
-    def test_a_batch_wider_than_the_limit_is_told_without_its_changes(self, feed, listen, tmp_path):
+    def test_a_batch_over_the_limit_is_sent_without_its_changes(self, feed, listen, tmp_path):
         with events_server(tmp_path, TIDEMARK_EVENTS_MAX_CHANGES=2) as narrow:
             listener = listen(states(feed), at=narrow)
             listener.until("ready")
@@ -87,7 +87,7 @@ class TestAState:
 
         assert (batch.data["complete"], batch.data["changes"]) == (False, [])
 
-    def test_one_without_a_changelog_is_told_batch_by_batch_to_be_read_anew(self, bare, listen):
+    def test_without_a_changelog_every_batch_is_sent_as_incomplete(self, bare, listen):
         listener = listen(states(bare))
         listener.until("ready")
 
@@ -103,7 +103,7 @@ class TestAState:
 
 class TestKeys:
     @pytest.mark.parametrize("declared", ["feed", "bare"])
-    def test_they_are_told_as_they_are_then_whenever_they_change(self, declared, request, listen):
+    def test_they_are_sent_with_their_values_whenever_they_change(self, declared, request, listen):
         feed = request.getfixturevalue(declared)
         listener = listen(states(feed, '?keys=[["a"],"nope"]'))
 
@@ -117,9 +117,9 @@ class TestKeys:
             {"key": ["a"], "status": "found", "value": {"n": 1}},
             {"key": ["nope"], "status": "missing", "value": None},
         ]
-        assert (batch.event, batch.id, told(batch), batch.data["complete"]) == ("batch", 3, {"a": 6}, True)
+        assert (batch.event, batch.id, changed(batch), batch.data["complete"]) == ("batch", 3, {"a": 6}, True)
 
-    def test_batches_that_do_not_concern_them_move_the_last_id_on_all_the_same(self, feed, listen):
+    def test_batches_without_a_change_of_them_advance_the_last_id(self, feed, listen):
         listener = listen(states(feed, '?keys=["a"]'))
         listener.until("snapshot")
 
@@ -128,7 +128,7 @@ class TestKeys:
         assert listener.no_more(2 * HEARTBEAT_SECONDS)
         assert listener.last_id == txid
 
-    def test_keys_of_a_state_without_a_changelog_that_come_again_get_a_new_snapshot(self, bare, listen):
+    def test_without_a_changelog_a_client_that_resumes_gets_a_new_snapshot(self, bare, listen):
         commit(bare, a=1)
 
         reset = listen(states(bare, '?keys=["a"]'), headers={"Last-Event-ID": 1}).next()
@@ -139,7 +139,7 @@ class TestKeys:
 
 
 class TestResuming:
-    def test_every_batch_since_comes_in_order_then_what_is_new(self, feed, listen):
+    def test_missed_batches_come_in_order_then_new_ones(self, feed, listen):
         for _ in range(45):
             commit(feed, a=1)
         listener = listen(states(feed), headers={"Last-Event-ID": 1})
@@ -150,10 +150,10 @@ class TestResuming:
         live = listener.next()
 
         assert (ready.event, ready.id, ready.data["resumed"]) == ("ready", 1, True)
-        assert [(batch.id, told(batch)) for batch in caught_up] == [(n, {"a": n}) for n in range(2, 47)]
-        assert (live.id, told(live)) == (47, {"b": 10})
+        assert [(batch.id, changed(batch)) for batch in caught_up] == [(n, {"a": n}) for n in range(2, 47)]
+        assert (live.id, changed(live)) == (47, {"b": 10})
 
-    def test_who_missed_nothing_goes_on(self, bare, listen):
+    def test_a_client_that_missed_nothing_continues(self, bare, listen):
         listener = listen(states(bare), headers={"Last-Event-ID": 1})
 
         ready = listener.next()
@@ -166,10 +166,10 @@ class TestResuming:
         [
             (lambda feed: None, 7, "not committed"),
             (lambda feed: feed.run(views(("a", 5)), batch_id=0), 1, "replayed"),
-            (lambda feed: [commit(feed, a=1), commit(feed, a=1), compacted(feed)], 1, "no longer on hand"),
+            (lambda feed: [commit(feed, a=1), commit(feed, a=1), compacted(feed)], 1, "no longer"),
         ],
     )
-    def test_who_cannot_be_told_what_was_missed_is_reset(self, feed, listen, since, last, reason):
+    def test_a_client_whose_missed_batches_are_not_available_is_reset(self, feed, listen, since, last, reason):
         since(feed)
         listener = listen(states(feed), headers={"Last-Event-ID": last})
 
@@ -180,14 +180,14 @@ class TestResuming:
         assert reason in reset.data["reason"]
         assert listener.next().id == txid
 
-    def test_a_state_without_a_changelog_resets_who_missed_something(self, bare, listen):
+    def test_without_a_changelog_a_client_that_missed_a_batch_is_reset(self, bare, listen):
         commit(bare, a=1)
 
         reset = listen(states(bare), headers={"Last-Event-ID": 1}).next()
 
         assert (reset.event, reset.id) == ("reset", 2)
 
-    def test_who_missed_too_many_batches_is_reset(self, feed, listen, tmp_path):
+    def test_a_client_that_missed_too_many_batches_is_reset(self, feed, listen, tmp_path):
         for _ in range(4):
             commit(feed, a=1)
         with events_server(tmp_path, TIDEMARK_EVENTS_MAX_BATCHES=3) as short:
@@ -197,7 +197,7 @@ class TestResuming:
         assert (far.event, near.event) == ("reset", "ready")
         assert "more than 3 batches" in far.data["reason"]
 
-    def test_an_id_that_no_event_had_is_refused(self, feed, listen):
+    def test_an_invalid_last_event_id_is_refused(self, feed, listen):
         problem = listen(states(feed), headers={"Last-Event-ID": "yesterday"}).problem()
 
         assert (problem["status"], "yesterday" in problem["detail"]) == (400, True)
@@ -206,7 +206,7 @@ class TestResuming:
 class TestReplays:
     @pytest.mark.parametrize("query", ["", '?keys=["a","b"]'])
     @pytest.mark.parametrize("declared", ["feed", "bare"])
-    def test_a_batch_that_was_committed_again_reaches_listeners_as_a_reset(self, declared, query, request, listen):
+    def test_a_batch_that_is_committed_again_resets_the_clients(self, declared, query, request, listen):
         feed = request.getfixturevalue(declared)
         listener = listen(states(feed, query))
         listener.next()
@@ -218,16 +218,16 @@ class TestReplays:
         if query:
             assert [result["status"] for result in reset.data["results"]] == ["missing", "found"]
 
-    def test_a_state_that_was_declared_anew_reaches_them_as_one_too(self, feed, listen):
+    def test_a_redeclared_state_resets_the_clients(self, feed, listen):
         listener = listen(states(feed))
         listener.next()
 
         feed.conn.execute("UPDATE tidemark.state SET version = version + 1 WHERE name = %s", [feed.specs[0].name])
         commit(feed, a=1)
 
-        assert "anew" in listener.until("reset").data["reason"]
+        assert "declared" in listener.until("reset").data["reason"]
 
-    def test_a_state_that_is_dropped_ends_its_streams(self, feed, listen):
+    def test_the_streams_of_a_dropped_state_end(self, feed, listen):
         listener = listen(states(feed))
         listener.next()
 
@@ -238,8 +238,8 @@ class TestReplays:
             listener.until("batch", 5.0)
 
 
-class TestTheLine:
-    def test_it_is_kept_warm_and_says_when_to_come_again(self, feed, listen):
+class TestConnection:
+    def test_it_sends_heartbeats_and_a_retry_delay(self, feed, listen):
         listener = listen(states(feed))
 
         listener.next()
@@ -248,7 +248,7 @@ class TestTheLine:
         assert listener.comments >= 2
         assert 1_000 <= listener.retry_ms <= 3_000
 
-    def test_nothing_on_the_way_may_keep_it(self, feed, listen):
+    def test_the_headers_forbid_caching_and_buffering(self, feed, listen):
         listener = listen(states(feed))
 
         assert listener.status == 200
@@ -256,7 +256,7 @@ class TestTheLine:
         assert listener.headers["cache-control"] == "no-store"
         assert listener.headers["x-accel-buffering"] == "no"
 
-    def test_a_server_that_stops_ends_its_streams_in_good_order(self, feed, listen, tmp_path):
+    def test_a_server_that_stops_ends_its_streams_in_order(self, feed, listen, tmp_path):
         with events_server(tmp_path) as server:
             listener = listen(states(feed), at=server)
             listener.next()

@@ -1,6 +1,6 @@
-"""The events that whole pipelines are measured with: sales in Parquet files, and small files of flights.
+"""The input of whole pipelines: sales in Parquet files, and small files of flights.
 
-A few shops have most of the sales (Zipf, exponent 1.2), so a batch of 500,000 meets about 67,000 of 300,000 shops.
+A few shops have most of the sales (Zipf, exponent 1.2), so a batch of 500,000 has about 67,000 of 300,000 shops.
 """
 
 import json
@@ -26,7 +26,7 @@ AIRPORTS = ("ATL", "BOS", "DEN", "LAX", "MIA", "ORD", "SEA", "SFO")
 
 @dataclass(frozen=True)
 class Totals:
-    """What all events come to."""
+    """The aggregates of all events."""
 
     shops: int
     n: int
@@ -34,7 +34,7 @@ class Totals:
 
 
 def lay_out_sales(folder: Path, events: int, files: int) -> Totals:
-    """Write `events` sales into `files` Parquet files of one size; the same numbers give the same events."""
+    """Write `events` sales into `files` Parquet files of equal size; the same arguments give the same events."""
     folder.mkdir(parents=True)
     shops: Counter[str] = Counter()
     total = 0.0
@@ -55,17 +55,17 @@ def flights_file(number: int) -> str:
 def _sales(seed: int, count: int) -> pa.Table:
     chance = random.Random(seed)
     names, weights = _shops()
-    # Quarters, which floating point adds up without loss in whatever order.
+    # Quarters, whose sum is exact in floating point, in any order.
     prices = [quarters / 4 for quarters in chance.choices(range(1, 400), k=count)]
     return pa.table({"shop": chance.choices(names, cum_weights=weights, k=count), "x": prices})
 
 
 @cache
 def _shops() -> tuple[list[str], list[float]]:
-    """Return the shops in an order that says nothing of their sales, and their weights, each added to those before."""
+    """Return the shops in random order, and their cumulative weights."""
     names = [f"shop-{number:07}" for number in range(ALL_KEYS)]
     random.Random(0).shuffle(names)
-    # What lies beyond the shops there are falls evenly on all of them: the integral of rank ** -EXPONENT from there.
+    # The weight of all further ranks, the integral of rank ** -EXPONENT, is spread evenly over the shops.
     beyond = ALL_KEYS ** (1 - EXPONENT) / (EXPONENT - 1)
     return names, list(accumulate(rank**-EXPONENT + beyond / ALL_KEYS for rank in range(1, ALL_KEYS + 1)))
 

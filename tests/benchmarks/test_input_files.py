@@ -1,11 +1,11 @@
-"""The events that benchmarks run on: what is said of them must be so, or every check against them means nothing."""
+"""The input files of benchmarks are deterministic and have the stated totals; the benchmarks check against these."""
 
 import json
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from benchmarks.events import FLIGHTS_PER_FILE, SCHEMA, Totals, flights_file, lay_out_sales
+from benchmarks.input_files import FLIGHTS_PER_FILE, SCHEMA, Totals, flights_file, lay_out_sales
 from pipelines.jobs.flights import FLIGHT
 
 
@@ -13,7 +13,7 @@ def columns(ddl):
     return {part.split()[0] for part in ddl.split(", ")}
 
 
-def test_the_totals_are_what_the_files_hold(tmp_path):
+def test_the_totals_match_the_files(tmp_path):
     totals = lay_out_sales(tmp_path / "sales", events=6_000, files=3)
 
     table = ds.dataset(tmp_path / "sales").to_table()
@@ -22,7 +22,7 @@ def test_the_totals_are_what_the_files_hold(tmp_path):
     assert set(table.column_names) == columns(SCHEMA)
 
 
-def test_the_same_numbers_give_the_same_events(tmp_path):
+def test_the_same_arguments_give_the_same_events(tmp_path):
     for name in ("one", "other"):
         lay_out_sales(tmp_path / name, events=1_000, files=2)
 
@@ -38,7 +38,7 @@ def test_files_of_one_folder_differ(tmp_path):
     assert not first.equals(second)
 
 
-def test_a_batch_of_half_a_million_meets_about_67_000_shops(tmp_path):
+def test_a_batch_of_half_a_million_has_about_67_000_shops(tmp_path):
     totals = lay_out_sales(tmp_path / "sales", events=500_000, files=1)
 
     assert 64_000 < totals.shops < 70_000

@@ -1,8 +1,8 @@
-"""The promise: snapshot, batches and resets, applied as they come, give what a lookup shows, however often one is cut.
+"""Snapshot, batches and resets, applied in order, give what a lookup shows, however often the client is disconnected.
 
 A driver commits, replays with other contents, dies in the middle of a batch and compacts, as fast as it can, while a
-client is cut off at random and comes again with the last id it has seen. The client checks on the way that no batch
-comes twice or behind its time, and in the end that it has the state.
+client is disconnected at random and resumes from its last event id. The client checks that no batch comes twice or out
+of order, and at the end that it has the state.
 """
 
 import random
@@ -23,7 +23,7 @@ BATCHES = 120
 
 
 class Driver(threading.Thread):
-    """Feeds a state at random until it has done enough, then commits one last batch; `error` says what went wrong."""
+    """Takes BATCHES random steps, then commits a last batch. error: what it raised, if anything."""
 
     def __init__(self, feed, seed, *, compacts):
         super().__init__(daemon=True)
@@ -47,7 +47,7 @@ class Driver(threading.Thread):
             case "commit":
                 self.feed.run(self.rows())
             case "replay" if next_id:
-                with suppress(BatchOrderError):  # once the next one has been begun
+                with suppress(BatchOrderError):  # if the next one has begun
                     self.feed.run(self.rows(), batch_id=next_id - 1)
             case "die":
                 self.feed.apply(self.feed.begin(next_id), self.feed.specs[0], views(("a", 1_000)))
@@ -61,7 +61,7 @@ class Driver(threading.Thread):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("query", ["", '?keys=["a","b","c","d","never"]'])
 @pytest.mark.parametrize("declared", [{}, {"changelog": False}])
-def test_a_client_that_is_cut_again_and_again_ends_with_what_a_lookup_shows(
+def test_a_client_that_is_disconnected_again_and_again_ends_with_what_a_lookup_shows(
     transactional_db, listen, declared, query, seed
 ):
     chance = random.Random(1_000 + seed)
@@ -75,7 +75,7 @@ def test_a_client_that_is_cut_again_and_again_ends_with_what_a_lookup_shows(
             follower.take(listener.next())
             driver.start()
 
-            # A batch that changed none of the keys only moves the last id on.
+            # A batch that changed none of the keys only advances the last id.
             while driver.last_txid is None or listener.last_id != driver.last_txid:
                 assert driver.error is None, driver.error
                 if chance.random() < 0.15:

@@ -1,4 +1,4 @@
-"""What the process lives through: a database that goes away, clients that do not read, a store that lags behind."""
+"""The events process as a whole: an unavailable database, clients that do not read, a store that lags, its metrics."""
 
 import os
 import subprocess
@@ -32,9 +32,9 @@ def states(feed, query=""):
 
 @contextmanager
 def no_connections(feed):
-    """The database takes no new connections, and all but the feed's are gone."""
+    """The database refuses new connections, and all but the feed's are closed."""
     name, mine = feed.conn.info.dbname, feed.conn.info.backend_pid
-    # Of a superuser they would still be taken while the limit is the only obstacle.
+    # ALLOW_CONNECTIONS and not a connection limit, which does not apply to superusers.
     with psycopg.connect(database_url(), dbname="postgres", autocommit=True) as admin:
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         try:
@@ -47,8 +47,8 @@ def no_connections(feed):
     connection.close()
 
 
-class TestADatabaseThatGoesAway:
-    def test_clients_stay_and_are_told_all_of_it_afterwards(self, feed, listen):
+class TestAnUnavailableDatabase:
+    def test_clients_stay_connected_and_get_every_batch_afterwards(self, feed, listen):
         listener = listen(states(feed))
         by_keys = listen(states(feed, '?keys=["a"]'))
         listener.until("ready")
@@ -64,7 +64,7 @@ class TestADatabaseThatGoesAway:
         assert [listener.next().id for _ in range(3)] == [2, 3, 4]
         assert [by_keys.next().id for _ in range(2)] == [2, 4]
 
-    def test_who_comes_meanwhile_is_asked_to_come_again(self, feed, listen):
+    def test_a_new_client_is_asked_to_retry(self, feed, listen):
         listen(states(feed)).until("ready")
 
         with no_connections(feed):
@@ -75,7 +75,7 @@ class TestADatabaseThatGoesAway:
 
 
 class TestSlowClients:
-    def test_one_that_reads_nothing_is_dropped_and_hurts_nobody(self, transactional_db, listen, tmp_path):
+    def test_one_that_reads_nothing_is_disconnected_and_delays_no_other(self, transactional_db, listen, tmp_path):
         with (
             views_feed(spec()) as feed,
             events_server(tmp_path, TIDEMARK_EVENTS_SLOW_SECONDS=1, TIDEMARK_EVENTS_HEARTBEAT_SECONDS=30) as server,
@@ -92,15 +92,15 @@ class TestSlowClients:
 
             assert soon(lambda: "tidemark_sse_dropped_total 1.0" in scraped(listen, server))
             assert "tidemark_sse_clients 1.0" in scraped(listen, server)
-            told = everything(slow)
-            again = listen(states(feed), at=server, headers={"Last-Event-ID": told[-1]})
-            again.until("ready")
-            rest = [again.next().id for _ in range(11 - told[-1])]
-            assert [*told, *rest] == list(range(2, 12))
+            ids = remaining_ids(slow)
+            resumed = listen(states(feed), at=server, headers={"Last-Event-ID": ids[-1]})
+            resumed.until("ready")
+            rest = [resumed.next().id for _ in range(11 - ids[-1])]
+            assert [*ids, *rest] == list(range(2, 12))
 
 
 class TestRedis:
-    def test_a_batch_is_told_once_the_store_shows_it(self, transactional_db, listen):
+    def test_a_batch_is_sent_once_the_store_shows_it(self, transactional_db, listen):
         with readers.own_connection() as conn, redis_views(conn, changelog=True) as pages:
             try:
                 pages.commit({"/home": 1})
@@ -112,14 +112,14 @@ class TestRedis:
 
                 assert listener.no_more(0.7)
                 pages.backing.under(batch.fence, batch.txid, batch.attempt).publish(batch.txid)
-                told = listener.next(2.0)
+                event = listener.next(2.0)
             finally:
                 conn.execute("DELETE FROM tidemark.pipeline")
 
         assert snapshot.data["results"][0]["value"]["views"] == 1
-        assert (told.id, told.data["changes"][0]["value"]["views"]) == (2, 6)
+        assert (event.id, event.data["changes"][0]["value"]["views"]) == (2, 6)
 
-    def test_keys_of_one_without_a_changelog_are_read_again(self, transactional_db, listen):
+    def test_keys_of_a_state_without_a_changelog_are_read_again(self, transactional_db, listen):
         with readers.own_connection() as conn, redis_views(conn) as pages:
             try:
                 pages.commit({"/home": 1, "/cart": 1})
@@ -134,17 +134,17 @@ class TestRedis:
         assert (change["key"], change["value"]["views"]) == (["/home"], 3)
 
 
-class TestTheTide:
-    def test_every_commit_is_told(self, flights, listen):
+class TestCommits:
+    def test_every_commit_is_sent(self, flights, listen):
         listener = listen("/events/tide")
         assert listener.next().data == {"pipelines": {"flights": 2}}
 
         flights.commit({("JFK", "C00"): 5})
 
-        tide = listener.next(2.0)
-        assert (tide.event, tide.id, tide.data) == ("tide", None, {"pipeline": "flights", "txid": 3})
+        event = listener.next(2.0)
+        assert (event.event, event.id, event.data) == ("tide", None, {"pipeline": "flights", "txid": 3})
 
-    def test_what_nobody_announces_is_told_within_two_seconds(self, flights, listen):
+    def test_a_driver_that_dies_is_reported_without_a_notification(self, flights, listen):
         listener = listen("/events/tide")
         listener.until("ready")
 
@@ -153,7 +153,7 @@ class TestTheTide:
         assert listener.next(3.0).data == {"pipeline": "flights", "txid": 2}
 
 
-class TestTheImage:
+class TestImports:
     def test_the_process_loads_neither_spark_nor_the_pipelines(self, tmp_path):
         heavy = "{'pyspark', 'pipelines'} & {name.partition('.')[0] for name in sys.modules}"
         script = f"import sys, webapp.asgi; print({heavy})"
@@ -164,8 +164,8 @@ class TestTheImage:
         assert done.stdout == "set()\n"
 
 
-class TestOperators:
-    def test_they_see_the_process_among_the_members_until_it_ends(self, transactional_db, tmp_path):
+class TestMonitoring:
+    def test_the_process_is_a_member_until_it_ends(self, transactional_db, tmp_path):
         with events_server(tmp_path), readers.own_connection() as conn:
             assert soon(lambda: [member.role for member in members(conn)].count("events") >= 1)
             before = [member.name for member in members(conn)]
@@ -174,7 +174,7 @@ class TestOperators:
 
         assert len(before) - len(after) == 1
 
-    def test_they_see_how_many_listen_and_what_was_sent(self, feed, listen, tmp_path):
+    def test_clients_and_sent_events_are_counted(self, feed, listen, tmp_path):
         with events_server(tmp_path) as server:
             listen(states(feed), at=server).until("ready")
 
@@ -188,8 +188,8 @@ def scraped(listen, server):
     return listener.rest().decode()
 
 
-def everything(listener):
-    """The ids of what was on the way to a client that was dropped."""
+def remaining_ids(listener):
+    """The ids of the events that a disconnected client had not read yet."""
     ids = []
     while True:
         try:
