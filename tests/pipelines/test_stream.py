@@ -1,4 +1,4 @@
-"""The verbs refuse what does not fit where it is declared, and the guarantee is the seed's matrix."""
+"""Streams and pipelines as they are declared: what is refused, the guarantees, and the jobs that come with them."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def lines(folder="in"):
 
 
 @pytest.mark.parametrize(
-    ("spout", "kind", "promise"),
+    ("spout", "kind", "expected"),
     [
         ("transactional", "opaque", "exactly once"),
         ("transactional", "transactional", "exactly once"),
@@ -35,8 +35,8 @@ def lines(folder="in"):
         ("non_transactional", "non_transactional", "approximate"),
     ],
 )
-def test_the_promise_of_each_pair_of_spout_and_state(spout, kind, promise):
-    assert guarantee(spout, kind) == promise
+def test_the_guarantee_of_each_pair_of_spout_and_state(spout, kind, expected):
+    assert guarantee(spout, kind) == expected
 
 
 def test_groups_that_are_not_the_state_s_key_are_refused_with_both():
@@ -54,8 +54,8 @@ def test_a_state_of_json_values_cannot_be_aggregated_into():
         lines().group_by("word").persistent_aggregate(StateSpec("w", key={"word": "text"}, value="jsonb"))
 
 
-def test_a_pipeline_whose_name_would_not_do_for_a_folder_is_refused():
-    with pytest.raises(PipelineError, match=r"pipeline '\.\./p': no name"):
+def test_a_pipeline_name_that_is_not_a_folder_name_is_refused():
+    with pytest.raises(PipelineError, match=r"pipeline '\.\./p': invalid name"):
         Pipeline("../p", [lines().persistent_aggregate(TOTALS)])
 
 
@@ -71,7 +71,7 @@ def test_a_pipeline_that_feeds_a_state_twice_is_refused():
         Pipeline("p", [stream.persistent_aggregate(TOTALS), stream.persistent_aggregate(TOTALS)])
 
 
-def test_a_pipeline_over_two_sources_promises_what_the_weaker_one_can():
+def test_a_pipeline_over_two_sources_has_the_weaker_guarantee():
     class Opaque(TextFiles):
         spout = "opaque"
 
@@ -99,7 +99,7 @@ def test_a_column_name_cannot_be_read_as_an_expression():
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
-def test_every_shipped_job_goes_by_its_name_and_its_states_survive_the_catalog(name):
+def test_every_shipped_job_has_its_name_and_its_states_survive_the_catalog(name):
     pipeline = JOBS[name](Path("in"))
 
     assert pipeline.name == name

@@ -1,4 +1,4 @@
-"""docs/which-kind.md says what the code does: the matrix, and the example of a batch that comes again."""
+"""docs/which-kind.md describes what the code does: the matrix of guarantees, and the example of a replay."""
 
 import re
 from pathlib import Path
@@ -19,14 +19,14 @@ def rows(heading):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_the_matrix_is_the_one_that_the_pipeline_goes_by():
-    said = {
+def test_the_matrix_is_the_one_that_pipelines_use():
+    shown = {
         (re.match(r"\w+", source).group(), kind): promise
         for source, *promises in rows("What is promised")
         for kind, promise in zip(KINDS, promises, strict=True)
     }
 
-    assert said == MATRIX
+    assert shown == MATRIX
 
 
 @pytest.mark.parametrize("kind", KINDS)
