@@ -1,11 +1,11 @@
-"""docs/which-kind.md describes what the code does: the matrix of guarantees, and the example of a replay."""
+"""The guarantees of spouts and states, and docs/which-kind.md, which shows them and an example of a replay."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from pipelines.guarantee import MATRIX
+from pipelines.guarantee import MATRIX, guarantee
 from state_backends import Combine, MemoryBackingMap, StateSpec
 from state_backends.backends.factory import MAPS
 
@@ -19,7 +19,25 @@ def rows(heading):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_the_matrix_is_the_one_that_pipelines_use():
+@pytest.mark.parametrize(
+    ("spout", "kind", "expected"),
+    [
+        ("transactional", "opaque", "exactly once"),
+        ("transactional", "transactional", "exactly once"),
+        ("transactional", "non_transactional", "at least once"),
+        ("opaque", "opaque", "exactly once"),
+        ("opaque", "transactional", "approximate"),
+        ("opaque", "non_transactional", "at least once"),
+        ("non_transactional", "opaque", "approximate"),
+        ("non_transactional", "transactional", "approximate"),
+        ("non_transactional", "non_transactional", "approximate"),
+    ],
+)
+def test_the_guarantee_of_each_pair_of_spout_and_state(spout, kind, expected):
+    assert guarantee(spout, kind) == expected
+
+
+def test_the_page_shows_the_matrix_that_pipelines_use():
     shown = {
         (re.match(r"\w+", source).group(), kind): promise
         for source, *promises in rows("What is promised")
