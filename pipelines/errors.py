@@ -12,19 +12,19 @@ class PipelineError(TidemarkError):
 
 
 class BadInputError(TidemarkError):
-    """Too large a share of a batch cannot be read: look at the input, or raise the share."""
+    """Too large a share of a batch cannot be read: correct the input, or raise max_bad_share."""
 
 
 class PipelinePausedError(TidemarkError):
-    """People have paused the pipeline: resume it, then run it."""
+    """The pipeline is paused: resume it, then run it."""
 
 
 class SourceSetupError(TidemarkError):
-    """The place that events come from is not set up for being read: change it as the message says."""
+    """The system that events come from is not set up for reading: change it as the message says."""
 
 
 class InputLostError(TidemarkError):
-    """Events that were promised are gone, or may be: decide how to go on as the message says."""
+    """Events that a source promised are lost, or may be: choose how to continue, as the message says."""
 
 
 class RuntimeSetupError(Exception):
@@ -46,7 +46,7 @@ LONGEST_REASON = 500  # characters
 
 
 def failure_reason(error: Exception) -> str:
-    """Return the line of an error that a person wants to read first."""
+    """Return the most specific line of an error, at most 500 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith(OURS)]
     sparks = [found.group() for line in lines if (found := SPARKS.search(line))]

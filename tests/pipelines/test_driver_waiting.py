@@ -1,4 +1,4 @@
-"""What people see of a driver that waits, and what it heeds: it restarts, rests, goes on and gives way."""
+"""A driver that waits: it restarts, pauses, resumes and gives way, and reports its status meanwhile."""
 
 import threading
 import time
@@ -17,11 +17,11 @@ from state_backends.errors import FencedError
 
 pytestmark = pytest.mark.spark
 
-SOON = 60.0  # seconds in which anything that is not stuck has happened, on a machine that does much else
+SOON = 60.0  # seconds; the longest wait for anything that is not stuck, on a busy machine
 
 
 class Driving:
-    """A driver in a thread of its own. raised: what ended it, None where nothing went wrong."""
+    """A driver in a thread. raised: the error that ended it, or None."""
 
     def __init__(self, workspace, pipeline, on_batch=None, **options):
         self.raised = None
@@ -66,11 +66,11 @@ def status(workspace):
 
 
 def break_words(workspace):
-    """From here on the state takes no row, as a full disk or a lost right would have it."""
+    """Make the state refuse every row, as with a full disk or a missing privilege."""
     workspace.conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
 
 
-def mend_words(workspace):
+def repair_words(workspace):
     workspace.conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
 
 
@@ -78,16 +78,8 @@ def counted(workspace, **words):
     return lambda: workspace.values("words") == {word: {"count": count} for word, count in words.items()}
 
 
-@pytest.fixture
-def filled(workspace):
-    """A pipeline that has counted one dog."""
-    workspace.land("1.txt", "dog")
-    workspace.run(word_count(workspace.input))
-    return workspace
-
-
 class TestRestart:
-    def test_a_driver_that_will_try_again_holds_the_pipeline_and_says_when_and_why(self, filled):
+    def test_a_driver_that_will_try_again_holds_the_pipeline_and_reports_when_and_why(self, filled):
         break_words(filled)
         filled.land("2.txt", "cat")
 
@@ -97,7 +89,7 @@ class TestRestart:
                 "SELECT tidemark.has_driver('word_count'), failures, max_failures, next_try_at, message "
                 "FROM tidemark.driver"
             )
-            mend_words(filled)
+            repair_words(filled)
             wait_until(counted(filled, dog=1, cat=1))
 
         assert (held, most) == (True, 5)
@@ -108,7 +100,7 @@ class TestRestart:
             ("stopped", "", 0, None)
         ]
 
-    def test_it_gives_up_after_the_failures_it_was_allowed_and_says_why(self, filled, monkeypatch):
+    def test_it_fails_after_max_failures_and_reports_why(self, filled, monkeypatch):
         monkeypatch.setattr(driver_module, "FIRST_PAUSE_SECONDS", 0.05)
         break_words(filled)
         filled.land("2.txt", "cat")
@@ -117,15 +109,15 @@ class TestRestart:
             running.join()
 
         assert "CheckViolation" in str(running.raised)
-        ((said, failures, message),) = filled.rows("SELECT status, failures, message FROM tidemark.driver")
-        assert (said, failures) == ("failed", 2)
+        ((reported, failures, message),) = filled.rows("SELECT status, failures, message FROM tidemark.driver")
+        assert (reported, failures) == ("failed", 2)
         assert message.startswith("psycopg.errors.CheckViolation")
 
-    def test_fewer_failures_than_one_make_no_sense(self, tmp_path):
+    def test_max_failures_below_one_is_refused(self, tmp_path):
         with pytest.raises(PipelineError, match="max_failures must be 1 or more, got 0"):
             RunOptions(tmp_path, max_failures=0)
 
-    def test_a_stop_is_taken_while_it_waits_for_the_next_try(self, filled, monkeypatch):
+    def test_a_stop_takes_effect_while_it_waits_for_the_next_try(self, filled, monkeypatch):
         monkeypatch.setattr(driver_module, "FIRST_PAUSE_SECONDS", 10 * SOON)
         monkeypatch.setattr(driver_module, "LONGEST_PAUSE_SECONDS", 10 * SOON)
         break_words(filled)
@@ -139,14 +131,14 @@ class TestRestart:
 
 
 class TestPause:
-    def test_a_paused_driver_counts_nothing_keeps_the_pipeline_and_goes_on_when_resumed(self, filled):
+    def test_a_paused_driver_counts_nothing_holds_the_pipeline_and_resumes(self, filled):
         with driving(filled):
             wait_until(lambda: status(filled) == [("running",)])
             driver_status.wish(filled.conn, "word_count", paused=True, by="ann")
             wait_until(lambda: status(filled) == [("paused",)])
             filled.land("2.txt", "cat")
-            looks = filled.rows("SELECT updated_at FROM tidemark.driver")
-            wait_until(lambda: filled.rows("SELECT updated_at FROM tidemark.driver") > looks)
+            reported = filled.rows("SELECT updated_at FROM tidemark.driver")
+            wait_until(lambda: filled.rows("SELECT updated_at FROM tidemark.driver") > reported)
             held = filled.rows("SELECT tidemark.has_driver('word_count')")
             seen = filled.values("words")
 
@@ -157,7 +149,7 @@ class TestPause:
         assert seen == {"dog": {"count": 1}}
         assert filled.rows("SELECT max(attempt), max(fence) FROM tidemark.batch") == [(1, 2)]
 
-    def test_a_pause_is_taken_after_the_batch_at_hand_which_is_not_counted_anew(self, filled):
+    def test_a_pause_takes_effect_after_the_current_batch_which_is_not_counted_again(self, filled):
         for number in range(2, 9):
             filled.land(f"{number}.txt", "dog")
         paused_at = []
@@ -189,7 +181,7 @@ class TestPause:
         assert status(filled) == [("stopped",)]
         assert filled.values("words") == {"dog": {"count": 1}}
 
-    def test_a_run_through_the_input_there_is_ends_where_the_pipeline_is_paused(self, filled):
+    def test_a_run_with_once_ends_if_the_pipeline_is_paused(self, filled):
         driver_status.wish(filled.conn, "word_count", paused=True, by="ann")
 
         with pytest.raises(PipelinePausedError) as refused:
@@ -203,8 +195,8 @@ class TestPause:
         assert status(filled) == [("stopped",)]
 
 
-class TestLoss:
-    def test_an_idle_driver_that_was_overtaken_ends_by_itself(self, filled):
+class TestLostPipeline:
+    def test_an_idle_driver_that_was_fenced_off_ends_by_itself(self, filled):
         with driving(filled) as running:
             wait_until(lambda: status(filled) == [("running",)])
             filled.conn.execute("UPDATE tidemark.pipeline SET fence = fence + 1")
@@ -216,7 +208,7 @@ class TestLoss:
             "over, so stop this one"
         )
 
-    def test_an_idle_driver_whose_lock_is_gone_takes_it_again(self, filled):
+    def test_an_idle_driver_that_lost_its_lock_acquires_it_again(self, filled):
         with driving(filled):
             wait_until(lambda: status(filled) == [("running",)])
             filled.conn.execute(
@@ -229,47 +221,11 @@ class TestLoss:
 
         assert filled.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
 
-    def test_a_look_at_the_orders_waits_for_nobody(self, filled):
+    def test_reading_the_desired_state_waits_for_no_lock(self, filled):
         with psycopg.connect(filled.dsn) as other:
             other.execute("SELECT FROM tidemark.pipeline FOR UPDATE")
             filled.conn.execute("SET statement_timeout = '5s'")
 
-            orders = driver_status.orders(filled.conn, "word_count")
+            desired = driver_status.orders(filled.conn, "word_count")
 
-        assert (orders.fence, orders.held, orders.paused) == (1, False, False)
-
-
-class TestMetrics:
-    def test_each_batch_keeps_what_spark_measured_however_seldom_somebody_looks(self, workspace, monkeypatch):
-        monkeypatch.setattr(driver_module, "WATCH_SECONDS", SOON)
-        for number in range(6):
-            workspace.land(f"{number}.txt", *["dog"] * (number + 1))
-
-        workspace.run(word_count(workspace.input, files_per_batch=1))
-
-        kept = workspace.rows(
-            "SELECT txid, metrics -> 'input_rows', (metrics -> 'duration_ms' ->> 'addBatch')::bigint "
-            "<= (metrics -> 'duration_ms' ->> 'triggerExecution')::bigint, "
-            "metrics -> 'processed_rows_per_second' IS NOT NULL FROM tidemark.batch ORDER BY txid"
-        )
-        assert kept == [(txid, txid, True, True) for txid in range(1, 7)]
-
-    def test_they_follow_the_batch_though_a_new_checkpoint_counts_from_0(self, filled, tmp_path):
-        filled.checkpoint = tmp_path / "another"
-        (filled.input / "1.txt").unlink()
-        filled.land("2.txt", "cat", "cat")
-
-        filled.run(word_count(filled.input), rebind=True)
-
-        assert filled.rows("SELECT txid, batch_id, metrics -> 'input_rows' FROM tidemark.batch ORDER BY txid") == [
-            (1, 0, 1),
-            (2, 0, 2),
-        ]
-
-    def test_a_batch_that_was_skipped_keeps_its_own(self, filled):
-        before = filled.rows("SELECT metrics FROM tidemark.batch")
-        filled.forget_last_commit()
-
-        filled.run(word_count(filled.input))
-
-        assert filled.rows("SELECT metrics FROM tidemark.batch") == before
+        assert (desired.fence, desired.held, desired.paused) == (1, False, False)

@@ -1,11 +1,11 @@
-"""docs/which-kind.md says what the code does: the matrix, and the example of a batch that comes again."""
+"""The guarantees of spouts and states, and docs/which-kind.md, which shows them and an example of a replay."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from pipelines.guarantee import MATRIX
+from pipelines.guarantee import MATRIX, guarantee
 from state_backends import Combine, MemoryBackingMap, StateSpec
 from state_backends.maps import MAPS
 
@@ -19,14 +19,32 @@ def rows(heading):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_the_matrix_is_the_one_that_the_pipeline_goes_by():
-    said = {
+@pytest.mark.parametrize(
+    ("spout", "kind", "expected"),
+    [
+        ("transactional", "opaque", "exactly once"),
+        ("transactional", "transactional", "exactly once"),
+        ("transactional", "non_transactional", "at least once"),
+        ("opaque", "opaque", "exactly once"),
+        ("opaque", "transactional", "approximate"),
+        ("opaque", "non_transactional", "at least once"),
+        ("non_transactional", "opaque", "approximate"),
+        ("non_transactional", "transactional", "approximate"),
+        ("non_transactional", "non_transactional", "approximate"),
+    ],
+)
+def test_the_guarantee_of_each_pair_of_spout_and_state(spout, kind, expected):
+    assert guarantee(spout, kind) == expected
+
+
+def test_the_page_shows_the_matrix_that_pipelines_use():
+    shown = {
         (re.match(r"\w+", source).group(), kind): promise
         for source, *promises in rows("What is promised")
         for kind, promise in zip(KINDS, promises, strict=True)
     }
 
-    assert said == MATRIX
+    assert shown == MATRIX
 
 
 @pytest.mark.parametrize("kind", KINDS)
