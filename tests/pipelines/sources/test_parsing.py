@@ -1,4 +1,4 @@
-"""A bad line is explained by its first fault, and found in its file."""
+"""The reason why a line is bad names its first fault, and its number is found in the file."""
 
 import pytest
 from pyspark.sql.types import StructType
