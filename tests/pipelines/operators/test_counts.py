@@ -1,16 +1,21 @@
-"""TopN against sorting everything, over any run of batches."""
+"""TopN equals sorting everything, and Distinct emits a key's first tuple once, in any run of batches and attempts."""
 
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.operators.counts import TopN
-from state_backends import StateSpec
+from pipelines.operators.counts import Distinct, TopN
+from state_backends import MemoryBackingMap, OpaqueMap, StateSpec
 from state_backends.backends.factory import state_map
+from tests.pipelines.operators.event_strategies import batched
+from tests.pipelines.operators.updater_harness import START, Emitted, OneReadOneWrite
 
 TOP = StateSpec("top", key={"hour": "bigint"}, value="jsonb")
 VIEWS = st.tuples(st.integers(0, 1), st.sampled_from("abcdefg"))
+SEEN = StateSpec("seen", key={"id": "text"}, value="jsonb")
+
+events = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 9)).map(lambda pair: [*pair]), max_size=25)
 
 
 def changed(totals, batch):
@@ -35,3 +40,27 @@ def test_the_list_is_what_sorting_everything_gives_however_a_batch_is_cut_into_c
     for hour in (0, 1):
         wanted = [{"page": page, "views": views} for (its_hour, page), views in ranked if its_hour == hour][:n]
         assert (counts.multi_get([(hour,)])[0] or []) == wanted
+
+
+@given(events.flatmap(batched))
+def test_the_first_of_each_key_comes_out_in_its_batch_and_no_other_whatever_fails_meanwhile(drawn):
+    counts = OpaqueMap(MemoryBackingMap(SEEN))
+    expected, found = {}, []
+
+    def attempt(txid, rows):
+        collector = Emitted()
+        tuples = [{"id": key, "payload": f"{txid} {key}{number}"} for key, number in sorted(rows)]
+        counts.begin_commit(txid, at=START)
+        Distinct(("id",)).update_state(OneReadOneWrite(counts, None), tuples, collector)
+        counts.commit(txid)
+        return [payload for (payload,) in collector.tuples]
+
+    for txid, (rows, failed) in enumerate(drawn, 1):
+        if failed is not None:
+            attempt(txid, failed)
+            counts.rollback(txid)
+        found += attempt(txid, rows)
+        for key, number in sorted(rows):
+            expected.setdefault(key, f"{txid} {key}{number}")
+
+    assert sorted(found) == sorted(expected.values())
