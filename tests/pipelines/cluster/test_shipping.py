@@ -1,4 +1,4 @@
-"""What a driver sends to the executors, and what it refuses before it starts."""
+"""The files that a driver sends to the executors, and the settings that it refuses before Spark starts."""
 
 import zipfile
 
@@ -9,7 +9,7 @@ from pipelines.errors import RuntimeSetupError
 from pipelines.spark import is_local, pack, start_session, users_files
 
 
-def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
+def test_a_package_is_shipped_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
     packed = zipfile.ZipFile(pack(REPOSITORY / "state_backends", tmp_path)).namelist()
 
     assert {"__init__.py", "backends/redis/lua/merge.lua", "schema/migrations/0001_initial.sql"} <= set(packed)
@@ -27,7 +27,7 @@ def test_the_users_files_are_those_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["absent.py", "notes.txt"])
-def test_a_users_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
+def test_a_users_file_that_cannot_be_shipped_is_refused_by_name(tmp_path, name):
     (tmp_path / "notes.txt").touch()
 
     with pytest.raises(RuntimeSetupError) as refused:
@@ -40,7 +40,7 @@ def test_a_users_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
 
 
 @pytest.mark.parametrize("given", ["0", "-2", "lots"])
-def test_a_number_of_tasks_that_is_none_is_refused_before_spark_starts(monkeypatch, given):
+def test_an_invalid_number_of_tasks_is_refused_before_spark_starts(monkeypatch, given):
     monkeypatch.setenv("SPARK_SHUFFLE_PARTITIONS", given)
 
     with pytest.raises(RuntimeSetupError, match=f"SPARK_SHUFFLE_PARTITIONS: '{given}' is no number of tasks"):
@@ -57,5 +57,5 @@ def test_a_number_of_tasks_that_is_none_is_refused_before_spark_starts(monkeypat
         ("spark://h:1", False),
     ],
 )
-def test_only_a_master_in_this_process_finds_the_code_by_itself(master, local):
+def test_only_a_master_in_this_process_is_local(master, local):
     assert is_local(master) == local

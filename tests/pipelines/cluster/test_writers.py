@@ -1,4 +1,4 @@
-"""However many tasks compute a batch, few of them hold a connection to the database at once."""
+"""The number of tasks that hold a connection to the database at once is limited."""
 
 import time
 
@@ -8,7 +8,7 @@ from psycopg import sql
 
 from pipelines.connections import MOST_WRITERS, Writers, rounds, share_out, writer_limit
 from pipelines.errors import RuntimeSetupError
-from tests.pipelines.cluster.driver_process import connected, held, waiting
+from tests.pipelines.cluster.driver_process import connected, locked, waiting
 from tests.pipelines.cluster.spark_cluster import wait_for
 
 
@@ -23,23 +23,23 @@ from tests.pipelines.cluster.spark_cluster import wait_for
         (1, 3, Writers(states=1, partitions=1)),
     ],
 )
-def test_states_are_fed_side_by_side_first_and_partitions_take_what_is_left(limit, states, shared):
+def test_writers_go_to_states_in_parallel_first_and_then_to_partitions(limit, states, shared):
     assert share_out(limit, states) == shared
 
 
-def test_the_product_never_exceeds_the_limit_and_nobody_is_left_without():
+def test_the_product_never_exceeds_the_limit_and_every_state_has_a_writer():
     for limit in range(1, 70):
         for states in range(1, 70):
             shared = share_out(limit, states)
             assert 1 <= shared.states * shared.partitions <= limit
 
 
-def test_states_that_cannot_be_fed_side_by_side_come_in_rounds():
+def test_more_states_than_writers_are_written_in_rounds():
     assert list(rounds(["a", "b", "c", "d", "e"], 2)) == [(["a", "b"], 1), (["c", "d"], 1), (["e"], 1)]
     assert list(rounds(["a", "b"], 32)) == [(["a", "b"], 16)]
 
 
-def test_the_server_decides_where_the_environment_says_nothing(conn):
+def test_without_a_variable_the_limit_depends_on_the_server(conn):
     most = int(conn.execute("SHOW max_connections").fetchone()[0])
 
     assert writer_limit(conn, {}) == min(MOST_WRITERS, (most - 3) // 2)
@@ -57,7 +57,7 @@ def test_a_limit_of_the_database_counts_too(conn, database_url, allowed, limit):
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "many", "1.5"])
-def test_a_limit_that_is_no_number_of_writers_is_refused_and_says_what_to_do(conn, given):
+def test_an_invalid_limit_is_refused_with_a_remedy(conn, given):
     with pytest.raises(RuntimeSetupError) as refused:
         writer_limit(conn, {"TIDEMARK_MAX_WRITERS": given})
 
@@ -67,9 +67,9 @@ def test_a_limit_that_is_no_number_of_writers_is_refused_and_says_what_to_do(con
 @pytest.mark.spark
 @pytest.mark.parametrize(("limit", "peak"), [(64, 6), (4, 4)], ids=["six-slots-fill-up", "a-limit-of-four-holds"])
 def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, registered, database_url, limit, peak):
-    """64 tasks on six slots. The first case shows that they would all write at once if nothing held them back."""
+    """64 tasks on six slots. The first case shows that they would all write at once without a limit."""
     (registered / "input" / "1.txt").write_text(" ".join(f"word{number}" for number in range(5_000)))
-    with held(database_url, "words") as blocker:
+    with locked(database_url, "words") as blocker:
         driver = drivers(SPARK_MASTER="local[6]", SPARK_SHUFFLE_PARTITIONS="64", TIDEMARK_MAX_WRITERS=str(limit))
         wait_for(f"{peak} tasks that write", lambda: driver.check() and waiting(conn, "words") >= peak)
         seen = watch(conn, until=time.monotonic() + 3)
@@ -81,11 +81,11 @@ def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, reg
     assert conn.execute("SELECT count(*), sum(count) FROM tidemark_live.words").fetchone() == (5_000, 5_000)
 
 
-def watch(conn: psycopg.Connection, enough=lambda: False, until: float | None = None) -> set[int]:
-    """Count the tasks that are connected, again and again."""
+def watch(conn: psycopg.Connection, done=lambda: False, until: float | None = None) -> set[int]:
+    """Return the numbers of connected tasks that were seen."""
     deadline = until or time.monotonic() + 180
     seen = set()
-    while time.monotonic() < deadline and not enough():
+    while time.monotonic() < deadline and not done():
         seen.add(connected(conn, "words"))
         time.sleep(0.005)
     return seen

@@ -12,7 +12,7 @@ from tests.pipelines.sources.table_feed import Feed
 
 @pytest.fixture(scope="module")
 def database_url(database_url):
-    """The module's database, where every commit waits for the disk: what is not there yet cannot be decoded."""
+    """The module's database, where every commit waits for the disk: a change cannot be decoded before it is there."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         name = sql.Identifier(conn.info.dbname)
         conn.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))

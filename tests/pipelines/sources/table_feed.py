@@ -48,10 +48,10 @@ def drain(reader, start=None):
     while True:
         rows, further = take(reader, end)
         if further == end:
-            return told(found), end
+            return changes_of(found), end
         reader.commit(end)
         found, end = found + rows, further
 
 
-def told(rows):
+def changes_of(rows):
     return [(row[2], row[0], row[1]) for row in rows]

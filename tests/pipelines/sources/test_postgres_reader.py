@@ -9,7 +9,7 @@ import pytest
 from pipelines.errors import SourceSetupError
 from pipelines.sources import postgres_reader
 from pipelines.sources.postgres_reader import Changes
-from tests.pipelines.sources.table_feed import drain, read, take, told
+from tests.pipelines.sources.table_feed import changes_of, drain, read, take
 
 
 def test_the_rows_come_first_and_then_each_change(feed):
@@ -20,8 +20,8 @@ def test_the_rows_come_first_and_then_each_change(feed):
 
     changes, end = take(reader, end)
 
-    assert told(first) == [("snapshot", "1", "a"), ("snapshot", "2", None)]
-    assert told(changes) == [("insert", "3", "c"), ("update", "2", "b"), ("delete", "1", None)]
+    assert changes_of(first) == [("snapshot", "1", "a"), ("snapshot", "2", None)]
+    assert changes_of(changes) == [("insert", "3", "c"), ("update", "2", "b"), ("delete", "1", None)]
     lsns = [row[3] for row in first + changes]
     assert lsns[:2] == [0, 0]
     assert lsns[2:] == sorted(lsns[2:])
@@ -55,7 +55,7 @@ def test_under_constant_writes_the_stream_adds_up_to_the_table(feed):
     rest, _ = drain(reader, end)
 
     held = {}
-    for change, key, note in told(rows) + rest:
+    for change, key, note in changes_of(rows) + rest:
         assert (key in held) == (change in ("update", "delete")), (change, key)
         held[key] = note
         if change == "delete":
@@ -93,7 +93,7 @@ def test_until_a_batch_is_done_a_new_reader_reads_it_as_it_was(feed):
     assert another.initialOffset() == start
     assert read(another, start, end) == first
     another.commit(end)
-    assert told(read(another, end, next_end)) == [("insert", "2", "b")]
+    assert changes_of(read(another, end, next_end)) == [("insert", "2", "b")]
 
 
 def test_the_slot_keeps_what_the_batch_at_hand_is_made_of_and_no_more(feed):
@@ -111,7 +111,7 @@ def test_the_slot_keeps_what_the_batch_at_hand_is_made_of_and_no_more(feed):
         "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s", [feed.source.slot]
     )
     assert confirmed.fetchone() == (first["lsn"],)
-    assert told(read(reader, first, second)) == [("insert", "2", "b")]
+    assert changes_of(read(reader, first, second)) == [("insert", "2", "b")]
 
 
 def test_a_slot_that_is_batches_behind_after_a_crash_delivers_nothing_twice_and_does_not_block(feed):
@@ -136,7 +136,7 @@ def test_a_run_with_available_now_leaves_later_changes(feed):
 
     rows, end = take(reader, start)
 
-    assert told(rows) == [("insert", "1", "a")]
+    assert changes_of(rows) == [("insert", "1", "a")]
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
 
 
@@ -155,7 +155,7 @@ def test_what_other_tables_write_moves_the_slot_on_by_an_empty_batch(feed, monke
 
     assert end != start
     assert rows == []
-    assert told(take(reader, end)[0]) == [("insert", "1", "a")]
+    assert changes_of(take(reader, end)[0]) == [("insert", "1", "a")]
 
 
 def test_an_update_of_a_key_is_a_delete_and_an_insert(feed):
@@ -163,7 +163,7 @@ def test_an_update_of_a_key_is_a_delete_and_an_insert(feed):
     _, start = take(reader)
     feed.execute("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET id = 2")
 
-    assert told(take(reader, start)[0]) == [("insert", "1", "a"), ("delete", "1", None), ("insert", "2", "a")]
+    assert changes_of(take(reader, start)[0]) == [("insert", "1", "a"), ("delete", "1", None), ("insert", "2", "a")]
 
 
 class TestLargeValues:
@@ -186,7 +186,7 @@ class TestLargeValues:
         inserted, updated, deleted = take(reader, start)[0]
 
         assert len(inserted[1]) == 12_800
-        assert [inserted[1], *told([updated, deleted])] == [
+        assert [inserted[1], *changes_of([updated, deleted])] == [
             inserted[1], ("update", "1", inserted[1]), ("delete", "1", inserted[1])
         ]  # fmt: skip
 

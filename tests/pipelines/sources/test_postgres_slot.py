@@ -11,7 +11,7 @@ from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.sources import postgres_slot
 from pipelines.sources.postgres_changes import PostgresChanges
 from pipelines.sources.postgres_slot import Slot
-from tests.pipelines.sources.table_feed import drain, take, told
+from tests.pipelines.sources.table_feed import changes_of, drain, take
 
 
 class TestLostInput:
@@ -153,4 +153,4 @@ def test_a_slot_that_is_being_read_is_waited_for_up_to_a_limit(feed, monkeypatch
         threading.Timer(0.2, other.close).start()
         monkeypatch.setattr(postgres_slot, "MAX_WAIT_SECONDS", 30)
 
-        assert told(take(reader, start)[0]) == [("insert", "1", "a")]
+        assert changes_of(take(reader, start)[0]) == [("insert", "1", "a")]

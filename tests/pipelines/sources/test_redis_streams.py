@@ -172,12 +172,12 @@ def test_the_password_is_in_no_file_of_the_checkpoint_no_plan_and_no_error(works
         workspace.run(flights(source_of(stream, url=wrong.geturl())), rebind=True)
 
     files = [path.read_bytes() for path in workspace.checkpoint.parent.rglob("*") if path.is_file()]
-    told = "".join([plan, str(refused.value), repr(source), *capfd.readouterr()])
+    texts = "".join([plan, str(refused.value), repr(source), *capfd.readouterr()])
     assert password
     assert len(files) > 4
     assert not any(password.encode() in held or b"made-up-secret" in held for held in files)
-    assert password not in told
-    assert "made-up-secret" not in told
+    assert password not in texts
+    assert "made-up-secret" not in texts
 
 
 @pytest.fixture
