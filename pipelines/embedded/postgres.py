@@ -166,7 +166,7 @@ class EmbeddedPostgres:
         """Return the running server's URL, password included."""
         if not self._password_file.exists():
             raise RuntimeSetupError(
-                f"embedded PostgreSQL: its password file {str(self._password_file)!r} is gone; put it back, "
+                f"embedded PostgreSQL: its password file {str(self._password_file)!r} is missing; restore it, "
                 f"or remove {str(self._data)!r} too and lose the data"
             )
         return f"postgresql://{NAME}:{password(self._password_file)}@{LOOPBACK}:{self._wait_for_port()}/{NAME}"

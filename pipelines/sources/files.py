@@ -1,7 +1,7 @@
 """Files that land in a folder: lines of JSON, of CSV or of text, and Parquet. Each is read once, oldest first.
 
-Spark notes which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as long as
-no file changes once it has landed (write it elsewhere, then move it in).
+Spark stores which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as long
+as no file changes once it has landed (write it elsewhere, then move it in).
 """
 
 import json
@@ -318,6 +318,6 @@ class ParquetFiles(Folder):
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, FILE, ROW_INDEX)
         for line, file, index in bad.orderBy(FILE, ROW_INDEX).toLocalIterator():
-            held = json.loads(line)
-            absent = ", ".join(name for name in required(self.schema) if held[name] is None)
+            row = json.loads(line)
+            absent = ", ".join(name for name in required(self.schema) if row[name] is None)
             yield DeadLetter(path_of(file).name, line, f"{absent}: required, and absent or null", index + 1)

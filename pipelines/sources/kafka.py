@@ -1,6 +1,6 @@
 """Kafka topics, read by Spark's own connector.
 
-Spark notes which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and retention
+Spark stores which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and retention
 may have removed messages since: an opaque spout. The lag comes from Kafka's own client inside Spark's JVM, so Python
 needs none.
 """

@@ -1,6 +1,6 @@
 """Texts to the columns of an event, and the reasons where a text does not fit; files and message sources share it.
 
-JSON objects and CSV lines: Spark parses them, and a bad text is kept in the row, in the column BAD_LINE, null in every
+JSON objects and CSV lines: Spark parses them, and a bad text stays in its row, in the column BAD_LINE, null in every
 good row. Spark does not say why a text is bad or where it is in its file. Bad texts are rare, so `why_bad` and
 `line_numbers` look at them a second time in Python.
 Single values (fields of a Redis entry, columns from PostgreSQL's logical decoding): each is cast to the type of its
@@ -47,23 +47,23 @@ A_HEADER = "a header, not an event"
 Reading = Callable[[Column, StructField], Column]
 
 
-def json_events(texts: DataFrame, schema: StructType, beside: Sequence[str]) -> DataFrame:
+def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> DataFrame:
     """Read the column `value` as one JSON object each.
 
-    beside: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
+    keep: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
     """
-    return _events(texts, json_row("value", schema), ~is_one_json_value(F.col("value")), schema, beside)
+    return _events(texts, json_row("value", schema), ~is_one_json_value(F.col("value")), schema, keep)
 
 
 def csv_events(
-    texts: DataFrame, schema: StructType, delimiter: str, beside: Sequence[str], refused: Column | None = None
+    texts: DataFrame, schema: StructType, delimiter: str, keep: Sequence[str], refused: Column | None = None
 ) -> DataFrame:
     """Read the column `value` as one line of CSV each: as many fields as the schema has, in its order.
 
     refused: which lines are bad regardless of their content.
     """
     bad = ~_closes_its_quotes() if refused is None else refused | ~_closes_its_quotes()
-    return _events(texts, csv_row("value", schema, delimiter), bad, schema, beside)
+    return _events(texts, csv_row("value", schema, delimiter), bad, schema, keep)
 
 
 def json_row(line: str, schema: StructType) -> Column:
@@ -83,12 +83,12 @@ def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
     return F.from_csv(line, _ddl(nullable(schema).add(CORRUPT, "string")), options)
 
 
-def _events(texts: DataFrame, row: Column, bad: Column, schema: StructType, beside: Sequence[str]) -> DataFrame:
+def _events(texts: DataFrame, row: Column, bad: Column, schema: StructType, keep: Sequence[str]) -> DataFrame:
     unfit = F.col(f"row.{CORRUPT}").isNotNull() | ~F.is_valid_utf8("value")
     bad = reduce(or_, [F.col("row")[name].isNull() for name in required(schema)], bad | unfit)
     return (
-        texts.select("value", *beside, row.alias("row"))
-        .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *beside)
+        texts.select("value", *keep, row.alias("row"))
+        .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *keep)
         .drop(CORRUPT)
     )
 
@@ -151,11 +151,11 @@ def why_bad(line: str, schema: StructType) -> str:
     if not isinstance(value, dict):
         return f"not a JSON object but {_kind(value)}"
     for field in schema:
-        held = value.get(field.name)
-        if held is None and not field.nullable:
+        found = value.get(field.name)
+        if found is None and not field.nullable:
             return f"{field.name}: required, and absent or null"
-        if held is not None and not _fits(held, field.dataType):
-            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(held)}"
+        if found is not None and not _fits(found, field.dataType):
+            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(found)}"
     return _fallback(line)
 
 

@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.1
 ROWS_PER_FETCH = 1_000
 COMMIT_TAG = 67  # C
 
-# Text that reads back as the same value, whatever the server's own settings are.
+# Text that can be read back as the same value, for any settings of the server.
 SESSION = {
     "timezone": "UTC",
     "datestyle": "ISO",

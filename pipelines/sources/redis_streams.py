@@ -1,6 +1,6 @@
 """Redis streams: entries that `XADD` put there, read by id.
 
-Spark notes which ids a batch holds before it runs, so a replay reads the same entries; but Redis may have trimmed some
+Spark stores which ids a batch holds before it runs, so a replay reads the same entries; but Redis may have trimmed some
 by then: an opaque spout. Lost entries are reported: see `on_loss`. Works with Redis 6.2 and later.
 """
 

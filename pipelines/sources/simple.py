@@ -50,7 +50,7 @@ class Rate(_WithoutReplay):
 class Socket(_WithoutReplay):
     """Lines of text from a server's socket, in the column `line`; `nc -lk 9999` is such a server.
 
-    What was read is gone. Bytes that are not UTF-8 become the replacement character. A blank line is not an event.
+    A line can be read once. Bytes that are not UTF-8 become the replacement character. A blank line is not an event.
     """
 
     def __init__(self, host: str, port: int) -> None:

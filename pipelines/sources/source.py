@@ -1,6 +1,6 @@
 """What a runner asks of a source, the sources of one query read as one, and what several sources share.
 
-A query has one streaming DataFrame. `Sources` merges those of its sources, so what they bring in a batch commits
+A query has one streaming DataFrame. `Sources` merges those of its sources, so their input of a batch commits
 together.
 """
 
@@ -55,8 +55,8 @@ class Parsed:
 class Source(Protocol):
     """A place events come from. Compared by identity: streams that share one read it once.
 
-    spout: `transactional` where a replayed batch brings the same tuples, `opaque` where it may bring others,
-    `non_transactional` where there is no replay.
+    spout: `transactional` if a replayed batch has the same tuples, `opaque` if it may have others, `non_transactional`
+    if there is no replay.
     max_bad_share: the share of a batch that may be unreadable before it stops the pipeline.
     packages: Maven coordinates of the jars that Spark needs for it, `group:artifact:version`.
     """

@@ -113,7 +113,9 @@ class TestFailedStart:
         shared.leave()
         (home / "postgres.password").unlink()
 
-        with pytest.raises(RuntimeSetupError, match=r"its password file '.+/postgres\.password' is gone; put it back"):
+        with pytest.raises(
+            RuntimeSetupError, match=r"its password file '.+/postgres\.password' is missing; restore it"
+        ):
             shared.join()
 
         assert server.process() is None

@@ -49,7 +49,7 @@ def recount(changes):
 
 
 @given(CHANGES, st.integers(1, 9), st.integers(1, 4), st.randoms())
-def test_the_postings_are_those_of_the_newest_texts_however_batches_and_calls_are_cut(changes, batch, size, chance):
+def test_the_postings_are_those_of_the_newest_texts_for_any_cut_into_batches_and_calls(changes, batch, size, chance):
     documents, postings = state_map(DOCUMENTS), state_map(POSTINGS)
 
     for txid, first in enumerate(range(0, len(changes), batch), 1):

@@ -25,7 +25,7 @@ def changed(totals, batch):
 
 
 @given(st.lists(st.lists(VIEWS, max_size=12), max_size=8), st.integers(1, 4), st.integers(1, 5))
-def test_the_list_is_what_sorting_everything_gives_however_a_batch_is_cut_into_calls(batches, n, size):
+def test_the_list_equals_sorting_everything_for_any_cut_of_a_batch_into_calls(batches, n, size):
     totals, counts = Counter(), state_map(TOP)
     updater = TopN(key=("hour",), item="page", count="views", n=n)
 
@@ -43,7 +43,7 @@ def test_the_list_is_what_sorting_everything_gives_however_a_batch_is_cut_into_c
 
 
 @given(events.flatmap(batched))
-def test_the_first_of_each_key_comes_out_in_its_batch_and_no_other_whatever_fails_meanwhile(drawn):
+def test_only_the_first_tuple_of_each_key_is_emitted_also_after_failures(drawn):
     counts = OpaqueMap(MemoryBackingMap(SEEN))
     expected, found = {}, []
 

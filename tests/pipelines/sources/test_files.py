@@ -68,7 +68,7 @@ class TestCsvFiles:
         assert workspace.values("names") == {"a": {"count": 2, "n": 1}, 'b, "c"': {"count": 1, "n": 2}}
         assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(14, 11)]
 
-    def test_the_header_of_every_file_is_skipped_however_it_is_quoted_or_preceded(self, workspace):
+    def test_the_header_of_every_file_is_skipped_also_quoted_or_after_blank_lines(self, workspace):
         workspace.land("1.csv", "a,b", "x,y")
         workspace.land("2.csv", "", '"a","b"', "x,y", "z,y")
         workspace.land("3.csv", "a,b")
@@ -198,7 +198,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_file_counts_once_however_often_its_batch_is_run(workspace, source):
+def test_a_file_counts_once_if_its_batch_is_run_again(workspace, source):
     name, text = SOURCES[source]
     pipeline = names(source(workspace.input, schema="name string, n int"))
     workspace.land(name, text)

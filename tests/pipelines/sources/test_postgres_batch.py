@@ -16,7 +16,7 @@ class TestSeen:
     def test_it_covers_transactions_that_had_ended_when_the_copy_was_taken(self, xid, covered):
         assert self.SNAPSHOT.covers(Transaction(500, xid, 0)) is covered
 
-    def test_past_its_end_it_covers_none_whatever_their_numbers(self):
+    def test_after_its_end_it_covers_no_transaction(self):
         assert not self.SNAPSHOT.covers(Transaction(1_000, 94, 0))
 
 
