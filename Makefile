@@ -1,4 +1,4 @@
-# Tidemark: `make demo` shows it, `make test` proves it. Each makes its own virtual environment first.
+# `make demo` and `make test` each create their own virtual environment first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,12 +14,12 @@ DEV := $(VENV)/dev.stamp
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-setup: $(DEV) ## make .venv with everything that tests and checks need
+setup: $(DEV) ## create .venv with everything that tests and checks need
 
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
 	@$(BIN)/python manage.py demo $(ARGS)
 
-# The tests of streams wait for Spark half of their time, so the others run beside them; with ARGS all is one run.
+# The tests of streams wait for Spark half of their time, so the others run in parallel; with ARGS there is one run.
 STREAMS := tests/pipelines
 OTHERS := $(wildcard tests/test_*.py) \
 	$(filter-out tests/pipelines tests/vectors tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
@@ -42,14 +42,14 @@ lint: $(DEV) ## check style, types, imports, the Dockerfile and migrations
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/python manage.py makemigrations --check --dry-run
 
-format: $(DEV) ## put the code into shape
+format: $(DEV) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Pins stay as they are unless ARGS="--upgrade", or "--upgrade-package NAME", asks for newer ones.
+# Pins do not change unless ARGS is "--upgrade" or "--upgrade-package NAME".
 COMPILE := $(BIN)/uv pip compile --quiet --universal --annotation-style line --custom-compile-command "make requirements"
 
-requirements: $(DEV) ## pin what pyproject.toml asks for; options go in ARGS="..."
+requirements: $(DEV) ## pin the dependencies in pyproject.toml; options go in ARGS="..."
 	$(COMPILE) $(ARGS) --output-file requirements.txt pyproject.toml
 	$(COMPILE) $(ARGS) --output-file requirements-dev.txt --group dev --constraint requirements.txt
 
@@ -57,12 +57,12 @@ clean: ## remove .venv and caches, but not the data in .tidemark
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A folder that lacks pip is what a failed attempt leaves, as on Debian without python3-venv.
+# A failed attempt leaves a folder without pip, as on Debian without python3-venv.
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Tidemark needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
-		{ echo "$(PYTHON) cannot make a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
+		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
 
 $(RUNTIME): requirements.txt | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
@@ -72,7 +72,7 @@ $(DEV): requirements-dev.txt $(RUNTIME)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
 	@touch $@
 
-# Without it the browser tests say what they miss; that is no reason to keep the others from running.
+# Without it the browser tests are skipped and the others run.
 chromium:
 	@command -v chromium >/dev/null || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \

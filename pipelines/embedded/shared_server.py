@@ -1,8 +1,8 @@
-"""A server that lives as long as somebody uses it.
+"""A server that runs as long as a process uses it.
 
-Every process that uses an embedded server holds a shared lock on the server's lease file. Who leaves tries to make
-the lock exclusive: that works for the last one only, who stops the server. The kernel drops the locks of a killed
-process, so nothing has to be cleaned up after it: its server runs on and the next process finds it.
+Every process that uses an embedded server holds a shared lock on the file `<name>.lease`. A process that leaves tries
+to make the lock exclusive: only the last one can, and it stops the server. The kernel drops the locks of a killed
+process, so there is nothing to clean up: the server continues and the next process finds it.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ STOP_SECONDS = 60.0
 
 
 class Server(Protocol):
-    """What a lease needs to know of a server."""
+    """A server that can be shared."""
 
     name: str
     home: Path
@@ -31,62 +31,62 @@ class Server(Protocol):
         """Return the running server; None if there is none."""
 
     def start(self) -> None:
-        """Start the server and wait until it answers; RuntimeSetupError if it does not."""
+        """Start the server and wait until it answers. Raises RuntimeSetupError if it does not."""
 
     def url(self) -> str:
-        """Return where the running server is to be reached, waiting until it answers."""
+        """Return the running server's URL; waits until it answers."""
 
 
 class SharedServer:
-    """One process's share in a server: `join` starts or finds it, `leave` stops it if nobody else is left."""
+    """One process's use of a server: `join` starts or finds it, `leave` stops it if no other process uses it."""
 
     def __init__(self, server: Server):
         self._server = server
-        self._lease: int | None = None
-        self._holder = 0
+        self._lock_file: int | None = None
+        self._owner_pid = 0
 
     def join(self) -> str:
-        """Return the URL of the server, which is started if it does not run yet."""
+        """Return the URL of the server, which is started if it is not running."""
         with self._start_lock():
-            self._take()
+            self._acquire()
             try:
                 if self._server.process() is None:
                     self._server.start()
                 return self._server.url()
             except BaseException:
-                self._give_back()
+                self._release()
                 raise
 
     def leave(self) -> None:
-        """Give the share back; a forked child, which only inherited it, has none to give."""
-        if self._lease is None or self._holder != os.getpid():
+        """Stop using the server. Does nothing in a forked child, which has not joined itself."""
+        if self._lock_file is None or self._owner_pid != os.getpid():
             return
         with self._start_lock():
-            self._give_back()
+            self._release()
 
     def stop_if_unused(self) -> bool:
-        """Stop the server if its users were all killed; return False where one is left."""
+        """Stop the server if all its users were killed; return False if one is left."""
         with self._start_lock():
-            self._take()
-            return self._give_back()
+            self._acquire()
+            return self._release()
 
-    def _take(self) -> None:
-        self._lease = os.open(self._server.home / f"{self._server.name}.lease", os.O_RDWR | os.O_CREAT, 0o600)
-        self._holder = os.getpid()
-        fcntl.flock(self._lease, fcntl.LOCK_SH)
+    def _acquire(self) -> None:
+        self._lock_file = os.open(self._server.home / f"{self._server.name}.lease", os.O_RDWR | os.O_CREAT, 0o600)
+        self._owner_pid = os.getpid()
+        fcntl.flock(self._lock_file, fcntl.LOCK_SH)
 
-    def _give_back(self) -> bool:
-        """Return whether this was the last share, and the server is therefore stopped."""
-        if self._lease is None:
+    def _release(self) -> bool:
+        """Release the lock; if this was the last user, stop the server and return True."""
+        if self._lock_file is None:
             return False
         try:
-            last = _nobody_else_holds(self._lease)
+            last = _is_only_holder(self._lock_file)
             if last:
                 self._stop()
             return last
         finally:
-            os.close(self._lease)
-            self._lease = None
+            os.close(self._lock_file)
+            self._lock_file = None
 
     def _stop(self) -> None:
         process = self._server.process()
@@ -95,12 +95,12 @@ class SharedServer:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(self._server.stop_signal)
             if not _ends(process):
-                # On the way out there is nobody to raise to.
+                # This runs at exit, where no caller could handle an error.
                 sys.stderr.write(f"{self._server.name}: process {process.pid} does not stop in {STOP_SECONDS} s\n")
 
     @contextmanager
     def _start_lock(self) -> Iterator[None]:
-        """Let one process at a time find out whether the server runs, and start or stop it."""
+        """Let one process at a time check whether the server runs, and start or stop it."""
         lock = os.open(self._server.home / f"{self._server.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -109,22 +109,22 @@ class SharedServer:
             os.close(lock)
 
 
-def _nobody_else_holds(lease: int) -> bool:
+def _is_only_holder(lock_file: int) -> bool:
     try:
-        fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def _ends(process: psutil.Process) -> bool:
-    """Wait for the end of a process, a child of ours or not; return whether it came."""
+    """Wait for the end of a process, which may not be a child of ours; return whether it ended."""
     deadline = time.monotonic() + STOP_SECONDS
     while time.monotonic() < deadline:
         try:
             process.wait(0.05)
         except psutil.TimeoutExpired:
-            # An orphan stays a zombie until the machine's first process looks after it; for us it has ended.
+            # An orphan stays a zombie until process 1 reaps it; it has ended.
             if process.status() != psutil.STATUS_ZOMBIE:
                 continue
         return True
@@ -132,14 +132,14 @@ def _ends(process: psutil.Process) -> bool:
 
 
 def process_in(folder: Path, pid_file: Path) -> psutil.Process | None:
-    """Return the live process that `pid_file` names, if it really works in `folder`.
+    """Return the live process that `pid_file` names, if its working folder is `folder`.
 
-    A pid file outlives its process and the number may be somebody else's by now; both servers make their data
-    folder their working folder, which nobody else does.
+    A pid file outlives its process, and the id may belong to another process by now; only the server has its data
+    folder as working folder.
     """
     try:
         process = psutil.Process(int(pid_file.read_text(encoding="ascii").split()[0]))
-        serves = process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
+        is_server = process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
     except (FileNotFoundError, ValueError, IndexError, OverflowError, psutil.Error):
         return None
-    return process if serves else None
+    return process if is_server else None

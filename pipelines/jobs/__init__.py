@@ -1,4 +1,4 @@
-"""The pipelines this project ships, by name; each takes the folder its input lands in."""
+"""The example pipelines, by name; each takes the folder that its input files land in."""
 
 import inspect
 from collections.abc import Callable
@@ -39,7 +39,7 @@ JOBS: dict[str, Callable[..., Pipeline]] = {
 def job(name: str, folder: Path, files_per_batch: int | None = None) -> Pipeline:
     """Return the pipeline of a job over a folder, described by the first line of the job's docstring.
 
-    Raises PipelineError with the names there are.
+    Raises PipelineError, with the existing names, if there is no job of that name.
     """
     if name not in JOBS:
         raise PipelineError(f"pipeline {name!r} does not exist; there are {', '.join(sorted(JOBS))}")

@@ -1,4 +1,4 @@
-"""Customers: a table-table join. Two streams of changes become one row per user, whichever side comes first."""
+"""Customers: a table-table join. Two streams of changes become one row per user, in any order of arrival."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from state_backends import Latest, StateSpec
 PROFILE = "user string NOT NULL, name string, city string, changed_at timestamp NOT NULL"
 SETTING = "user string NOT NULL, language string, newsletter boolean, set_at timestamp NOT NULL"
 
-# Each side goes by a time of its own, so it moves its own fields only.
+# Each side has a time of its own, so it changes its own fields only.
 CUSTOMERS = StateSpec(
     "customers",
     key={"user": "text"},
@@ -23,10 +23,10 @@ CUSTOMERS = StateSpec(
 
 
 def customers(folder: Path, files_per_batch: int = 100) -> Pipeline:
-    """One row per user out of changed profiles and changed settings, from JSON lines in `profiles` and `settings`.
+    """One row per user from changed profiles and changed settings, from JSON lines in `profiles` and `settings`.
 
-    Every field holds its newest value by the time its own side gives; a null changes nothing, so a change may bring
-    single fields, and changes may come late or in any order. A user of one side alone has nulls for the other.
+    Every field holds its newest value by the time of its own side; a null changes nothing, so a change may have single
+    fields, and changes may come late or in any order. A user of one side alone has nulls for the other.
     """
     profiles = Stream.read(JsonFiles(folder / "profiles", schema=PROFILE, files_per_batch=files_per_batch))
     settings = Stream.read(JsonFiles(folder / "settings", schema=SETTING, files_per_batch=files_per_batch))

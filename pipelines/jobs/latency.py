@@ -1,4 +1,4 @@
-"""Latency: what sketches are for. Quantiles, distinct users and frequent codes of any traffic, in a few kilobytes."""
+"""Latency: sketches. Quantiles, distinct users and frequent codes of any amount of traffic, in a few kilobytes."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -26,8 +26,8 @@ LATENCY = StateSpec(
 def latency(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Requests, distinct users, latency quantiles and status codes per endpoint, from JSON lines in a folder.
 
-    Counts are exact; users are off by 1.6 % (standard error), a quantile's rank by at most 1.33 % with 99 %
-    confidence. `StateReader.combine` gives the same for several endpoints together, which averages of quantiles do not.
+    Counts are exact; users have a standard error of 1.6 %, a quantile's rank an error of at most 1.33 % with 99 %
+    confidence. `StateReader.combine` has the same errors for several endpoints together, unlike averages of quantiles.
     """
     requests = Stream.read(JsonFiles(folder, schema=REQUEST, files_per_batch=files_per_batch))
     return Pipeline("latency", [requests.group_by("endpoint").persistent_aggregate(LATENCY)])

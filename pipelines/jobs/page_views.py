@@ -1,4 +1,4 @@
-"""Page views: windows of event time that late events go on updating."""
+"""Page views: windows of event time that late events still update."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ def page_views(folder: Path, files_per_batch: int = 100, *, drop_late: bool = Fa
     """Page views per user and hour, from JSON-lines files that land in a folder.
 
     A view that comes more than an hour after later ones is counted as late in the batch's figures, and updates its hour
-    like any other; with `drop_late` it is left out.
+    like any other; with `drop_late` it is dropped.
     """
     views = Stream.read(JsonFiles(folder, schema=VIEW, files_per_batch=files_per_batch))
     in_time = views.with_watermark("at", "1 hour", drop_late=drop_late)

@@ -17,10 +17,10 @@ VIEWS = StateSpec("regional_views", key={"region": "text"}, measures={"views": C
 def regional_views(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Page views per region of the viewer, from JSON lines in `users` and `views`; `unknown` where there is none.
 
-    A lookup sees the table as it was committed before the batch. So a user whose region comes in the same batch as the
-    view counts under the region before, or as unknown: within a batch nothing says which came first, and a batch that
-    is tried again must find the same. Where that matters, land the users one batch ahead of their views. What has
-    been counted stays with its region when the user moves.
+    A lookup sees the table as committed before the batch. So if a user's region comes in the same batch as a view, the
+    view counts under the region before, or as unknown: nothing says which came first within a batch, and a batch that
+    is tried again must find the same. If that matters, land the users one batch before their views. Counted views stay
+    with their region when the user moves.
     """
     users = Stream.read(JsonFiles(folder / "users", schema=USER, files_per_batch=files_per_batch))
     views = Stream.read(JsonFiles(folder / "views", schema=VIEW, files_per_batch=files_per_batch))

@@ -1,4 +1,4 @@
-"""DocumentWords: which words a changed document gains and loses, so that an index is written where it differs only."""
+"""Search index: an inverted index that follows its documents and writes only the postings that a change affects."""
 
 import re
 from collections import Counter
@@ -16,6 +16,14 @@ from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import StateSpec, Sum
 
+DOCUMENT = "doc string NOT NULL, text string, deleted boolean, changed_at timestamp NOT NULL"
+
+DOCUMENTS = StateSpec("documents", key={"doc": "text"}, value="jsonb")
+# The word comes first, so that its posting list is one range of keys.
+POSTINGS = StateSpec(
+    "postings", key={"word": "text", "doc": "text"}, measures={"frequency": Sum("change", type="bigint")}
+)
+
 WORD = re.compile(r"\w+")
 
 
@@ -27,20 +35,20 @@ def word_counts(text: str | None) -> dict[str, int]:
 class DocumentWords:
     """Keeps per `doc` its words and the time they are from, `{"changed_at": .., "words": {word: times}}`.
 
-    Takes the columns doc, text and changed_at, a document's in order of time; without a text it is deleted. Emits word,
-    doc and change: how many more of that word there are now, below 0 for fewer. A deleted document keeps its time, so
-    that an older text which comes late cannot bring it back.
+    Takes the columns doc, text and changed_at, each document's in order of time; a null text deletes it. Emits word,
+    doc and change: the difference in that word's count. A deleted document keeps its time, so that an older text which
+    comes late does not restore it.
     """
 
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         fold_by_key(state, tuples, ("doc",), partial(self._newest, collector))
 
-    def _newest(self, collector: Collector, held: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    def _newest(self, collector: Collector, stored: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
         newest = rows[-1]
-        if held is not None and newest["changed_at"] < datetime.fromisoformat(held["changed_at"]):
-            return held
+        if stored is not None and newest["changed_at"] < datetime.fromisoformat(stored["changed_at"]):
+            return stored
         words = word_counts(newest["text"])
-        for word, change in _changes(held["words"] if held else {}, words):
+        for word, change in _changes(stored["words"] if stored else {}, words):
             collector.emit(word, newest["doc"], change)
         return {"changed_at": newest["changed_at"].isoformat(), "words": words}
 
@@ -50,32 +58,20 @@ def _changes(before: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[st
     return [(word, change) for word, change in changes.items() if change]
 
 
-# Search index: an inverted index that follows its documents, written only where a change makes a difference.
-
-
-DOCUMENT = "doc string NOT NULL, text string, deleted boolean, changed_at timestamp NOT NULL"
-
-DOCUMENTS = StateSpec("documents", key={"doc": "text"}, value="jsonb")
-# The word comes first, so that its posting list lies together.
-POSTINGS = StateSpec(
-    "postings", key={"word": "text", "doc": "text"}, measures={"frequency": Sum("change", type="bigint")}
-)
-
-
 def search_index(folder: Path, files_per_batch: int = 100) -> Pipeline:
-    """Which documents hold a word, and how often, from JSON lines of new, changed and deleted documents in a folder.
+    """Which documents have a word, and how often, from JSON lines of new, changed and deleted documents in a folder.
 
     The posting list of a word is a prefix scan: `PostgresBackingMap(conn, POSTINGS).scan(prefix=("dog",))`, or
-    `SELECT doc, frequency FROM tidemark_live.postings WHERE word = 'dog' ORDER BY frequency DESC`. Of a changed
-    document the postings of words that it gained, lost or has more or less often are written, and no others; those of
-    a deleted one go. docs/search_index.md has what PostgreSQL's own text search does instead.
+    `SELECT doc, frequency FROM tidemark_live.postings WHERE word = 'dog' ORDER BY frequency DESC`. A changed
+    document writes only the postings of words whose count changed; a deleted one removes its postings.
+    docs/search_index.md compares this with PostgreSQL's own text search.
     """
     documents = Stream.read(JsonFiles(folder, schema=DOCUMENT, files_per_batch=files_per_batch))
     texts = documents.each(text="if(deleted, null, text)").project("doc", "text", "changed_at")
     words = texts.partition_persist(
         DOCUMENTS,
         DocumentWords(),
-        # Of two changes at one time the same one comes last in every attempt.
+        # Of two changes with the same time, the same one comes last in every attempt.
         order_by=["changed_at", "text"],
         emits={"word": "string", "doc": "string", "change": "bigint"},
     )

@@ -1,4 +1,4 @@
-"""Sessions of users: open ones can be looked up, closed ones stay with their measures."""
+"""Sessions of users: open sessions can be looked up, closed ones are stored with their measures."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ CLOSED_SESSIONS = StateSpec(
 def sessions(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Sessions per user, closed after half an hour without an event, from JSON-lines files that land in a folder.
 
-    Events may come ten minutes late; how later ones are counted says pipelines/operators/sessions.py.
+    Events may come ten minutes late; for later ones see pipelines/operators/sessions.py.
     """
     actions = Stream.read(JsonFiles(folder, schema=ACTION, files_per_batch=files_per_batch))
     closed = closed_sessions(actions.with_watermark("at", "10 minutes"), OPEN_SESSIONS, "at", GAP)

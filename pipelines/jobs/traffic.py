@@ -1,4 +1,4 @@
-"""Traffic: an OLAP roll-up. Minutes, hours and days of one stream, kept for a day, a quarter and for ever."""
+"""Traffic: an OLAP roll-up. Minutes, hours and days of one stream, kept for a day, 90 days and without limit."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -30,9 +30,9 @@ GRAINS = {"1 minute": BY_MINUTE, "1 hour": BY_HOUR, "1 day": BY_DAY}
 def traffic(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Requests, bytes, users and latency per site and minute, hour and day, from JSON lines that land in a folder.
 
-    One batch feeds all grains and they commit together, so an hour is at any moment what its minutes fold to (see
-    `StateReader.combine`); users are a union, not a sum. A window's time to live runs from its last update.
-    Days are those of UTC.
+    One batch updates all grains and they commit together, so an hour always equals the fold of its minutes (see
+    `StateReader.combine`); users are a union, not a sum. A window's time to live runs from its last update. Days are
+    UTC days.
     """
     requests = Stream.read(JsonFiles(folder, schema=REQUEST, files_per_batch=files_per_batch))
     return Pipeline(

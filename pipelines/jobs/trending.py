@@ -1,4 +1,4 @@
-"""Trending: the top ten pages of every hour, kept as a list that is ready to serve."""
+"""Trending: the top ten pages of every hour, stored as a list."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from state_backends import Count, StateSpec
 
 VIEW = "page string NOT NULL, at timestamp NOT NULL"
 
-# A week after its last view an hour is forgotten; its list would be wrong if views came later than that.
+# An hour is forgotten a week after its last view; views that come later than that would make its list wrong.
 WEEK = timedelta(days=7)
 PAGE_VIEWS = StateSpec("page_views", key={"hour": "timestamptz", "page": "text"}, measures={"views": Count()}, ttl=WEEK)
 TOP_PAGES = StateSpec("top_pages", key={"hour": "timestamptz"}, value="jsonb", ttl=WEEK)
@@ -20,11 +20,11 @@ TOP_PAGES = StateSpec("top_pages", key={"hour": "timestamptz"}, value="jsonb", t
 def trending(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """The ten most viewed pages of every hour, from JSON lines that land in a folder.
 
-    Each batch's new counts are weighed against the list that is held, so the cost is that of the pages viewed in the
-    batch, however many there are in all; the list is exact all the same, as views only grow.
+    Each batch's new counts are compared with the stored list, so the cost depends on the pages viewed in the batch, not
+    on their total number. The list is exact, as counts only grow.
 
-    The largest keys of a whole state need none of this: `StateReader(conn, spec).page(order_by="views",
-    descending=True, limit=10)`, in SQL `tidemark_live.page_views ORDER BY views DESC`, sorts when asked.
+    The largest keys of a whole state need no list: `StateReader(conn, spec).page(order_by="views", descending=True,
+    limit=10)`, in SQL `tidemark_live.page_views ORDER BY views DESC`, sorts at query time.
     """
     views = Stream.read(JsonFiles(folder, schema=VIEW, files_per_batch=files_per_batch))
     counted = views.group_by("page", hour=tumbling("at", "1 hour")).persistent_aggregate(PAGE_VIEWS)

@@ -1,4 +1,4 @@
-"""Unique events: exact counts of what producers may send twice."""
+"""Unique events: exact counts of events that producers may send twice."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ PURCHASES = StateSpec(
 
 
 def unique_events(folder: Path, files_per_batch: int = 100) -> Pipeline:
-    """Purchases per product, each counted once however often it is sent within a week, from JSON-lines files."""
+    """Purchases per product, each counted once if it is sent repeatedly within a week, from JSON-lines files."""
     sent = Stream.read(JsonFiles(folder, schema=PURCHASE, files_per_batch=files_per_batch))
     bought = distinct(sent, SEEN, first_by=["at"])
     return Pipeline("unique_events", [bought.group_by("product").persistent_aggregate(PURCHASES)])

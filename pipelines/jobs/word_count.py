@@ -1,4 +1,4 @@
-"""Word count: the smallest pipeline there is."""
+"""Word count: the smallest example."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""Updaters for common stateful operations: joins, sessions, distinct tuples, reordering, running counts."""
+"""Updaters for common stateful operations: joins, sessions, distinct tuples, reordering, counts."""

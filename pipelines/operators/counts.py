@@ -1,4 +1,4 @@
-"""RunningTotal: adds up changes, and removes what has come to nothing."""
+"""Updaters for counting: a running total, the top N of a count, and the first tuple of each key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame
 
 from pipelines.context import BatchContext
 from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import PAYLOAD, check_keeper, fold_by_key, packed, unpacked
+from pipelines.operators.keyed import PAYLOAD, check_can_hold, fold_by_key, packed, unpacked
 from pipelines.stream import Stream
 from state_backends.spec import StateSpec
 
 
 @dataclass(frozen=True)
 class RunningTotal:
-    """Adds the column `change` to the measure `total`, a Sum; at 0 the key goes, where an aggregate would keep a row.
+    """Adds the column `change` to the measure `total`, a Sum; a key at 0 is removed, where an aggregate keeps a row.
 
     key: the key columns of the state.
     """
@@ -27,21 +27,18 @@ class RunningTotal:
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         fold_by_key(state, tuples, self.key, self._added)
 
-    def _added(self, held: Mapping[str, int] | None, rows: Sequence[Mapping[str, Any]]) -> Any:
-        total = (held[self.total] if held else 0) + sum(row[self.change] for row in rows)
+    def _added(self, stored: Mapping[str, int] | None, rows: Sequence[Mapping[str, Any]]) -> Any:
+        total = (stored[self.total] if stored else 0) + sum(row[self.change] for row in rows)
         return {self.total: total} if total else None
-
-
-# TopN: the N largest of a running count, kept up to date from the counts that change.
 
 
 @dataclass(frozen=True)
 class TopN:
     """Keeps per key a list of the n items with the largest counts: `[{item: .., count: ..}, ..]`, largest first.
 
-    key: the key columns of the state, which holds JSON values. item, count: the columns that a tuple brings them in.
-    Items of one count come in the order of their names. The list is what sorting everything would give as long as no
-    count ever falls: an item outside can then only come in by a count that changes, and each change comes by here.
+    key: the key columns of the state, which holds JSON values. item, count: the tuple's columns for an item and its
+    new count. Items with the same count are sorted by name. The list equals sorting everything as long as counts never
+    fall: an item outside the list can then only enter it when its count changes, and every change is a tuple here.
     """
 
     key: tuple[str, ...]
@@ -52,23 +49,20 @@ class TopN:
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         fold_by_key(state, tuples, self.key, self._top)
 
-    def _top(self, held: list[dict[str, Any]] | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        counts = {row[self.item]: row[self.count] for row in [*(held or []), *rows]}
+    def _top(self, stored: list[dict[str, Any]] | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        counts = {row[self.item]: row[self.count] for row in [*(stored or []), *rows]}
         ranked = sorted(counts.items(), key=lambda found: (-found[1], found[0]))
         return [{self.item: item, self.count: count} for item, count in ranked[: self.n]]
-
-
-# Distinct: each key's first tuple, once, for producers that may send an event twice.
 
 
 def distinct(stream: Stream, seen: StateSpec, *, first_by: Sequence[str] = ()) -> Stream:
     """Return the stream with the first tuple of each key only, across batches and their replays.
 
-    seen: the state that remembers, its key the columns that tell events apart; opaque, with value="jsonb". A key is
-    forgotten its ttl after the first tuple, whatever came since.
-    first_by: which of a batch's tuples is the first; without, it is the least of them as text.
+    seen: the state that remembers, its key the columns that identify an event; opaque, with value="jsonb". A key is
+    forgotten its ttl after the first tuple, regardless of later ones.
+    first_by: the columns by which a batch's tuples are sorted to find the first; default: by their text.
     """
-    check_keeper(seen, ttl=True)
+    check_can_hold(seen, ttl=True)
 
     def pack(context: BatchContext, events: DataFrame) -> DataFrame:
         order = dict.fromkeys((*seen.key, *first_by))
@@ -78,13 +72,13 @@ def distinct(stream: Stream, seen: StateSpec, *, first_by: Sequence[str] = ()) -
         return first.select(unpacked(PAYLOAD, events).alias("first")).select("first.*")
 
     order_by, emits = [*first_by, PAYLOAD], {PAYLOAD: "string"}
-    fed = Stream((stream,), pack).partition_persist(seen, Distinct(tuple(seen.key)), order_by=order_by, emits=emits)
-    return Stream((fed.new_values_stream(), stream), unpack)
+    stored = Stream((stream,), pack).partition_persist(seen, Distinct(tuple(seen.key)), order_by=order_by, emits=emits)
+    return Stream((stored.new_values_stream(), stream), unpack)
 
 
 @dataclass(frozen=True)
 class Distinct:
-    """Passes on the payload of a key's first tuple, and notes that it has come. key: the state's key columns."""
+    """Emits the payload of a key's first tuple, and stores that the key was seen. key: the state's key columns."""
 
     key: tuple[str, ...]
 

@@ -1,10 +1,9 @@
-"""Join: pair the tuples of two streams that share a key and lie within a time of each other.
+"""A stream-stream join: pairs of tuples that share a key and are within a time of each other.
 
-Either side waits for the other, whichever comes first. Pairs are passed on at once and each just once. A tuple waits
-until the watermark has passed the last time that a partner may have; then it goes, and if it never found one it is
-passed on alone, where that was asked for. So what waits is bounded by `within` and by how late tuples may come.
-A tuple that comes late is paired with what still waits; a partner that has gone already was passed on alone, and so is
-the late one then.
+The side that comes first waits for the other. Every pair is emitted at once, and once. A tuple waits until the
+watermark has passed the last time that a partner may have; then it is removed, and if it never had one it is emitted
+alone, if that is asked for. So the number of waiting tuples is bounded by `within` and by how late tuples may come.
+A late tuple is paired with tuples that still wait; if its partner was already emitted alone, it is emitted alone too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from pipelines.operators.keyed import (
     TICK,
     after,
     as_text,
-    check_keeper,
+    check_can_hold,
     fold_by_key,
     has_passed,
     packed,
@@ -34,7 +33,7 @@ from state_backends.spec import StateSpec
 
 LEFT, RIGHT, TIME, DUE = "left", "right", "time", "due"
 
-# Which sides are passed on alone in the end if they have found nobody.
+# The sides that are emitted alone if they find no partner.
 ALONE = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 
 
@@ -47,20 +46,20 @@ def join(
     within: timedelta,
     how: Literal["inner", "left", "right", "full"] = "left",
 ) -> Stream:
-    """Return the pairs: the key, then the other columns of the left and of the right side, null where it is alone.
+    """Return the pairs: the key, then the other columns of the left and of the right side, null if there is none.
 
     A pair shares the key of `waiting` and has left time <= right time <= left time + within.
-    Both streams need a watermark: nobody is passed on alone before both have moved on.
-    waiting: the state that keeps the sides; opaque, with value="jsonb" and no ttl. All that waits of a key is one
-    value, so choose a key that few tuples share, an impression rather than a campaign.
+    Both streams need a watermark: no tuple is emitted alone before both have passed it.
+    waiting: the state that holds waiting tuples; opaque, with value="jsonb" and no ttl. All waiting tuples of a key are
+    one value, so choose a key that few tuples share, an impression rather than a campaign.
     times: the left's and the right's column of event time; tuples without a time are left out.
-    how: as in SQL, who is passed on alone.
-    Raises PipelineError; for columns that do not fit when the pipeline is checked.
+    how: as in SQL, the sides that are emitted alone.
+    Raises PipelineError; for wrong columns, when the pipeline is checked.
     """
-    check_keeper(waiting)
+    check_can_hold(waiting)
     key = tuple(waiting.key)
     if how not in ALONE:
-        raise PipelineError(f"join by {', '.join(key)}: how {how!r} is none of {', '.join(ALONE)}")
+        raise PipelineError(f"join by {', '.join(key)}: how is {how!r}, not one of {', '.join(ALONE)}")
 
     def pairs(context: BatchContext, found: DataFrame, left: DataFrame, right: DataFrame) -> DataFrame:
         _check_names(key, left, right)
@@ -70,25 +69,25 @@ def join(
 
     tuples = _side(LEFT, left, key, times[0]).merge(_side(RIGHT, right, key, times[1]))
     updater = Join(key, within, ALONE[how])
-    fed = tuples.partition_persist(waiting, updater, emits={LEFT: "string", RIGHT: "string"}, due=DUE)
-    return Stream((fed.new_values_stream(), left, right), pairs)
+    stored = tuples.partition_persist(waiting, updater, emits={LEFT: "string", RIGHT: "string"}, due=DUE)
+    return Stream((stored.new_values_stream(), left, right), pairs)
 
 
 @dataclass
 class Waiting:
-    """One tuple that waits. met: whether it has been passed on with a partner."""
+    """One waiting tuple. paired: whether it has been emitted with a partner."""
 
     time: datetime
     payload: str
-    met: bool = False
+    paired: bool = False
 
 
 @dataclass(frozen=True)
 class Join:
-    """Pairs tuples. key: the state's key columns. alone: the sides to be passed on without a partner in the end.
+    """Pairs tuples. key: the state's key columns. alone: the sides to be emitted without a partner.
 
     Takes the key, `time`, and the payload in the column of its side, `left` or `right`; emits a left and a right
-    payload. A value: `{"left": [[time, payload, met], ..], "right": [..], "due": when the first of them goes}`.
+    payload. A value: `{"left": [[time, payload, paired], ..], "right": [..], "due": when the first is removed}`.
     """
 
     key: tuple[str, ...]
@@ -97,47 +96,49 @@ class Join:
 
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         def fold(value: Any, rows: list[Mapping[str, Any]]) -> Any:
-            sides = {side: [_kept(*each) for each in (value or {}).get(side, ())] for side in (LEFT, RIGHT)}
+            sides = {side: [_stored(*each) for each in (value or {}).get(side, ())] for side in (LEFT, RIGHT)}
             for row in rows:
                 if not row["woken"]:
-                    self._meet(sides, row, collector)
-            return self._value({side: self._staying(side, sides[side], state, collector) for side in sides})
+                    self._pair(sides, row, collector)
+            return self._value({side: self._still_waiting(side, sides[side], state, collector) for side in sides})
 
         fold_by_key(state, tuples, self.key, fold)
 
-    def _meet(self, sides: dict[str, list[Waiting]], row: Mapping[str, Any], collector: Collector) -> None:
+    def _pair(self, sides: dict[str, list[Waiting]], row: Mapping[str, Any], collector: Collector) -> None:
         side, opposite = (LEFT, RIGHT) if row[LEFT] is not None else (RIGHT, LEFT)
         new = Waiting(row[TIME], row[side])
         for other in sides[opposite]:
             left, right = (new, other) if side == LEFT else (other, new)
             if left.time <= right.time <= after(left.time, self.within):
                 collector.emit(left.payload, right.payload)
-                left.met = right.met = True
+                left.paired = right.paired = True
         sides[side].append(new)
 
-    def _staying(self, side: str, waiting: list[Waiting], state: BatchState, collector: Collector) -> list[Waiting]:
-        staying = []
+    def _still_waiting(
+        self, side: str, waiting: list[Waiting], state: BatchState, collector: Collector
+    ) -> list[Waiting]:
+        still = []
         for each in waiting:
             if not has_passed(state.watermark, self._end(side, each)):
-                staying.append(each)
-            elif side in self.alone and not each.met:
+                still.append(each)
+            elif side in self.alone and not each.paired:
                 collector.emit(*((each.payload, None) if side == LEFT else (None, each.payload)))
-        return staying
+        return still
 
     def _end(self, side: str, waiting: Waiting) -> datetime:
-        """Return the first watermark at which no partner can come in time."""
+        """Return the first watermark at which no partner can be in time."""
         return after(waiting.time, (self.within if side == LEFT else timedelta()) + TICK)
 
     def _value(self, sides: dict[str, list[Waiting]]) -> Any:
         ends = [self._end(side, each) for side, waiting in sides.items() for each in waiting]
         if not ends:
             return None
-        kept = {side: [[as_text(each.time), each.payload, each.met] for each in sides[side]] for side in sides}
-        return kept | {DUE: as_text(min(ends))}
+        stored = {side: [[as_text(each.time), each.payload, each.paired] for each in sides[side]] for side in sides}
+        return stored | {DUE: as_text(min(ends))}
 
 
-def _kept(time: str, payload: str, met: bool) -> Waiting:
-    return Waiting(datetime.fromisoformat(time), payload, met)
+def _stored(time: str, payload: str, paired: bool) -> Waiting:
+    return Waiting(datetime.fromisoformat(time), payload, paired)
 
 
 def _side(side: str, stream: Stream, key: Sequence[str], time: str) -> Stream:

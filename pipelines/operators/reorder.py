@@ -1,4 +1,4 @@
-"""Reorder: pass the events of a key on in the order of their times, held until no earlier one is to be expected."""
+"""Reordering: emits the events of a key in order of time, each held until no earlier one can come in time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pipelines.operators.keyed import (
     TICK,
     after,
     as_text,
-    check_keeper,
+    check_can_hold,
     fold_by_key,
     has_passed,
     packed,
@@ -30,15 +30,15 @@ TIME = "time"
 
 
 def in_order(stream: Stream, held: StateSpec, time: str) -> Stream:
-    """Return the stream in the order of `time`, batch by batch: what a batch passes on is later than all before it.
+    """Return the stream in the order of `time`, batch by batch: what a batch emits is later than all before it.
 
     Within a batch the next state sorts by itself: give its `partition_persist` order_by=[time]. The stream needs a
-    watermark; a tuple is held until the watermark has passed its time. One that came after the watermark is passed on
-    at once, with the column `late` true (false in all others), since those after it may have gone ahead.
-    held: the state that keeps them meanwhile, its key the columns within which order matters; opaque,
-    with value="jsonb" and no ttl. Tuples without a time are left out.
+    watermark; a tuple is held until the watermark has passed its time. One that comes after the watermark is emitted at
+    once, with the column `late` true (false in all others), since later ones may have been emitted already.
+    held: the state that holds tuples, its key the columns within which order matters; opaque, with value="jsonb" and no
+    ttl. Tuples without a time are left out.
     """
-    check_keeper(held)
+    check_can_hold(held)
     key = tuple(held.key)
 
     def pack(context: BatchContext, events: DataFrame) -> DataFrame:
@@ -50,8 +50,8 @@ def in_order(stream: Stream, held: StateSpec, time: str) -> Stream:
 
     tuples = Stream((timed(stream, time),), pack)
     emits = {PAYLOAD: "string", LATE: "boolean"}
-    fed = tuples.partition_persist(held, Reorder(key), emits=emits, due=DUE)
-    return Stream((fed.new_values_stream(), stream), unpack)
+    stored = tuples.partition_persist(held, Reorder(key), emits=emits, due=DUE)
+    return Stream((stored.new_values_stream(), stream), unpack)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Sessions: events of a key with no pause as long as `gap` between them, exact whatever order they come in.
+"""Sessions: the events of a key with no pause of `gap` or more between them, exact for any order of arrival.
 
-A session stays open, and can be looked up, until the watermark has passed its end and the gap: from then on no event
-that is in time can join it. It is closed once and never changed. An event that comes later still cannot open it again,
-so it opens a session of its own, or joins one that is open, and is counted there as late. So no event is lost, and a
-session with no late events in it is exact for all events that came in time; with late ones it may be the
-continuation of one that was closed.
+A session is open, and can be looked up, until the watermark has passed its end plus the gap: from then on no event that
+is in time can join it. It is closed once and never changed. An event that comes later cannot reopen it, so it starts a
+session of its own, or joins an open one, and is counted there as late. So no event is lost, and a session without late
+events is exact for all events that came in time; one with late events may continue a session that was closed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import LATE, after, as_text, check_keeper, fold_by_key, has_passed, timed
+from pipelines.operators.keyed import LATE, after, as_text, check_can_hold, fold_by_key, has_passed, timed
 from pipelines.spark import spark_type
 from pipelines.stream import Stream
 from state_backends.spec import StateSpec
@@ -24,16 +23,16 @@ MEASURED = {"started": "timestamp", "ended": "timestamp", "events": "bigint", "l
 def closed_sessions(stream: Stream, open_sessions: StateSpec, time: str, gap: timedelta) -> Stream:
     """Return the sessions as they close: the key, `started`, `ended` (first and last event), `events`, `late`.
 
-    The stream needs a watermark. open_sessions: the state of those not closed yet, its key what sessions are of;
-    opaque, with value="jsonb" and no ttl. Two late sessions of a key may start at the same time as one closed before;
-    add them up. Tuples without a time are left out.
+    The stream needs a watermark. open_sessions: the state of open sessions; opaque, with value="jsonb" and no ttl; its
+    key is the session's. A session with late events may start at the same time as one that was closed before; add them
+    up. Tuples without a time are left out.
     """
-    check_keeper(open_sessions)
+    check_can_hold(open_sessions)
     key = tuple(open_sessions.key)
     tuples = timed(stream, time).transform(lambda events: events.select(*key, events[time].alias("at"), LATE))
     emits = {name: spark_type(kind) for name, kind in open_sessions.key.items()} | MEASURED
-    fed = tuples.partition_persist(open_sessions, Sessions(key, gap), emits=emits, due="due")
-    return fed.new_values_stream()
+    stored = tuples.partition_persist(open_sessions, Sessions(key, gap), emits=emits, due="due")
+    return stored.new_values_stream()
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Sessions:
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         def fold(value: Any, rows: list[Mapping[str, Any]]) -> Any:
             still_open = []
-            for session in merged([*_kept(value), *_events(rows)], self.gap):
+            for session in merged([*_stored(value), *_events(rows)], self.gap):
                 if has_passed(state.watermark, after(session.end, self.gap)):
                     key = (rows[0][name] for name in self.key)
                     collector.emit(*key, session.start, session.end, session.events, session.late)
@@ -96,10 +95,10 @@ def _events(rows: list[Mapping[str, Any]]) -> list[Session]:
     return [Session(row["at"], row["at"], late=int(row[LATE])) for row in rows if not row["woken"]]
 
 
-def _kept(value: Any) -> list[Session]:
+def _stored(value: Any) -> list[Session]:
     return [
         Session(
-            datetime.fromisoformat(kept["start"]), datetime.fromisoformat(kept["end"]), kept["events"], kept["late"]
+            datetime.fromisoformat(each["start"]), datetime.fromisoformat(each["end"]), each["events"], each["late"]
         )
-        for kept in (value or {"sessions": []})["sessions"]
+        for each in (value or {"sessions": []})["sessions"]
     ]

@@ -1,7 +1,7 @@
-"""Which files a query has taken, read from Spark's own log in the checkpoint.
+"""Files that land in a folder: lines of JSON, of CSV or of text, and Parquet. Each is read once, oldest first.
 
-The log is a file per batch, and now and then a `.compact` one that repeats all before it. Reading goes on from where
-it stopped, so asking every second stays cheap.
+Spark stores which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as long
+as no file changes once it has landed (write it elsewhere, then move it in).
 """
 
 import json
@@ -33,9 +33,24 @@ from pipelines.sources.parsing import (
 from pipelines.sources.source import Parsed, Pending, declared, nullable, required
 from state_backends.dead_letters import DeadLetter
 
+# Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
+# `mv` and `rsync` keep it. Remembering a file costs about 200 bytes of the driver's memory.
+REMEMBER_FILES = "36500d"
+
+FILE = "_file"  # the column that says which file a row came from
+
+# More columns for CSV and Parquet files: where a line or row is in its file, and a header that is not the schema's.
+BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
+
+LINE = StructType().add("line", "string")
+
 
 class ProcessedFiles:
-    """The names of the files that batches of one checkpoint have taken."""
+    """The names of the files that batches of one checkpoint have taken, from Spark's log in the checkpoint.
+
+    The log has a file per batch, and sometimes a `.compact` one that repeats all before it. Each is read once, so
+    asking every second stays cheap.
+    """
 
     def __init__(self, checkpoint: Path, place: int = 0) -> None:
         self._log = checkpoint / "sources" / str(place)
@@ -43,7 +58,7 @@ class ProcessedFiles:
         self._read_up_to = -1
 
     def names(self) -> set[str]:
-        """Return all names noted so far; empty before the first batch."""
+        """Return all names logged so far; empty before the first batch."""
         entries = sorted(self._entries())
         for batch_id, path in entries:
             if batch_id > self._read_up_to:
@@ -61,35 +76,22 @@ class ProcessedFiles:
 def _names(path: Path) -> set[str]:
     try:
         _version, *lines = path.read_text().splitlines()
-    except FileNotFoundError:  # Spark has compacted it away meanwhile; the compact one has its names
+    except FileNotFoundError:  # Spark has compacted it since; the compact one has its names
         return set()
     return {Path(unquote(urlparse(json.loads(line)["path"]).path)).name for line in lines if line}
-
-
-# A folder that files land in: each is read once, oldest first.
-#
-# Spark notes which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as
-# long as nobody changes a file once it has landed (write it elsewhere, then move it in).
-
-
-# Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
-# `mv` and `rsync` keep it. A note of every file costs about 200 bytes of the driver's memory; a lost one costs more.
-REMEMBER_FILES = "36500d"
-
-FILE = "_file"  # the column that says which file a row came from
 
 
 class Folder:
     """What all sources of files share.
 
-    folder: made if absent; files that match `pattern` are read, but for those whose name begins with `_` or a dot.
+    folder: created if absent; files that match `pattern` are read, except those whose name begins with `_` or a dot.
     schema: the columns of an event. files_per_batch: how many files one batch takes at most.
     """
 
     spout: Spout = "transactional"
     packages: tuple[str, ...] = ()
     pattern: ClassVar[str]
-    # Columns of ours beside an event's own, which it cannot have.
+    # Our own columns; an event's schema cannot name them.
     reserved: ClassVar[tuple[str, ...]] = (*RESERVED, FILE)
 
     def __init__(
@@ -129,7 +131,7 @@ class Folder:
             reader.option("pathGlobFilter", self.pattern)
             .option("maxFilesPerTrigger", self.files_per_batch)
             .option("maxFileAge", REMEMBER_FILES)
-            # Whatever the session says: a file that is skipped in silence is lost.
+            # Overrides the session's settings: a file that is skipped without an error is lost.
             .option("ignoreCorruptFiles", "false")
             .option("ignoreMissingFiles", "false")
             .load(str(self.folder))
@@ -137,17 +139,8 @@ class Folder:
 
 
 def path_of(file: str) -> Path:
-    """Return the path that a value of the column FILE stands for."""
+    """Return the path that a value of the column FILE names."""
     return Path(unquote(urlparse(file).path))
-
-
-# Files that land in a folder: lines of JSON, of CSV or of text, and Parquet.
-
-
-# What CSV and Parquet files need beside that: where a line or row stands, and a header that is not the schema's.
-BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
-
-LINE = StructType().add("line", "string")
 
 
 class _LineFiles(Folder):
@@ -173,8 +166,8 @@ class JsonFiles(_LineFiles):
     """JSON-lines files (`*.json`, `*.jsonl`): one object per line.
 
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Fields that the schema
-    does not name are left out, absent ones are null. A line that is no JSON object, has a value of another type or
-    lacks a required column is bad: it goes to the dead letters and into no state.
+    does not name are left out, absent ones are null. A line that is not a JSON object, has a value of another type
+    or lacks a required column is bad: it goes to the dead letters and into no state.
     max_bad_share: a batch with more than this share of bad lines (and more than 10) stops the pipeline.
     """
 
@@ -192,7 +185,7 @@ class CsvFiles(_LineFiles):
     """CSV files (`*.csv`, `*.tsv`): one line per event, its fields in the schema's order.
 
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. An empty field is null.
-    header: each file's first line names the columns, and is no event. It must name the schema's columns in their
+    header: each file's first line names the columns, and is not an event. It must name the schema's columns in their
     order; in a file where it does not, every line is bad, so that no value lands in another's column.
     delimiter: one character.
     max_bad_share: a batch with more than this share of bad lines (and more than 10) stops the pipeline.
@@ -218,8 +211,8 @@ class CsvFiles(_LineFiles):
         super().__init__(folder, schema=schema, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise PipelineError(
-                f"source {str(folder)!r}: delimiter {delimiter!r} is no delimiter; give one character, "
-                "not a quote nor a line break"
+                f"source {str(folder)!r}: delimiter {delimiter!r} is not a delimiter; give one character that is "
+                "neither a quote nor a line break"
             )
         self.header = header
         self.delimiter = delimiter
@@ -244,9 +237,11 @@ class CsvFiles(_LineFiles):
         first = F.min_by(F.struct(ORDER, "value"), ORDER).alias("first")
         headers = lines.where(F.col(BLOCK_START) == 0).groupBy(FILE).agg(first)
         wrong = F.when(~self._names_the_schema("first.value"), F.col("first.value")).alias("wrong")
-        told = lines.join(F.broadcast(headers.select(FILE, F.col(f"first.{ORDER}").alias("at"), wrong)), FILE, "left")
+        located = lines.join(
+            F.broadcast(headers.select(FILE, F.col(f"first.{ORDER}").alias("at"), wrong)), FILE, "left"
+        )
         # A block without a line that is not blank leaves its file without a header.
-        found = told.withColumn(FOUND_HEADER, F.when(F.col("at").isNull(), "").otherwise(F.col("wrong")))
+        found = located.withColumn(FOUND_HEADER, F.when(F.col("at").isNull(), "").otherwise(F.col("wrong")))
         below = found.where(f"{FOUND_HEADER} IS NOT NULL OR {ORDER} <> at")
         bad = F.col(FOUND_HEADER).isNotNull() | self._names_the_schema("value")
         return csv_events(below, self.schema, self.delimiter, [FILE, FOUND_HEADER], bad)
@@ -275,7 +270,7 @@ class CsvFiles(_LineFiles):
 class TextFiles(_LineFiles):
     """Text files (`*.txt`): one event per line that is not blank, in the column `line`. No line is bad.
 
-    What is no UTF-8 becomes the replacement character.
+    Bytes that are not UTF-8 become the replacement character.
     """
 
     pattern = "*.txt"
@@ -307,7 +302,7 @@ class ParquetFiles(Folder):
     def load(self, spark: SparkSession) -> DataFrame:
         rows = self._stream(spark, "parquet", nullable(self.schema))
         if not required(self.schema):
-            return rows  # none can be bad, so nobody asks where one stood
+            return rows  # no row can be bad, so no place is needed
         return rows.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX))
 
     def parse(self, batch: DataFrame) -> Parsed:
@@ -323,6 +318,6 @@ class ParquetFiles(Folder):
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, FILE, ROW_INDEX)
         for line, file, index in bad.orderBy(FILE, ROW_INDEX).toLocalIterator():
-            held = json.loads(line)
-            absent = ", ".join(name for name in required(self.schema) if held[name] is None)
+            row = json.loads(line)
+            absent = ", ".join(name for name in required(self.schema) if row[name] is None)
             yield DeadLetter(path_of(file).name, line, f"{absent}: required, and absent or null", index + 1)

@@ -1,6 +1,8 @@
-"""How many messages Kafka holds that no committed batch has read.
+"""Kafka topics, read by Spark's own connector.
 
-Kafka is asked by its own client inside Spark's JVM, so Python needs none. What has been read stands in the checkpoint.
+Spark stores which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and retention
+may have removed messages since: an opaque spout. The lag comes from Kafka's own client inside Spark's JVM, so Python
+needs none.
 """
 
 import json
@@ -26,117 +28,10 @@ from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
 from pipelines.sources.source import Parsed, Pending, declared
 from state_backends.dead_letters import DeadLetter
 
-# Topic to partition to offset.
-Offsets = dict[str, dict[str, int]]
-
-# A driver asks for the lag twice a second; to ask Kafka costs a connection and some calls for each partition.
-REFRESH_SECONDS = 2.0
-PATIENCE_MS = 3_000
-
-
-class Lag:
-    """What topics hold beyond what a checkpoint says was read.
-
-    settings: Kafka's, their names after `kafka.`; they stay inside.
-    """
-
-    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]) -> None:
-        self._spark = spark
-        self._settings = settings
-        self._topics = topics
-        self._held: tuple[Offsets, Offsets] | None = None
-        self._asked_at = float("-inf")
-
-    def messages(self, checkpoint: Path, place: int) -> int | None:
-        """Return how many messages wait, or None where Kafka does not answer or the checkpoint does not say."""
-        read = committed_offset(checkpoint, place) or _first_offsets(checkpoint, place)
-        held = self._earliest_and_latest()
-        if read is None or held is None:
-            return None
-        earliest, latest = held
-        return sum(
-            # Spark reads a partition that was added meanwhile from its first message on.
-            max(0, offset - read.get(topic, {}).get(partition, earliest[topic][partition]))
-            for topic, partitions in latest.items()
-            for partition, offset in partitions.items()
-        )
-
-    def _earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
-        if time.monotonic() - self._asked_at > REFRESH_SECONDS:
-            try:
-                self._held = self._ask()
-            except Py4JJavaError:
-                self._held = None
-            self._asked_at = time.monotonic()
-        return self._held
-
-    def _ask(self) -> tuple[Offsets, Offsets]:
-        jvm: Any = self._spark.sparkContext._jvm
-        kafka = jvm.org.apache.kafka.clients.admin
-        admin = kafka.AdminClient.create(self._admin_settings(jvm))
-        try:
-            topics = admin.describeTopics(_java_list(jvm, self._topics)).allTopicNames().get()
-            places = [
-                jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
-                for topic in self._topics
-                for part in topics[topic].partitions()
-            ]
-            committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
-
-            def ask(which: Any) -> Offsets:
-                asked = _java_map(jvm, [(each, which) for each in places])
-                return _offsets(admin.listOffsets(asked, committed).all().get())
-
-            return ask(kafka.OffsetSpec.earliest()), ask(kafka.OffsetSpec.latest())
-        finally:
-            admin.close(jvm.java.time.Duration.ZERO)
-
-    def _admin_settings(self, jvm: Any) -> Any:
-        patience = {"default.api.timeout.ms": str(PATIENCE_MS), "request.timeout.ms": str(PATIENCE_MS)}
-        given = {name.removeprefix("kafka."): value for name, value in self._settings.items()}
-        return _java_map(jvm, (given | patience).items())
-
-
-def _first_offsets(checkpoint: Path, place: int) -> Offsets | None:
-    try:
-        noted = (checkpoint / "sources" / str(place) / "0").read_text()
-        offsets: Offsets = json.loads(noted.partition("\n")[2])  # the first line names the format
-    except (OSError, ValueError):
-        return None
-    return offsets
-
-
-def _offsets(listed: Any) -> Offsets:
-    offsets: Offsets = defaultdict(dict)
-    for entry in listed.entrySet():
-        offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
-    return offsets
-
-
-def _java_list(jvm: Any, items: Iterable[str]) -> Any:
-    made = jvm.java.util.ArrayList()
-    for item in items:
-        made.add(item)
-    return made
-
-
-def _java_map(jvm: Any, items: Iterable[tuple[Any, Any]]) -> Any:
-    made = jvm.java.util.HashMap()
-    for key, value in items:
-        made.put(key, value)
-    return made
-
-
-# Kafka topics, read by Spark's own connector.
-#
-# Spark notes which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and
-# retention may have taken messages away meanwhile: an opaque spout.
-
-
 # Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
-# Beside the value's columns: where a message stands. Types are Kafka's own.
+# Columns beside the value's: the place of a message. Types are Kafka's own.
 MESSAGE = {
     "kafka_key": "string",
     "kafka_topic": "string",
@@ -148,9 +43,16 @@ MESSAGE = {
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SERVER = re.compile(r"[^\s,]+:\d+")
 
-# Aborted transactions are no events. Kafka's own default shows them.
+# Messages of aborted transactions are not events. Kafka's own default shows them.
 DEFAULTS = {"kafka.isolation.level": "read_committed"}
 OURS = {"kafka.bootstrap.servers"}
+
+# Topic to partition to offset.
+Offsets = dict[str, dict[str, int]]
+
+# A driver asks for the lag twice a second; asking Kafka costs a connection and some calls for each partition.
+REFRESH_SECONDS = 2.0
+TIMEOUT_MS = 3_000
 
 
 class KafkaTopics:
@@ -159,18 +61,18 @@ class KafkaTopics:
     servers: `host:port`, one or more. topics: their names, one or more.
     schema: the columns of a value that is a JSON object, as Spark DDL or a StructType, read as JsonFiles reads a line;
     None: the value is a text, in the column `value`.
-    starting: where a query without a checkpoint starts, at the `earliest` message that is kept or after the `latest`.
+    starting: where a query without a checkpoint starts: at the `earliest` message that is kept, or after the `latest`.
     max_offsets_per_batch: how many messages one batch takes at most, over all partitions.
     max_bad_share: a batch with more than this share of bad messages (and more than 10) stops the pipeline.
     options: settings of Kafka's consumer, their names after `kafka.`, as {"kafka.security.protocol": "SASL_SSL"}.
     packages: Maven coordinates of the connector; none where its jars are on Spark's class path.
-    Raises PipelineError where one of these will not do; an option's value is never shown.
+    Raises PipelineError if one of these is invalid; an option's value is never shown.
 
-    Every event has `kafka_key` (null where it is no UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset` and
+    Every event has `kafka_key` (null where it is not UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset` and
     `kafka_timestamp` beside the value's columns. A value that cannot be read is bad: a dead letter whose source is
-    `topic/partition` and whose line number is the offset, from 0. A message without a value, which tells Kafka's
-    compaction to drop its key, is no event and is left out.
-    Offsets that Kafka no longer has stop the pipeline: what they held would be missing from the states.
+    `topic/partition` and whose line number is the offset, from 0. A message without a value, by which Kafka's
+    compaction drops its key, is not an event and is left out.
+    Offsets that Kafka no longer has stop the pipeline: their messages would be missing from the states.
     """
 
     spout: Spout = "opaque"
@@ -195,7 +97,7 @@ class KafkaTopics:
         self.packages = tuple(packages)
         self._schema = schema
         self._options = DEFAULTS | dict(options or {})
-        self._refuse_what_will_not_do()
+        self._check_options()
         self._settings = self._options | {"kafka.bootstrap.servers": ",".join(self.servers)}
         self._lag: Lag | None = None
 
@@ -246,9 +148,9 @@ class KafkaTopics:
             yield DeadLetter(f"{topic}/{partition}", line, reason, offset)
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
-        """Return the messages that no committed batch has read, or None where Kafka or the checkpoint cannot say.
+        """Return the messages that no committed batch has read, or None if Kafka or the checkpoint does not say.
 
-        Counted by offsets, so the markers of transactions and what compaction removed count too.
+        Counted by offsets, so transaction markers and messages that compaction removed count too.
         """
         count = None if self._lag is None else self._lag.messages(checkpoint, place)
         return None if count is None else Pending(count, "messages", None)
@@ -261,16 +163,16 @@ class KafkaTopics:
     def _value_schema(self) -> StructType:
         return StructType([field for field in self.schema if field.name not in MESSAGE])
 
-    def _refuse_what_will_not_do(self) -> None:
-        unlike_servers = [server for server in self.servers if not SERVER.fullmatch(server)]
-        unlike_topics = [topic for topic in self.topics if not TOPIC.fullmatch(topic)]
+    def _check_options(self) -> None:
+        bad_servers = [server for server in self.servers if not SERVER.fullmatch(server)]
+        bad_topics = [topic for topic in self.topics if not TOPIC.fullmatch(topic)]
         # Names only: a value may be a password.
         foreign = sorted(name for name in self._options if not name.startswith("kafka.") or name in OURS)
         fault = ""
-        if unlike_servers or not self.servers:
-            fault = f"servers {unlike_servers!r}: give each as 'host:port'"
-        elif unlike_topics or not self.topics:
-            fault = f"topics {unlike_topics!r}: give each by its name, of letters, digits, '.', '_' and '-'"
+        if bad_servers or not self.servers:
+            fault = f"servers {bad_servers!r}: give each as 'host:port'"
+        elif bad_topics or not self.topics:
+            fault = f"topics {bad_topics!r}: give each by its name, of letters, digits, '.', '_' and '-'"
         elif self.starting not in ("earliest", "latest"):
             fault = f"starting {self.starting!r}: give 'earliest' or 'latest'"
         elif self.max_offsets_per_batch < 1:
@@ -279,3 +181,93 @@ class KafkaTopics:
             fault = f"options {foreign!r}: only settings of Kafka's consumer, by names like 'kafka.security.protocol'"
         if fault:
             raise PipelineError(f"source {self._name!r}: {fault}")
+
+
+class Lag:
+    """How many messages the topics hold after the offsets in a checkpoint. settings: Kafka's, named after `kafka.`."""
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+        self._offsets: tuple[Offsets, Offsets] | None = None
+        self._refreshed_at = float("-inf")
+
+    def messages(self, checkpoint: Path, place: int) -> int | None:
+        """Return how many messages were not read, or None if Kafka does not answer or the checkpoint does not say."""
+        read = committed_offset(checkpoint, place) or _first_offsets(checkpoint, place)
+        available = self._earliest_and_latest()
+        if read is None or available is None:
+            return None
+        earliest, latest = available
+        return sum(
+            # Spark reads a partition that was added since from its first message on.
+            max(0, offset - read.get(topic, {}).get(partition, earliest[topic][partition]))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+
+    def _earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
+        if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
+            try:
+                self._offsets = self._fetch()
+            except Py4JJavaError:
+                self._offsets = None
+            self._refreshed_at = time.monotonic()
+        return self._offsets
+
+    def _fetch(self) -> tuple[Offsets, Offsets]:
+        jvm: Any = self._spark.sparkContext._jvm
+        kafka = jvm.org.apache.kafka.clients.admin
+        admin = kafka.AdminClient.create(self._admin_settings(jvm))
+        try:
+            topics = admin.describeTopics(_java_list(jvm, self._topics)).allTopicNames().get()
+            partitions = [
+                jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
+                for topic in self._topics
+                for part in topics[topic].partitions()
+            ]
+            committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
+
+            def offsets(spec: Any) -> Offsets:
+                wanted = _java_map(jvm, [(partition, spec) for partition in partitions])
+                return _offsets(admin.listOffsets(wanted, committed).all().get())
+
+            return offsets(kafka.OffsetSpec.earliest()), offsets(kafka.OffsetSpec.latest())
+        finally:
+            admin.close(jvm.java.time.Duration.ZERO)
+
+    def _admin_settings(self, jvm: Any) -> Any:
+        timeouts = {"default.api.timeout.ms": str(TIMEOUT_MS), "request.timeout.ms": str(TIMEOUT_MS)}
+        given = {name.removeprefix("kafka."): value for name, value in self._settings.items()}
+        return _java_map(jvm, (given | timeouts).items())
+
+
+def _first_offsets(checkpoint: Path, place: int) -> Offsets | None:
+    try:
+        text = (checkpoint / "sources" / str(place) / "0").read_text()
+        offsets: Offsets = json.loads(text.partition("\n")[2])  # the first line names the format
+    except (OSError, ValueError):
+        return None
+    return offsets
+
+
+def _offsets(listed: Any) -> Offsets:
+    offsets: Offsets = defaultdict(dict)
+    for entry in listed.entrySet():
+        offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
+    return offsets
+
+
+def _java_list(jvm: Any, items: Iterable[str]) -> Any:
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return made
+
+
+def _java_map(jvm: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    made = jvm.java.util.HashMap()
+    for key, value in items:
+        made.put(key, value)
+    return made

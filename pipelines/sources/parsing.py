@@ -1,7 +1,10 @@
-"""How a text becomes the columns of an event, and which texts do not: JSON objects and lines of CSV.
+"""Texts to the columns of an event, and the reasons where a text does not fit; files and message sources share it.
 
-A text that is bad keeps its place among the rows, in the column BAD_LINE, which is null beside every good one. Files
-and messages share this.
+JSON objects and CSV lines: Spark parses them, and a bad text stays in its row, in the column BAD_LINE, null in every
+good row. Spark does not say why a text is bad or where it is in its file. Bad texts are rare, so `why_bad` and
+`line_numbers` look at them a second time in Python.
+Single values (fields of a Redis entry, columns from PostgreSQL's logical decoding): each is cast to the type of its
+column, and `why_unreadable` names the first one that does not fit.
 """
 
 import csv
@@ -33,29 +36,40 @@ from pipelines.errors import PipelineError
 from pipelines.sources.source import nullable, required
 
 BAD_LINE, CORRUPT = "_bad_line", "_corrupt"
-# What the rows hold beside an event's own columns.
+# Columns of the rows that are not an event's own.
 RESERVED = (BAD_LINE, CORRUPT)
 
+SHOWN_CHARACTERS = 60  # of a value, in a reason
+WHOLE_BITS: dict[type[DataType], int] = {ShortType: 16, IntegerType: 32, LongType: 64}
+A_HEADER = "a header, not an event"
 
-def json_events(texts: DataFrame, schema: StructType, beside: Sequence[str]) -> DataFrame:
+# A column of text, and its field, to the column of values.
+Reading = Callable[[Column, StructField], Column]
+
+
+def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> DataFrame:
     """Read the column `value` as one JSON object each.
 
-    beside: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
+    keep: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
     """
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
-    row = F.from_json("value", nullable(schema).add(CORRUPT, "string"), options)
-    return _events(texts, row, ~_is_one_json_value(), schema, beside)
+    return _events(texts, json_row("value", schema), ~is_one_json_value(F.col("value")), schema, keep)
 
 
 def csv_events(
-    texts: DataFrame, schema: StructType, delimiter: str, beside: Sequence[str], refused: Column | None = None
+    texts: DataFrame, schema: StructType, delimiter: str, keep: Sequence[str], refused: Column | None = None
 ) -> DataFrame:
     """Read the column `value` as one line of CSV each: as many fields as the schema has, in its order.
 
-    refused: which lines are bad whatever they hold.
+    refused: which lines are bad regardless of their content.
     """
     bad = ~_closes_its_quotes() if refused is None else refused | ~_closes_its_quotes()
-    return _events(texts, csv_row("value", schema, delimiter), bad, schema, beside)
+    return _events(texts, csv_row("value", schema, delimiter), bad, schema, keep)
+
+
+def json_row(line: str, schema: StructType) -> Column:
+    """Return the struct that a column of JSON objects holds, with CORRUPT filled in where the text does not fit."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+    return F.from_json(line, nullable(schema).add(CORRUPT, "string"), options)
 
 
 def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
@@ -69,24 +83,24 @@ def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
     return F.from_csv(line, _ddl(nullable(schema).add(CORRUPT, "string")), options)
 
 
-def _events(texts: DataFrame, row: Column, bad: Column, schema: StructType, beside: Sequence[str]) -> DataFrame:
+def _events(texts: DataFrame, row: Column, bad: Column, schema: StructType, keep: Sequence[str]) -> DataFrame:
     unfit = F.col(f"row.{CORRUPT}").isNotNull() | ~F.is_valid_utf8("value")
     bad = reduce(or_, [F.col("row")[name].isNull() for name in required(schema)], bad | unfit)
     return (
-        texts.select("value", *beside, row.alias("row"))
-        .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *beside)
+        texts.select("value", *keep, row.alias("row"))
+        .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *keep)
         .drop(CORRUPT)
     )
 
 
-def _is_one_json_value() -> Column:
-    # Spark's parser stops at the end of the first value, so `{..}{..}` would lose the second one in silence.
-    wrapped = F.concat(F.lit("["), F.col("value"), F.lit("]"))
+def is_one_json_value(line: Column) -> Column:
+    # Spark's parser stops at the end of the first value, so the second one of `{..}{..}` would be lost.
+    wrapped = F.concat(F.lit("["), line, F.lit("]"))
     return F.coalesce(F.json_array_length(wrapped) == 1, F.lit(False))
 
 
 def _closes_its_quotes() -> Column:
-    # Spark takes a last field that opens a quote as it is, so a record that goes on in the next line would count.
+    # Spark accepts a last field with an open quote, so a record that continues on the next line would count.
     return F.length(F.regexp_replace("value", '[^"]', "")) % 2 == 0
 
 
@@ -94,35 +108,24 @@ def _ddl(schema: StructType) -> str:
     return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in schema)
 
 
-# Values that arrive as text become columns of the schema's types, and what does not fit is told.
-#
-# Redis fields are text, and so is what PostgreSQL's logical decoding sends.
-
-
-SHOWN_CHARACTERS = 60
-
-# A column of text, and the column of values that is made of it.
-Reading = Callable[[Column, StructField], Column]
-
-
 def by_cast(text: Column, field: StructField) -> Column:
     return text.try_cast(field.dataType)
 
 
 def check_types(source: str, schema: StructType, reserved: tuple[str, ...]) -> None:
-    """Raise PipelineError where a column has no type that text can be read as, or a name the source uses itself."""
+    """Raise PipelineError if a column's type cannot be read from text, or its name is one that the source adds."""
     for field in schema:
         if field.name in reserved:
-            raise PipelineError(f"{source}: column {field.name!r} is the source's own; give the field another name")
+            raise PipelineError(f"{source}: column {field.name!r} is added by the source; give the field another name")
         if not isinstance(field.dataType, AtomicType):
             raise PipelineError(
                 f"{source}: column {field.name!r} cannot be {field.dataType.simpleString()}; "
-                "declare it as string, and take it apart in each()"
+                "declare it as string, and parse it in each()"
             )
 
 
 def why_unreadable(schema: StructType, text: Callable[[str], Column], read: Reading = by_cast) -> Column:
-    """Return the column that says what is wrong with a row, naming the first such column; null where nothing is."""
+    """Return the column of reasons why a row is bad, each naming the first bad column; null where the row is good."""
     reasons = [_reason(field, text(field.name), read) for field in schema]
     return reduce(lambda first, other: F.coalesce(first, other), reasons, F.lit(None).cast("string"))
 
@@ -137,18 +140,8 @@ def _reason(field: StructField, text: Column, read: Reading) -> Column:
     return F.when(text.isNull(), F.lit(f"{field.name}: required, and absent or null")).otherwise(misfit)
 
 
-# What is wrong with a line that Spark could not read, and where in its file it stands.
-#
-# Spark says neither. Bad lines are rare, so a second look in Python, with a better answer, is affordable.
-
-
-WHOLE_BITS: dict[type[DataType], int] = {ShortType: 16, IntegerType: 32, LongType: 64}
-
-A_HEADER = "a header, not an event"
-
-
 def why_bad(line: str, schema: StructType) -> str:
-    """Return the reason, naming the column and what was expected where it can be told."""
+    """Return the reason why a JSON line is bad, with the column and the expected type if they are known."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -158,16 +151,16 @@ def why_bad(line: str, schema: StructType) -> str:
     if not isinstance(value, dict):
         return f"not a JSON object but {_kind(value)}"
     for field in schema:
-        held = value.get(field.name)
-        if held is None and not field.nullable:
+        found = value.get(field.name)
+        if found is None and not field.nullable:
             return f"{field.name}: required, and absent or null"
-        if held is not None and not _fits(held, field.dataType):
-            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(held)}"
+        if found is not None and not _fits(found, field.dataType):
+            return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(found)}"
     return _fallback(line)
 
 
 def why_bad_csv(line: str, schema: StructType, delimiter: str = ",") -> str:
-    """Return the reason why a line of CSV is bad, naming the column and what was expected where it can be told."""
+    """Return the reason why a line of CSV is bad, with the column and the expected type if they are known."""
     if line.count('"') % 2:
         return "a quote is not closed; a quoted field must end on its line"
     try:
@@ -181,23 +174,23 @@ def why_bad_csv(line: str, schema: StructType, delimiter: str = ",") -> str:
     for text, field in zip(fields, schema, strict=True):
         if not text and not field.nullable:
             return f"{field.name}: required, and empty"
-        if text and not _fits(_as_json_holds_it(text, field.dataType), field.dataType):
+        if text and not _fits(_as_json_value(text, field.dataType), field.dataType):
             return f"{field.name}: expected {field.dataType.simpleString()}, got {_shown(text)}"
     return _fallback(line)
 
 
 def line_numbers(is_header: Callable[[str], bool] = lambda line: False) -> Callable[[Path, str], int | None]:
-    """Return a function that gives the line numbers of a line in its file, one after the other where it repeats.
+    """Return a function from a line to its number in its file; each call for a repeated line gives the next number.
 
-    is_header: whether a line is in its right place where it first stands. The function answers None where the driver
-    cannot read the file.
+    is_header: whether the first occurrence of a line is the file's header, so not bad. The function returns None if
+    the driver cannot read the file.
     """
     found: dict[tuple[Path, str], Iterator[int]] = {}
     files: dict[Path, dict[str, list[int]]] = {}
 
     def next_number(path: Path, line: str) -> int | None:
         if path not in files:
-            files.clear()  # letters come file by file; one index at a time is enough
+            files.clear()  # dead letters come file by file; one index at a time is enough
             files[path] = _index(path)
         numbers = found.setdefault((path, line), iter(files[path].get(line, [])[is_header(line) :]))
         return next(numbers, None)
@@ -229,7 +222,7 @@ def _fits(value: object, expected: DataType) -> bool:
     return True
 
 
-def _as_json_holds_it(text: str, expected: DataType) -> object:
+def _as_json_value(text: str, expected: DataType) -> object:
     try:
         if type(expected) in WHOLE_BITS:
             return int(text)
@@ -243,7 +236,7 @@ def _as_json_holds_it(text: str, expected: DataType) -> object:
 
 
 def _fallback(line: str) -> str:
-    # Where Spark put the replacement character, what stood there was no text.
+    # Spark replaces bytes that are not UTF-8 by this character.
     return "not UTF-8" if "\N{REPLACEMENT CHARACTER}" in line else "a value does not fit the schema"
 
 
@@ -259,6 +252,6 @@ def _kind(value: object) -> str:
     return {list: "a list", str: "a text", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
 
 
-def _shown(value: object, limit: int = 60) -> str:
+def _shown(value: object, limit: int = SHOWN_CHARACTERS) -> str:
     shown = json.dumps(value, ensure_ascii=False)
     return shown if len(shown) <= limit else f"{shown[:limit]}.."

@@ -1,4 +1,4 @@
-"""What PostgreSQL's own decoding plugin sends: the messages of `pgoutput`, protocol version 1, taken apart.
+"""A decoder for the messages of `pgoutput`, PostgreSQL's own decoding plugin, protocol version 1.
 
 The format is that of the logical replication protocol (PostgreSQL manual, "Logical Replication Message Formats").
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-# Seconds from 1970 to 2000, where PostgreSQL's clock starts.
+# Microseconds from 1970 to 2000, where PostgreSQL's clock starts.
 PG_EPOCH_MICROS = 946_684_800 * 1_000_000
 
 BEGIN = struct.Struct(">qqI")  # LSN of the commit record, time of the commit, xid
@@ -19,7 +19,7 @@ SHORT = struct.Struct(">H")
 
 
 class Unchanged(Enum):
-    """Stands for a value that was not sent: too large to be stored in the row, and as it was before."""
+    """Stands for a value that was not sent: it is stored out of line (TOAST) and did not change."""
 
     UNCHANGED = "unchanged"
 
@@ -27,6 +27,9 @@ class Unchanged(Enum):
 UNCHANGED = Unchanged.UNCHANGED
 Values = list[str | Unchanged | None]
 Kind = Literal["insert", "update", "delete", "truncate"]
+
+_ROW: dict[bytes, Kind] = {b"I": "insert", b"U": "update", b"D": "delete"}
+_SKIPPED = (b"C", b"O", b"Y", b"M")  # commit, origin, type, an application's own message
 
 
 class Transaction(NamedTuple):
@@ -48,9 +51,9 @@ class Relation:
 
 
 class Change(NamedTuple):
-    """One row changed. new, old: values as text, in the order of the relation's columns.
+    """The change of one row. new, old: values as text, in the order of the relation's columns.
 
-    old: of an update or a delete, what the replica identity gives; complete where it is FULL, else its key alone.
+    old: for an update or a delete, what the replica identity gives: the whole row if it is FULL, else the key alone.
     """
 
     kind: Kind
@@ -65,7 +68,7 @@ class Change(NamedTuple):
 def decode(messages: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
     """Yield the changes in a sequence of (LSN, message), in the order in which their transactions committed.
 
-    Raises ValueError for a message that protocol version 1 does not know.
+    Raises ValueError for a message that is not in protocol version 1.
     """
     relations: dict[int, Relation] = {}
     transaction = Transaction(0, 0, 0)
@@ -83,7 +86,7 @@ def decode(messages: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
                     yield Change("truncate", lsn, transaction, relations[number], None, None, False)
         elif tag in _ROW:
             yield _change(message, lsn, transaction, relations)
-        elif tag not in _PASSED_OVER:
+        elif tag not in _SKIPPED:
             raise ValueError(f"message {tag!r} at LSN {as_text(lsn)} is not of pgoutput's protocol version 1")
 
 
@@ -95,10 +98,6 @@ def as_text(lsn: int) -> str:
 def as_number(lsn: str) -> int:
     high, _, low = lsn.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
-
-
-_ROW: dict[bytes, Kind] = {b"I": "insert", b"U": "update", b"D": "delete"}
-_PASSED_OVER = (b"C", b"O", b"Y", b"M")  # commit, origin, type, a message of somebody's own
 
 
 def _change(message: bytes, lsn: int, transaction: Transaction, relations: dict[int, Relation]) -> Change:
@@ -113,7 +112,7 @@ def _change(message: bytes, lsn: int, transaction: Transaction, relations: dict[
 
 
 def _values(message: bytes, place: int) -> tuple[Values, int]:
-    """Return a row's values and where the message goes on."""
+    """Return a row's values and the offset after them."""
     (count,) = SHORT.unpack_from(message, place)
     place += 2
     values: Values = []

@@ -1,11 +1,11 @@
 """A PostgreSQL table as a stream: first the rows it has, then every change to them, by logical decoding.
 
-Exact: the slot is made first, then the table is copied aside in one transaction, and the changes of transactions that
-the copy has seen are left out. So nothing is lost between the two, and nothing comes twice.
+Exact: the slot is created first, then the table is copied in one transaction, and the changes of transactions that the
+copy has seen are left out. So nothing is lost between the two, and nothing comes twice.
 
-A transactional spout. The copy does not change; a batch of changes is the transactions whose commit lies between two
-positions of the log, peeked at and never consumed; and the slot keeps them until Spark has noted the batch as done.
-So however often and by whomever a batch is read, it holds the same rows.
+A transactional spout: a batch holds the same rows however often it is read. The copy does not change; a batch of
+changes is the transactions that committed between two positions of the log, which are peeked at and never consumed; and
+the slot keeps them until Spark has stored the batch as done.
 """
 
 import os
@@ -22,8 +22,9 @@ from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import by_cast, check_types, why_unreadable
 from pipelines.sources.pgoutput import as_text
-from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, FirstCopy, PostgresChangeReader
-from pipelines.sources.postgres_rows import Wanted
+from pipelines.sources.postgres_batch import Wanted
+from pipelines.sources.postgres_copy import FirstCopy
+from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
 from pipelines.sources.postgres_slot import Slot, connect
 from pipelines.sources.postgres_table import Table, find_table
 from pipelines.sources.source import Parsed, Pending, python_stream
@@ -38,24 +39,24 @@ MAX_NAME_BYTES = 63
 class PostgresChanges:
     """The rows of a table, then its changes.
 
-    table: `schema.table`; a partitioned one counts as a whole. It needs a primary key or REPLICA IDENTITY FULL, its
-    server `wal_level = logical`, and the URL's user the right to make a publication, a slot and a schema.
+    table: `schema.table`; a partitioned one is read as a whole. It needs a primary key or REPLICA IDENTITY FULL, its
+    server `wal_level = logical`, and the URL's user the right to create a publication, a slot and a schema.
     schema: the columns to read, as Spark DDL or a StructType; default all that are not generated. Types are the
-    table's, as near as Spark has them: numeric without digits, json, uuid, arrays, enums, times and intervals come as
-    the text that PostgreSQL writes; declare `decimal(38,9)` or another type that this text can be read as.
-    Beside them an event has `_change` (`snapshot`, `insert`, `update` or `delete`), `_deleted` (true for a delete: its
+    nearest that Spark has: numeric without digits, json, uuid, arrays, enums, times and intervals come as the text that
+    PostgreSQL writes; declare `decimal(38,9)` or another type that this text can be read as.
+    An event also has `_change` (`snapshot`, `insert`, `update` or `delete`), `_deleted` (true for a delete: its
     key is set, and the rest is null unless the replica identity is FULL), `_lsn` (bigint: orders the changes of a row;
     0 in the snapshot) and `_at` (timestamp: of the commit; of the copy in the snapshot). An update of a key is a
-    delete and an insert. A value that its column cannot hold, as `infinity` in a date, makes a
-    dead letter of the row.
-    url: default `DATABASE_URL`. It travels with the tasks, and shows in no plan, checkpoint, log or error.
-    slot, publication: made if absent; default `tidemark_` and the table's name. A slot belongs to one pipeline.
-    max_changes_per_batch: about how many; a transaction counts as two more, and one that is larger is a batch of its
-    own: PostgreSQL then holds it on disk, and a task reads it in chunks.
-    max_slot_bytes: of the server's log; what waits for the pipeline beyond that is an alarm in its progress.
-    ignore_truncate: go on over a TRUNCATE, which tells no rows and so removes none; otherwise it stops the pipeline.
+    delete and an insert. A value that its column cannot hold, such as `infinity` in a date,
+    makes the row a dead letter.
+    url: default `DATABASE_URL`. It travels with the tasks, and appears in no plan, checkpoint, log or error.
+    slot, publication: created if absent; default `tidemark_` and the table's name. A slot belongs to one pipeline.
+    max_changes_per_batch: approximate; each transaction counts as two more, and a larger one is a batch of its own:
+    PostgreSQL then holds it on disk, and a task reads it in chunks.
+    max_slot_bytes: of the server's log; if the slot keeps more, the pipeline's progress has an alarm.
+    ignore_truncate: skip a TRUNCATE, which does not list rows and so removes none; otherwise it stops the pipeline.
 
-    A slot keeps the server's log as long as it is there. `drop()` removes it when the pipeline is given up; in SQL,
+    A slot keeps the server's log as long as it exists. `drop()` removes it when the pipeline is abandoned; in SQL,
     `SELECT pg_drop_replication_slot('<slot>'); DROP PUBLICATION <publication>; DROP TABLE IF EXISTS
     tidemark_source.<slot>; DELETE FROM tidemark_source.beginning WHERE slot = '<slot>'`.
     """
@@ -82,14 +83,14 @@ class PostgresChanges:
         if max_changes_per_batch < 1:
             raise PipelineError(f"{self}: max_changes_per_batch is {max_changes_per_batch}; it must be 1 or more")
         if self.slot != _slot_name(self.slot, prefix=""):
-            raise PipelineError(f"{self}: slot {self.slot!r} is no name; use a-z, 0-9 and _, at most 63")
+            raise PipelineError(f"{self}: slot {self.slot!r} is not a valid name; use a-z, 0-9 and _, at most 63")
         self.max_changes_per_batch = max_changes_per_batch
         self.max_slot_bytes = max_slot_bytes
         self.max_bad_share = max_bad_share
         self._ignore_truncate = ignore_truncate
         self._declared = schema
         self._url = url
-        self._watch: psycopg.Connection | None = None
+        self._monitor: psycopg.Connection | None = None
 
     def __str__(self) -> str:
         return f"changes of table {self.table!r}"
@@ -101,13 +102,13 @@ class PostgresChanges:
 
     @cached_property
     def fields(self) -> StructType:
-        """The columns that the table's own fill."""
+        """The columns that come from the table."""
         fields = self._table.spark_schema() if self._declared is None else _parsed(self._declared)
         check_types(str(self), fields, (*OWN, BAD, REASON))
         unknown = [name for name in fields.names if name not in self._table.columns]
         if unknown:
-            there = ", ".join(self._table.columns)
-            raise PipelineError(f"{self}: it has no column {', '.join(unknown)} that is not generated, but {there}")
+            columns = ", ".join(self._table.columns)
+            raise PipelineError(f"{self}: unknown or generated column {', '.join(unknown)}; it has {columns}")
         return fields
 
     @cached_property
@@ -120,7 +121,7 @@ class PostgresChanges:
         return python_stream(spark, "postgres_changes", settings.raw(), partial(PostgresChangeReader, settings))
 
     def parse(self, batch: DataFrame) -> Parsed:
-        # A tombstone has its key alone, whatever the schema requires.
+        # A delete has its key alone, also where the schema requires other columns.
         fields = StructType([StructField(field.name, field.dataType, True) for field in self.fields])
         values = [_value(_text(field.name), field).alias(field.name) for field in fields]
         reason = why_unreadable(fields, _text, _value)
@@ -135,14 +136,14 @@ class PostgresChanges:
             yield DeadLetter(f"table {self.table}, {change} at LSN {as_text(lsn)}", line, reason)
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
-        """Return the bytes of the server's log that the slot keeps: an upper bound of what waits, never quite 0.
+        """Return the bytes of the server's log that the slot keeps: an upper bound of unread input, never quite 0.
 
-        None where the server cannot be asked, or the slot is not there yet.
+        None if the server is unavailable, or the slot does not exist yet.
         """
         try:
-            if self._watch is None or self._watch.closed:
-                self._watch = self._connect()
-            state = Slot(self._watch, self.slot, self.publication).state()
+            if self._monitor is None or self._monitor.closed:
+                self._monitor = self._connect()
+            state = Slot(self._monitor, self.slot, self.publication).state()
         except (psycopg.Error, InputLostError):
             return None
         if state is None:
@@ -159,7 +160,7 @@ class PostgresChanges:
         )
 
     def drop(self) -> None:
-        """Remove slot, publication and copy, for a pipeline that is given up or starts anew. Repeatable."""
+        """Remove slot, publication and copy, before a pipeline is abandoned or started again. Repeatable."""
         with self._connect() as conn:
             slot = Slot(conn, self.slot, self.publication)
             slot.drop()

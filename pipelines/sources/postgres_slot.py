@@ -1,6 +1,6 @@
-"""A replication slot and its publication: PostgreSQL's promise to keep a table's changes until they are counted.
+"""A replication slot and its publication: with them PostgreSQL keeps a table's changes until they are counted.
 
-Changes are peeked at, which consumes nothing; only `advance` lets PostgreSQL forget.
+Changes are peeked at, which consumes nothing; only `advance` lets PostgreSQL forget them.
 """
 
 import time
@@ -18,13 +18,13 @@ from pipelines.sources.postgres_table import Table, check_identity
 
 T = TypeVar("T")
 
-# How long to wait for a slot that somebody reads: a task of a driver that was killed may take a while to notice.
-PATIENCE_SECONDS = 60.0
+# How long to wait for a slot that is being read: a task of a driver that was killed may take a while to notice.
+MAX_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.1
 ROWS_PER_FETCH = 1_000
 COMMIT_TAG = 67  # C
 
-# Text that reads back as the same value, whatever the server's own settings are.
+# Text that can be read back as the same value, for any settings of the server.
 SESSION = {
     "timezone": "UTC",
     "datestyle": "ISO",
@@ -41,7 +41,7 @@ SELECT plugin, database = current_database(), wal_status, invalidation_reason, c
   FROM pg_replication_slots WHERE slot_name = %s
 """
 MESSAGES = "pg_logical_slot_peek_binary_changes(%s, %s, %s, 'proto_version', '1', 'publication_names', %s)"
-START_ANEW = "start anew: drop what is left with PostgresChanges.drop(), and run the pipeline with --reprocess"
+START_AGAIN = "start again: drop what is left with PostgresChanges.drop(), and run the pipeline with --reprocess"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SlotState:
 
 
 def connect(url: str, name: str) -> psycopg.Connection:
-    """Open a connection in autocommit mode. Raises SourceSetupError where `url` is none."""
+    """Open a connection in autocommit mode. Raises SourceSetupError if `url` is invalid."""
     options = " ".join(f"-c {setting}={value}" for setting, value in SESSION.items())
     try:
         return psycopg.connect(
@@ -62,7 +62,7 @@ def connect(url: str, name: str) -> psycopg.Connection:
     except psycopg.ProgrammingError:
         # The cause may quote a piece of the URL, and so of the password.
         raise SourceSetupError(
-            f"slot {name!r}: the URL of the database to read from is none; see DATABASE_URL"
+            f"slot {name!r}: the URL of the database to read from is invalid; see DATABASE_URL"
         ) from None
 
 
@@ -75,21 +75,21 @@ class Slot:
         self.publication = publication
 
     def state(self) -> SlotState | None:
-        """Return how the slot stands, None where there is none yet. Raises InputLostError where it was invalidated."""
+        """Return the slot's state, None if it does not exist yet. Raises InputLostError if it was invalidated."""
         row = self._conn.execute(SLOT, [self.name]).fetchone()
         if row is None:
             return None
         plugin, is_ours, status, reason, confirmed, _pid, retained = row
         if confirmed is None and reason is None:
-            return None  # it is being made, which waits for the transactions under way
+            return None  # it is being created, which waits for running transactions
         if plugin != "pgoutput" or not is_ours:
             raise SourceSetupError(
                 f"slot {self.name!r}: belongs to another database or to plugin {plugin!r}; choose another slot"
             )
         if status == "lost" or reason is not None:
             raise InputLostError(
-                f"slot {self.name!r}: PostgreSQL has given it up ({reason or status}; see max_slot_wal_keep_size), "
-                f"and with it the changes since {confirmed}; {START_ANEW}"
+                f"slot {self.name!r}: PostgreSQL has invalidated it ({reason or status}; see max_slot_wal_keep_size), "
+                f"and removed the changes since {confirmed}; {START_AGAIN}"
             )
         return SlotState(as_number(confirmed), int(retained))
 
@@ -98,18 +98,18 @@ class Slot:
         state = self.state()
         if state is None:
             raise InputLostError(
-                f"slot {self.name!r}: is gone, and with it the changes since {as_text(read_up_to)}; {START_ANEW}"
+                f"slot {self.name!r}: was dropped, and with it the changes since {as_text(read_up_to)}; {START_AGAIN}"
             )
         if state.confirmed > read_up_to:
             raise InputLostError(
-                f"slot {self.name!r}: stands at {as_text(state.confirmed)}, past {as_text(read_up_to)}, up to where "
-                f"this pipeline has read: somebody else reads it too; give each its own slot, and {START_ANEW}"
+                f"slot {self.name!r}: is at {as_text(state.confirmed)}, past {as_text(read_up_to)}, up to where this "
+                f"pipeline has read: another reader uses it too; give each its own slot, and {START_AGAIN}"
             )
 
     def create(self, table: Table, *, truncates: bool) -> None:
-        """Make the publication and the slot where they are missing."""
+        """Create the publication and the slot if they do not exist."""
         self._require_logical_log()
-        # Made before the slot: what was written before a publication was there cannot be decoded for it.
+        # Created before the slot: changes written before the publication cannot be decoded for it.
         if not self._conn.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [self.publication]).fetchone():
             self._publish(table)
         self._check_publication(table, truncates=truncates)
@@ -142,28 +142,28 @@ class Slot:
         if row is None or not all(row):
             raise SourceSetupError(
                 f"publication {self.publication!r} does not publish every change of all columns of table "
-                f"{str(table)!r}; alter it, or choose another publication, which is made as it should be"
+                f"{str(table)!r}; alter it, or choose another name, under which a publication is created"
             )
 
     def commits(self, up_to: int | None, at_least: int) -> list[tuple[int, int]]:
         """Peek at about `at_least` messages; return (their number so far, LSN) of each commit among them."""
         query = sql.SQL(
-            f"SELECT n, lsn FROM {MESSAGES} WITH ORDINALITY AS m (lsn, xid, data, n) "  # noqa: S608  nobody's input
+            f"SELECT n, lsn FROM {MESSAGES} WITH ORDINALITY AS m (lsn, xid, data, n) "  # noqa: S608  constants
             f"WHERE get_byte(data, 0) = {COMMIT_TAG}"
         )
-        found = self._patiently(lambda: self._conn.execute(query, self._peek(up_to, at_least)).fetchall())
+        found = self._when_free(lambda: self._conn.execute(query, self._peek(up_to, at_least)).fetchall())
         return [(number, as_number(lsn)) for number, lsn in found]
 
     def messages(self, up_to: int) -> Iterator[tuple[int, bytes]]:
-        """Peek at what was committed before an LSN, a transaction after the other; yield (LSN, message)."""
-        first, others = self._patiently(lambda: self._stream(up_to))
+        """Peek at what was committed before an LSN, transaction by transaction; yield (LSN, message)."""
+        first, others = self._when_free(lambda: self._stream(up_to))
         for lsn, message in chain(first, others):
             yield int.from_bytes(lsn), message
 
     def _stream(self, up_to: int) -> tuple[list[Any], Iterator[Any]]:
-        query = sql.SQL(f"SELECT lsn, data FROM {MESSAGES}")  # noqa: S608  nobody's input
+        query = sql.SQL(f"SELECT lsn, data FROM {MESSAGES}")  # noqa: S608  constants
         rows = self._conn.cursor().stream(query, self._peek(up_to, None), binary=True, size=ROWS_PER_FETCH)
-        # It runs no sooner than it is asked for a row.
+        # The query starts when the first row is fetched; here, so that `_when_free` can try it again.
         return list(islice(rows, 1)), rows
 
     def _peek(self, up_to: int | None, at_least: int | None) -> list[Any]:
@@ -175,25 +175,25 @@ class Slot:
         state = self.state()
         if state is not None and state.confirmed < up_to:
             query = "SELECT pg_replication_slot_advance(%s, %s)"
-            self._patiently(lambda: self._conn.execute(query, [self.name, as_text(up_to)]))
+            self._when_free(lambda: self._conn.execute(query, [self.name, as_text(up_to)]))
 
     def drop(self) -> None:
-        """Drop slot and publication, where they are there."""
+        """Drop slot and publication if they exist."""
         if self._conn.execute(SLOT, [self.name]).fetchone():
-            self._patiently(lambda: self._conn.execute("SELECT pg_drop_replication_slot(%s)", [self.name]))
+            self._when_free(lambda: self._conn.execute("SELECT pg_drop_replication_slot(%s)", [self.name]))
         self._conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.publication)))
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Try until nobody else reads the slot."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _when_free(self, attempt: Callable[[], T]) -> T:
+        """Try until the slot has no other reader."""
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
         while True:
             try:
                 return attempt()
             except psycopg.errors.ObjectInUse as error:
                 if time.monotonic() > deadline:
                     raise SourceSetupError(
-                        f"slot {self.name!r}: somebody has been reading it for {PATIENCE_SECONDS:.0f} s "
-                        f"({error}); give each pipeline its own slot, and end the tasks of drivers that are gone"
+                        f"slot {self.name!r}: another reader has been using it for {MAX_WAIT_SECONDS:.0f} s "
+                        f"({error}); give each pipeline its own slot, and end the tasks of stopped drivers"
                     ) from error
                 time.sleep(PAUSE_SECONDS)
 

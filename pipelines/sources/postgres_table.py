@@ -1,15 +1,12 @@
-"""What a source must know of a table: its columns, its key, and whether its changes can be told."""
+"""A PostgreSQL table to be read as a stream: its columns, its key, and whether its changes can be published."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 from pyspark.sql.types import StructType
 
 from pipelines.errors import SourceSetupError
-from pipelines.sources.pgoutput import Transaction, as_number, as_text
 
 # PostgreSQL's full name of a type to Spark's short one. The tables are other people's, so these are more types than the
 # columns of a state have. Every other type is read as the text that PostgreSQL writes.
@@ -27,7 +24,7 @@ SPARK_TYPES = {
 }
 MAX_DECIMAL_DIGITS = 38  # of Spark's decimals
 
-# A domain counts as what it is made of; generated columns are not in the log.
+# A domain is read as its base type; generated columns are not in the log.
 COLUMNS = """
 SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), a.atttypid),
                               CASE WHEN t.typbasetype <> 0 THEN t.typtypmod ELSE a.atttypmod END)
@@ -51,7 +48,7 @@ SELECT c.oid::regclass::text
 
 @dataclass(frozen=True)
 class Table:
-    """columns: name to PostgreSQL's type, in order, generated ones left out. key: the primary key, if there is one."""
+    """columns: name to PostgreSQL's type, in order, without generated ones. key: the primary key, if there is one."""
 
     schema: str
     name: str
@@ -73,23 +70,23 @@ class Table:
 
 
 def find_table(conn: psycopg.Connection, name: str) -> Table:
-    """Return what there is to know of a table. Raises SourceSetupError where there is none, or it is none."""
+    """Return a table's definition. Raises SourceSetupError if it does not exist, or is a view or the like."""
     row = conn.execute(
         "SELECT c.oid, n.nspname, c.relname, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE c.oid = to_regclass(%s)",
         [name],
     ).fetchone()
     if row is None:
-        raise SourceSetupError(f"table {name!r}: the database has none of that name; write it as schema.table")
+        raise SourceSetupError(f"table {name!r}: does not exist in the database; write it as schema.table")
     oid, schema, relation, kind = row
     if kind not in ("r", "p"):
-        raise SourceSetupError(f"{name!r} is no table, and only tables have changes; read the tables it is made of")
+        raise SourceSetupError(f"{name!r} is not a table, and only tables have changes; read the tables it is made of")
     columns: dict[str, str] = dict(conn.execute(COLUMNS, [oid]).fetchall())
     return Table(schema, relation, columns, tuple(column for (column,) in conn.execute(KEY, [oid])))
 
 
 def check_identity(conn: psycopg.Connection, table: Table) -> None:
-    """Raise SourceSetupError where publishing the table would make its own updates and deletes fail."""
+    """Raise SourceSetupError if publishing the table would make its own updates and deletes fail."""
     without = conn.execute(WITHOUT_IDENTITY, {"table": table.identifier.as_string(conn)}).fetchall()
     if without:
         names = ", ".join(name for (name,) in without)
@@ -106,69 +103,3 @@ def spark_type(kind: str) -> str:
         if int(digits) <= MAX_DECIMAL_DIGITS and 0 <= int(scale or 0) <= int(digits):
             return f"decimal({int(digits)},{int(scale or 0)})"
     return SPARK_TYPES.get(kind, "string")
-
-
-# Where a stream of a table's rows and changes stands: the offsets that Spark notes, and what they mean.
-#
-# First the rows, by page of the table's copy; then the changes, by LSN. An LSN here lies between records of the log,
-# and a transaction belongs to the batch in which its commit record starts.
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Which transactions the copy of the table had seen: their changes are in its rows already.
-
-    snapshot: `xmin:xmax:xip,..` as pg_current_snapshot writes it. until: an LSN after which no transaction is of them.
-    """
-
-    snapshot: str
-    until: int
-
-    def covers(self, transaction: Transaction) -> bool:
-        if transaction.commit_lsn >= self.until:
-            return False
-        _first, end, running = self.snapshot.split(":")
-        # The stream tells the lower half of a transaction's number; it lies within 2**31 of the snapshot's.
-        beyond = (transaction.xid - int(end)) & 0xFFFFFFFF
-        if beyond < 0x80000000:
-            return False
-        return str(int(end) + beyond - (1 << 32)) not in running.split(",")
-
-
-@dataclass(frozen=True)
-class Position:
-    """page: how much of the copy has been read, of `pages` that hold `rows`; at: when the copy was taken, ISO.
-
-    Past the copy there is the LSN alone, and as long as it matters what the copy had seen.
-    """
-
-    lsn: int
-    seen: Seen | None = None
-    page: int = 0
-    pages: int = 0
-    rows: int = 0
-    at: str = ""
-
-    @property
-    def is_copying(self) -> bool:
-        return self.page < self.pages
-
-    def turned(self, pages: int) -> "Position":
-        return replace(self, page=min(self.page + pages, self.pages))
-
-    def moved(self, lsn: int) -> "Position":
-        return Position(lsn, self.seen if self.seen and lsn < self.seen.until else None)
-
-    def as_offset(self) -> dict[str, Any]:
-        offset: dict[str, Any] = {"lsn": as_text(self.lsn)}
-        if self.seen:
-            offset |= {"seen": self.seen.snapshot, "until": as_text(self.seen.until)}
-        if self.pages:
-            offset |= {"page": self.page, "pages": self.pages, "rows": self.rows, "at": self.at}
-        return offset
-
-
-def position(offset: Mapping[str, Any]) -> Position:
-    seen = Seen(offset["seen"], as_number(offset["until"])) if "seen" in offset else None
-    copy = {name: offset[name] for name in ("page", "pages", "rows", "at") if name in offset}
-    return Position(as_number(offset["lsn"]), seen, **copy)

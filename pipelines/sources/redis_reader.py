@@ -1,7 +1,7 @@
-"""How Spark reads Redis streams: what a batch holds, and how it is noticed that entries are gone.
+"""The Spark reader of Redis streams: which entries a batch holds, and how lost entries are detected.
 
 An offset holds, per stream, the id of the last entry and how many entries have been read so far. So a task knows how
-many it must find between two ids, and trimming can go unnoticed neither before a batch is planned nor after.
+many it must find between two ids, and trimming is detected both before a batch is planned and after.
 """
 
 import json
@@ -21,16 +21,18 @@ STREAM, ID, ENTRY, PROBLEM = "_stream", "_id", "_entry", "_problem"
 RAW = StructType().add(STREAM, "string").add(ID, "string").add(ENTRY, "string").add(PROBLEM, "string")
 RAW_ARROW = pa.schema([(name, pa.string()) for name in RAW.names])
 
-# Entries per call: small enough not to hold up a server of one thread, large enough for the way to cost little.
+# Entries per call: few enough not to block a single-threaded server, many enough that round trips cost little.
 CHUNK = 1_000
 TIMEOUT_SECONDS = 30
 START = "0-0"
 
-# Answers with a number and an id where the entries themselves are not wanted.
+# Returns the number of entries and the last id, without the entries themselves.
 COUNT_SCRIPT = """
 local entries = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])
 return {#entries, #entries > 0 and entries[#entries][1]}
 """
+
+CONTINUE_HINT = "to go on with what there is, set on_loss='continue'"
 
 Offset = dict[str, dict[str, Any]]
 OnLoss = Literal["error", "continue"]
@@ -38,7 +40,7 @@ OnLoss = Literal["error", "continue"]
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """What a reader needs to know. url: with its password, and so never shown."""
+    """Settings of a reader. url: contains the password, so it is never shown."""
 
     streams: tuple[str, ...]
     max_entries: int
@@ -50,11 +52,11 @@ class StreamSettings:
             return redis.Redis.from_url(self.url, socket_timeout=TIMEOUT_SECONDS, decode_responses=False)
         except ValueError:
             # The cause may quote a piece of the URL, and so of the password.
-            raise SourceSetupError("the URL of the Redis to read from is none; see REDIS_URL") from None
+            raise SourceSetupError("the URL of the Redis to read from is invalid; see REDIS_URL") from None
 
 
 class Range(InputPartition):
-    """The entries of one stream after one id and up to another, of which there are `entries`."""
+    """The `entries` entries of one stream after one id and up to another."""
 
     def __init__(self, stream: str, after: str, up_to: str, entries: int) -> None:
         self.stream, self.after, self.up_to, self.entries = stream, after, up_to, entries
@@ -78,7 +80,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {stream: {"id": START, "read": 0} for stream in self._settings.streams}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
-        """Return where the next batch ends. Each stream gets its share of the limit, and what others leave."""
+        """Return where the next batch ends. Each stream gets its share of the limit, plus what others leave."""
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end: Offset = {}
         with self._settings.connect() as client:
@@ -91,7 +93,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, client: redis.Redis, stream: str, start: dict[str, Any], at_most: int | None) -> dict[str, Any]:
         found, last = count_entries(client, stream, start["id"], self._targets.get(stream, "+"), at_most)
-        # Looked at after counting: what is there now was there then, as entries go from the old end.
+        # Checked after counting: the oldest entries are trimmed first, so what is there now was there then.
         if self._settings.on_loss == "error":
             check_nothing_lost(client, stream, start["id"])
         return {"id": last, "read": start["read"] + found}
@@ -105,7 +107,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the entries, a chunk at a time. Raises InputLostError in the end where there are fewer than planned."""
+        """Yield the entries, a chunk at a time. Raises InputLostError at the end if there are fewer than planned."""
         assert isinstance(partition, Range)
         found = 0
         with self._settings.connect() as client:
@@ -116,8 +118,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InputLostError(
                 f"stream {partition.stream!r}: {found} of the {partition.entries} entries after {partition.after} and "
                 f"up to {partition.up_to} are left of a batch that was planned with all of them; they were trimmed or "
-                "deleted meanwhile. Keep more of the stream (a larger MAXLEN), and go on without the lost ones by "
-                "on_loss='continue'"
+                f"deleted since. Keep more of the stream (a larger MAXLEN); {CONTINUE_HINT}"
             )
 
 
@@ -136,12 +137,12 @@ def _xrange(client: redis.Redis, stream: str, after: str, up_to: str) -> list[tu
 def count_entries(
     client: redis.Redis, stream: str, after: str, up_to: str = "+", at_most: int | None = None
 ) -> tuple[int, str]:
-    """Return how many entries there are after an id, `at_most` being enough, and the id of the last one counted."""
+    """Return how many entries there are after an id, counted up to `at_most`, and the id of the last one counted."""
     script = client.register_script(COUNT_SCRIPT)
     found = 0
     while at_most is None or found < at_most:
         wanted = CHUNK if at_most is None else min(CHUNK, at_most - found)
-        number, last = _of_a_stream(stream, lambda: script(keys=[stream], args=[f"({after}", up_to, wanted]))  # noqa: B023
+        number, last = _call(stream, lambda: script(keys=[stream], args=[f"({after}", up_to, wanted]))  # noqa: B023
         if number:
             after = last.decode()
         found += number
@@ -151,61 +152,58 @@ def count_entries(
 
 
 def check_nothing_lost(client: redis.Redis, stream: str, start: str) -> None:
-    """Raise InputLostError unless it is certain that every entry after `start` is there still.
+    """Raise InputLostError unless it is certain that every entry after `start` is still there.
 
-    It is where an entry as old as `start` is left, for entries go from the old end, or where none came after it.
+    It is certain if an entry as old as `start` is left, as the oldest are trimmed first, or if none was added after it.
     """
     if start == START:
         return
-    shown = _shown(client, stream)
-    if shown is None:
-        raise InputLostError(f"stream {stream!r}: is gone, and had been read up to {start}; {_WAYS_ON}")
-    last = shown["last-generated-id"].decode()
+    info = _info(client, stream)
+    if info is None:
+        raise InputLostError(f"stream {stream!r}: was deleted after it had been read up to {start}; {CONTINUE_HINT}")
+    last = info["last-generated-id"].decode()
     if number(last) < number(start):
         raise InputLostError(
-            f"stream {stream!r}: its last id is {last}, and it had been read up to {start}; it was made anew, "
-            f"or the server lost what it had; {_WAYS_ON}"
+            f"stream {stream!r}: its last id is {last}, and it had been read up to {start}; it was created "
+            f"again, or the server lost data; {CONTINUE_HINT}"
         )
-    oldest = shown["first-entry"]
+    oldest = info["first-entry"]
     if number(last) > number(start) and (oldest is None or number(oldest[0].decode()) > number(start)):
         since = "no entry is left" if oldest is None else f"the oldest entry left is {oldest[0].decode()}"
         raise InputLostError(
             f"stream {stream!r}: {since} and it had been read up to {start}; entries between may have been trimmed "
-            f"unread; {_WAYS_ON}, and trim by XTRIM MINID with the last id read, or keep more (a larger MAXLEN)"
+            f"unread; trim by XTRIM MINID with the last id read, or keep more (a larger MAXLEN); {CONTINUE_HINT}"
         )
 
 
-_WAYS_ON = "go on with what there is by on_loss='continue'"
-
-
 def last_id(client: redis.Redis, stream: str) -> str:
-    """Return the newest id that a stream has given, whether or not its entry is left; `0-0` where there is none."""
-    shown = _shown(client, stream)
-    return START if shown is None else str(shown["last-generated-id"].decode())
+    """Return the newest id that a stream has given, even if its entry is gone; `0-0` if there is no such stream."""
+    info = _info(client, stream)
+    return START if info is None else str(info["last-generated-id"].decode())
 
 
 def number(entry_id: str) -> tuple[int, int]:
-    """Return an id as what Redis orders ids by."""
+    """Return the pair of numbers by which Redis orders ids."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence)
 
 
-def _shown(client: redis.Redis, stream: str) -> dict[str, Any] | None:
+def _info(client: redis.Redis, stream: str) -> dict[str, Any] | None:
     try:
-        shown: dict[str, Any] = _of_a_stream(stream, lambda: client.xinfo_stream(stream))
-        return shown
+        info: dict[str, Any] = _call(stream, lambda: client.xinfo_stream(stream))
+        return info
     except redis.ResponseError as error:
         if "no such key" in str(error):
             return None
         raise
 
 
-def _of_a_stream(stream: str, ask: Callable[[], Any]) -> Any:
+def _call(stream: str, command: Callable[[], Any]) -> Any:
     try:
-        return ask()
+        return command()
     except redis.ResponseError as error:
         if "WRONGTYPE" in str(error):
-            raise PipelineError(f"stream {stream!r}: the key of that name holds no stream") from None
+            raise PipelineError(f"stream {stream!r}: the key of that name does not hold a stream") from None
         raise
 
 
@@ -217,13 +215,13 @@ def _as_arrow(stream: str, entries: list[tuple[bytes, Any]]) -> pa.RecordBatch:
 
 
 def _as_json(fields: dict[bytes, bytes]) -> tuple[str, str | None]:
-    """Return an entry as a JSON object of texts, and what is wrong with it."""
+    """Return an entry as a JSON object of texts, and the reason why it is bad, or None."""
     try:
         return json.dumps({name.decode(): value.decode() for name, value in fields.items()}), None
     except UnicodeDecodeError:
-        shown = {_shown_text(name): _shown_text(value) for name, value in fields.items()}
-        return json.dumps(shown), "holds bytes that are no UTF-8 text, shown as \\xNN"
+        escaped = {_escaped(name): _escaped(value) for name, value in fields.items()}
+        return json.dumps(escaped), "holds bytes that are not UTF-8 text, shown as \\xNN"
 
 
-def _shown_text(held: bytes) -> str:
+def _escaped(held: bytes) -> str:
     return held.decode(errors="backslashreplace")

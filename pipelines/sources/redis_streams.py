@@ -1,7 +1,7 @@
 """Redis streams: entries that `XADD` put there, read by id.
 
-Which ids a batch holds is noted before it runs, so a replay reads the same entries; but Redis may have trimmed some
-away by then: an opaque spout. Nothing is lost in silence: see `on_loss`. Works with Redis 6.2 and later.
+Spark stores which ids a batch holds before it runs, so a replay reads the same entries; but Redis may have trimmed some
+by then: an opaque spout. Lost entries are reported: see `on_loss`. Works with Redis 6.2 and later.
 """
 
 import json
@@ -12,14 +12,22 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import redis
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from pipelines.checkpoint import committed_offset
 from pipelines.errors import PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
-from pipelines.sources.parsing import by_cast, check_types, why_bad, why_unreadable
+from pipelines.sources.parsing import (
+    CORRUPT,
+    by_cast,
+    check_types,
+    is_one_json_value,
+    json_row,
+    why_bad,
+    why_unreadable,
+)
 from pipelines.sources.redis_reader import (
     ENTRY,
     ID,
@@ -40,7 +48,7 @@ from state_backends.dead_letters import DeadLetter
 AT, BAD, REASON = "_at", "_bad", "_reason"
 OWN = (STREAM, ID, AT)
 
-# Counting further would hold up the server at every look.
+# Counting more of a stream would block the server each time.
 COUNTED_ENTRIES = 10_000
 
 
@@ -50,15 +58,15 @@ class RedisStreams:
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes one required. Each is the entry's field of that
     name, read as the column's type; absent fields are null, others are left out. With `json_field` they come from the
     JSON object in that one field instead. An entry whose values do not fit is bad: it goes to the dead letters.
-    Beside them an event has `_stream`, `_id` and `_at` (timestamp: when the id was given, in ms).
-    url: default `REDIS_URL`. It travels with the tasks, and shows in no plan, checkpoint, log or error.
+    An event also has `_stream`, `_id` and `_at` (timestamp: when the id was given, in ms).
+    url: default `REDIS_URL`. It travels with the tasks, and appears in no plan, checkpoint, log or error.
     max_entries_per_batch: over all streams, each getting its share; a stream is read by one task, in chunks.
-    on_loss: `error` stops the pipeline where entries were trimmed away or a stream was deleted before they were read,
-    and also where it cannot be shown that none was: once the last entry read is trimmed itself while newer ones have
-    come, Redis 6.2 cannot tell. `continue` takes what there is. A stream that was deleted and made anew with ids of
-    its own choosing that lie around the last one read is not noticed.
+    on_loss: `error` stops the pipeline if entries were trimmed, or a stream deleted, before they were read, and also if
+    that cannot be excluded: once the last entry read is itself trimmed and newer ones have come, Redis 6.2 does not
+    say. `continue` takes what there is. Not detected: a stream that was deleted and created again with explicit ids
+    around the last one read.
     max_bad_share: a batch with more than this share of bad entries (and more than 10) stops the pipeline.
-    Raises PipelineError where the declaration does not fit together.
+    Raises PipelineError if the declaration is invalid.
     """
 
     spout: Spout = "opaque"
@@ -77,7 +85,7 @@ class RedisStreams:
     ) -> None:
         self.streams = (streams,) if isinstance(streams, str) else tuple(streams)
         if not self.streams or len(set(self.streams)) < len(self.streams):
-            raise PipelineError(f"source of Redis streams {self.streams!r}: name one at least, and none twice")
+            raise PipelineError(f"source of Redis streams {self.streams!r}: name at least one, and none twice")
         if max_entries_per_batch < 1:
             raise PipelineError(f"{self}: max_entries_per_batch is {max_entries_per_batch}; it must be 1 or more")
         self.max_entries_per_batch = max_entries_per_batch
@@ -127,16 +135,11 @@ class RedisStreams:
 
     def _from_json(self, batch: DataFrame) -> DataFrame:
         line = F.from_json(ENTRY, "map<string,string>")[self._json_field]
-        corrupt = "_corrupt"
-        nullable = StructType().add(corrupt, "string")
-        for field in self.fields:
-            nullable = nullable.add(field.name, field.dataType)
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt, "allowSingleQuotes": "false"}
-        rows = batch.withColumn("_line", line).withColumn("_row", F.from_json("_line", nullable, options))
-        bad = F.col("_line").isNull() | F.col("_row").getField(corrupt).isNotNull() | ~_is_one_value(F.col("_line"))
+        rows = batch.withColumn("_line", line).withColumn("_row", json_row("_line", self.fields))
+        bad = F.col("_line").isNull() | F.col("_row").getField(CORRUPT).isNotNull() | ~is_one_json_value(F.col("_line"))
         for field in self.fields:
             bad = bad | (F.lit(not field.nullable) & F.col("_row").getField(field.name).isNull())
-        # Why is told by a second look at the few that are bad.
+        # The reason is found in Python, for the few that are bad.
         reason = F.coalesce(PROBLEM, F.when(bad, F.lit("")))
         return rows.select("_row.*", STREAM, ID, ENTRY, reason.alias(REASON))
 
@@ -150,36 +153,29 @@ class RedisStreams:
         return f"field {self._json_field!r}: {'absent' if line is None else why_bad(line, self.fields)}"
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
-        """Return the entries that no committed batch has read; exact up to 10 000 a stream, at least that many beyond.
+        """Return the entries that no committed batch has read; a stream's count stops at 10 000.
 
-        None where Redis cannot be asked.
+        None if Redis is unavailable.
         """
         read = committed_offset(checkpoint, place) or {}
-        waiting, oldest = 0, []
+        count, oldest = 0, []
         try:
             with self._settings().connect() as client:
                 for stream in self.streams:
                     after = read.get(stream, {"id": START})["id"]
                     if last_id(client, stream) == after:
                         continue
-                    count, _ = count_entries(client, stream, after, at_most=COUNTED_ENTRIES)
-                    waiting += count
+                    count += count_entries(client, stream, after, at_most=COUNTED_ENTRIES)[0]
                     oldest += [entry_id for entry_id, _ in client.xrange(stream, min=f"({after}", count=1)]
         except redis.RedisError:
             return None
-        return Pending(waiting, "entries", _time_of(oldest))
+        return Pending(count, "entries", _time_of(oldest))
 
     def _settings(self) -> StreamSettings:
         url = self._url or os.environ.get("REDIS_URL")
         if not url:
             raise SourceSetupError(f"{self}: no Redis to read from; set REDIS_URL or give the source a url")
         return StreamSettings(self.streams, self.max_entries_per_batch, self.on_loss, url)
-
-
-def _is_one_value(line: Column) -> Column:
-    # Spark's parser stops at the end of the first value, so `{..}{..}` would lose the second one in silence.
-    wrapped = F.concat(F.lit("["), line, F.lit("]"))
-    return F.coalesce(F.json_array_length(wrapped) == 1, F.lit(False))
 
 
 def _time_of(ids: list[bytes]) -> str | None:

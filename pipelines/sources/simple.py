@@ -1,4 +1,4 @@
-"""Sources to play with: numbers at a rate, and lines from a socket. What they lose or repeat, no state can mend."""
+"""Sources for experiments: numbers at a rate, and lines from a socket. They cannot be replayed."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -14,8 +14,8 @@ from pipelines.sources.source import Parsed, Pending
 from state_backends.dead_letters import DeadLetter
 
 
-class _Play:
-    """No event is bad, none is repeated, and none waits where it could be counted."""
+class _WithoutReplay:
+    """A source without replay, in which no event is bad and pending input is unknown."""
 
     spout: Spout = "non_transactional"
     max_bad_share = 1.0
@@ -28,12 +28,12 @@ class _Play:
         return None
 
 
-class Rate(_Play):
-    """Numbers counted up from 0 in the column `value`, each with its `timestamp`: so many a second."""
+class Rate(_WithoutReplay):
+    """Numbers counted up from 0 in the column `value`, each with its `timestamp`."""
 
     def __init__(self, rows_per_second: int) -> None:
         if rows_per_second < 1:
-            raise PipelineError(f"source rate: {rows_per_second!r} rows per second is no rate; give 1 or more")
+            raise PipelineError(f"source rate: {rows_per_second!r} rows per second is not a rate; give 1 or more")
         self.rows_per_second = rows_per_second
 
     @cached_property
@@ -47,15 +47,15 @@ class Rate(_Play):
         return Parsed(batch, ("timestamp", "value"))
 
 
-class Socket(_Play):
+class Socket(_WithoutReplay):
     """Lines of text from a server's socket, in the column `line`; `nc -lk 9999` is such a server.
 
-    What was read is gone. What is no UTF-8 becomes the replacement character. A line that is blank is no event.
+    A line can be read once. Bytes that are not UTF-8 become the replacement character. A blank line is not an event.
     """
 
     def __init__(self, host: str, port: int) -> None:
         if not host or not 0 < port < 65536:
-            raise PipelineError(f"source socket: {host!r}, port {port!r} is no address; give a host and a port")
+            raise PipelineError(f"source socket: {host!r}, port {port!r} is not an address; give a host and a port")
         self.host = host
         self.port = port
 

@@ -1,12 +1,17 @@
-"""The columns that a source declares: read once, refused where they cannot be told from the ones we add."""
+"""What a runner asks of a source, the sources of one query read as one, and what several sources share.
+
+A query has one streaming DataFrame. `Sources` merges those of its sources, so their input of a batch commits
+together.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructField, StructType
 
@@ -14,62 +19,15 @@ from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from state_backends.dead_letters import DeadLetter
 
-
-def declared(schema: str | StructType, where: str, reserved: Iterable[str] = ()) -> StructType:
-    """Return a schema given as Spark DDL or as a StructType.
-
-    where: the source, for the error. reserved: names that the source needs for itself.
-    Raises PipelineError where it is no schema, names no column, one twice, or a reserved one.
-    """
-    columns = _read(schema, where)
-    names = [name.casefold() for name in columns.names]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    taken = sorted({name.casefold() for name in reserved} & set(names))
-    if not names or twice or taken:
-        fault = "names no columns"
-        if twice:
-            fault = f"names {twice[0]!r} twice"
-        elif taken:
-            fault = f"names {taken[0]!r}, which the source needs for itself; name the column otherwise"
-        raise PipelineError(f"source {where}: schema {fault}")
-    return columns
-
-
-def required(schema: StructType) -> list[str]:
-    """Return the names of the columns that must hold a value."""
-    return [field.name for field in schema if not field.nullable]
-
-
-def nullable(schema: StructType) -> StructType:
-    """Return the same columns, none of them required: Spark would trust it and invent a value."""
-    return StructType([StructField(field.name, field.dataType, True) for field in schema])
-
-
-def _read(schema: str | StructType, where: str) -> StructType:
-    if isinstance(schema, StructType):
-        return schema
-    try:
-        parsed = StructType.fromDDL(schema)
-    except ParseException as error:
-        raise PipelineError(f"source {where}: schema {schema!r} is no Spark DDL: {error}") from error
-    if not isinstance(parsed, StructType):
-        raise PipelineError(f"source {where}: schema {schema!r} names no columns")
-    return parsed
-
-
-# What a runner asks of a source.
-
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+# From the strongest promise to the weakest.
+STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Input that is there and not counted yet. oldest: when the oldest of it arrived, ISO, or None.
+    """Input that no committed batch has read. oldest: when the oldest of it arrived, ISO, or None.
 
-    alarm: what somebody must look at before it gets worse, or None.
+    alarm: a problem that an operator should solve before it gets worse, or None.
     """
 
     count: int
@@ -80,16 +38,16 @@ class Pending:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A micro-batch taken apart. rows: every event, good and bad. columns: an event's own.
+    """A parsed micro-batch. rows: every event, good and bad. columns: an event's own.
 
-    bad: the column that holds a line that could not be read, and null beside every good one; None where none is bad.
+    bad: the column that holds a line that could not be read, null in every good row; None where no row is bad.
     """
 
-    rows: "DataFrame"
+    rows: DataFrame
     columns: tuple[str, ...]
     bad: str | None = None
 
-    def good(self) -> "DataFrame":
+    def good(self) -> DataFrame:
         events = self.rows if self.bad is None else self.rows.where(f"{self.bad} is null")
         return events.select(*(events[name] for name in self.columns))
 
@@ -97,8 +55,8 @@ class Parsed:
 class Source(Protocol):
     """A place events come from. Compared by identity: streams that share one read it once.
 
-    spout: `transactional` where a replayed batch brings the same tuples, `opaque` where it may bring others,
-    `non_transactional` where there is no replay.
+    spout: `transactional` if a replayed batch has the same tuples, `opaque` if it may have others, `non_transactional`
+    if there is no replay.
     max_bad_share: the share of a batch that may be unreadable before it stops the pipeline.
     packages: Maven coordinates of the jars that Spark needs for it, `group:artifact:version`.
     """
@@ -108,43 +66,27 @@ class Source(Protocol):
     packages: tuple[str, ...]
 
     @property
-    def schema(self) -> "StructType":
+    def schema(self) -> StructType:
         """The columns of an event."""
 
-    def load(self, spark: "SparkSession") -> "DataFrame":
+    def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame of raw input."""
 
-    def parse(self, batch: "DataFrame") -> Parsed:
-        """Take a micro-batch of raw input apart."""
+    def parse(self, batch: DataFrame) -> Parsed:
+        """Parse a micro-batch of raw input."""
 
-    def dead_letters(self, parsed: "DataFrame") -> Iterator[DeadLetter]:
-        """Say of each bad row where it stood and what is wrong with it."""
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        """Yield each bad row with its place in the input and the reason."""
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
-        """Return what waits to be counted, or None where that cannot be told.
+        """Return the input that no committed batch has read, or None where that is unknown.
 
         place: which of the query's sources this is; Spark numbers them in the checkpoint.
         """
 
 
-def as_progress(pending: Pending | None) -> dict[str, Any]:
-    if pending is None:
-        return {}
-    return {"pending": {name: value for name, value in vars(pending).items() if name != "alarm" or value is not None}}
-
-
-# The sources of one query, read side by side, so that what they bring in a batch commits together.
-
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# From the strongest promise to the weakest.
-STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
-
-
 class Sources:
-    """One source as it is, or several: then the column `_0`, `_1`, .. of a row holds the raw input of its source.
+    """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the raw input of its source.
 
     spout: the weakest of their promises.
     """
@@ -154,12 +96,10 @@ class Sources:
         self.packages = tuple(sorted({package for source in sources for package in source.packages}))
         self._sources = sources
 
-    def load(self, spark: "SparkSession") -> "DataFrame":
+    def load(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame of raw input."""
         if len(self._sources) == 1:
             return self._sources[0].load(spark)
-        from pyspark.sql import functions as F
-
         first, *others = (
             source.load(spark).select(F.struct("*").alias(f"_{place}")) for place, source in enumerate(self._sources)
         )
@@ -167,14 +107,14 @@ class Sources:
             first = first.unionByName(other, allowMissingColumns=True)
         return first
 
-    def split(self, batch: "DataFrame") -> "list[DataFrame]":
+    def split(self, batch: DataFrame) -> list[DataFrame]:
         """Return the raw input of each source in a micro-batch."""
         if len(self._sources) == 1:
             return [batch]
         return [batch.where(f"_{place} is not null").select(f"_{place}.*") for place in range(len(self._sources))]
 
     def pending(self, checkpoint: Path) -> Pending | None:
-        """Return what waits to be counted at all of them together, or None where that cannot be told."""
+        """Return what all sources together have pending, or None where no source knows."""
         parts = [source.pending(checkpoint, place) for place, source in enumerate(self._sources)]
         known = [part for part in parts if part is not None]
         if not known:
@@ -183,16 +123,62 @@ class Sources:
         return Pending(sum(part.count for part in known), " and ".join(sorted({part.unit for part in known})), oldest)
 
 
-# How Spark learns of a source that is written in Python, and how its settings reach the workers that read it.
-#
-# They travel inside the pickled class, as a task's own settings do, so workers need nothing in their environment. A
-# data source's options would be simpler, but plans print those, and a URL holds a password.
+def as_progress(pending: Pending | None) -> dict[str, Any]:
+    if pending is None:
+        return {}
+    return {"pending": {name: value for name, value in vars(pending).items() if name != "alarm" or value is not None}}
+
+
+def declared(schema: str | StructType, where: str, reserved: Iterable[str] = ()) -> StructType:
+    """Return a schema given as Spark DDL or as a StructType.
+
+    where: the source, for the error. reserved: names that the source needs for itself.
+    Raises PipelineError if it is not a schema, or names no column, one twice, or a reserved one.
+    """
+    columns = _from_ddl(schema, where)
+    names = [name.casefold() for name in columns.names]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    taken = sorted({name.casefold() for name in reserved} & set(names))
+    if not names or twice or taken:
+        fault = "names no columns"
+        if twice:
+            fault = f"names {twice[0]!r} twice"
+        elif taken:
+            fault = f"names {taken[0]!r}, which the source needs for itself; rename the column"
+        raise PipelineError(f"source {where}: schema {fault}")
+    return columns
+
+
+def _from_ddl(schema: str | StructType, where: str) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    try:
+        parsed = StructType.fromDDL(schema)
+    except ParseException as error:
+        raise PipelineError(f"source {where}: schema {schema!r} is not Spark DDL: {error}") from error
+    if not isinstance(parsed, StructType):
+        raise PipelineError(f"source {where}: schema {schema!r} names no columns")
+    return parsed
+
+
+def required(schema: StructType) -> list[str]:
+    """Return the names of the columns that must hold a value."""
+    return [field.name for field in schema if not field.nullable]
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return the same columns, none of them required: where one is, Spark may fill an absent value with a default."""
+    return StructType([StructField(field.name, field.dataType, True) for field in schema])
 
 
 def python_stream(
     spark: SparkSession, name: str, columns: StructType, reader: Callable[[], DataSourceStreamReader]
 ) -> DataFrame:
-    """Return the streaming DataFrame of a reader; `name` is what plans call it."""
+    """Return the streaming DataFrame of a reader written in Python; `name` is what plans call it.
+
+    The reader's settings travel inside the pickled class, so workers need nothing in their environment. A data source's
+    options would be simpler, but plans print those, and a URL holds a password.
+    """
 
     class PythonStream(DataSource):
         @classmethod
@@ -205,6 +191,6 @@ def python_stream(
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
             return reader()
 
-    # A second source of that name takes the place of the first; frames that are loaded already keep theirs.
+    # A second source of that name replaces the first; frames that are loaded already keep theirs.
     spark.dataSource.register(PythonStream)
     return spark.readStream.format(name).load()

@@ -1,4 +1,4 @@
-"""The demo's input is the whole year, a file a day, laid out so that a source reads it in order."""
+"""The demo's input is the whole year, one file per day, with time stamps by which a source reads it in order."""
 
 import json
 
@@ -23,24 +23,24 @@ def test_every_flight_is_in_the_file_of_its_day(folder):
     assert sum(flight["dep_time"] is None for flight in flights) == 8_255
 
 
-def test_files_are_as_old_as_their_days_so_that_the_first_is_read_first(folder):
+def test_the_files_time_stamps_are_in_the_order_of_their_days(folder):
     files = sorted(folder.glob("*.jsonl"))
 
     assert [file.name for file in sorted(files, key=lambda file: file.stat().st_mtime)] == [file.name for file in files]
 
 
-def test_a_layout_that_was_cut_short_is_completed(folder):
+def test_missing_files_are_written_again(folder):
     lost = folder / "2013-07-04.jsonl"
-    was = lost.read_bytes()
+    before = lost.read_bytes()
     lost.unlink()
 
     lay_out(folder)
 
-    assert lost.read_bytes() == was
+    assert lost.read_bytes() == before
     assert [path for path in folder.parent.iterdir() if path != folder] == []
 
 
-def test_the_recount_knows_what_is_known_of_the_year():
+def test_the_recount_has_the_known_numbers_of_the_year():
     states = recount()
 
     assert {name: len(keys) for name, keys in states.items()} == {

@@ -1,4 +1,4 @@
-"""A real cluster for the tests of this folder, and a folder and a registered pipeline for each of them."""
+"""A real cluster for the tests of this folder, and for each test a folder and a registered pipeline."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from state_backends import Catalog
 from tests.pipelines.cluster.driver_process import DriverProcess, run_word_count
 from tests.pipelines.cluster.spark_cluster import Cluster
 
-# As for the session of the other Spark tests.
+# The same as for the session of the other Spark tests.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
@@ -20,19 +20,19 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
-    cluster.end()
+    cluster.stop()
 
 
 @pytest.fixture
 def cluster(standalone: Cluster) -> Cluster:
-    """The cluster with both its workers, whatever earlier tests did to them."""
+    """The cluster with both its workers, also if an earlier test killed one."""
     standalone.complete()
     return standalone
 
 
 @pytest.fixture
 def registered(conn, tmp_path: Path) -> Path:
-    """The folder of a word count whose state exists already, so that a test can stand in its tasks' way."""
+    """The folder of a word count whose state exists already, so that a test can lock its table."""
     (tmp_path / "input").mkdir()
     pipeline = word_count(tmp_path / "input")
     catalog = Catalog(conn)
@@ -43,17 +43,17 @@ def registered(conn, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def drivers(database_url: str, tmp_path: Path) -> Iterator[Callable[..., DriverProcess]]:
-    """Start the word count, or other words, in a process of its own; it is ended with the test."""
+    """Start the word count, or another command, in a process of its own; it ends with the test."""
     started: list[DriverProcess] = []
 
-    def start(*words: str, **environ: str) -> DriverProcess:
-        driver = DriverProcess(database_url, tmp_path, words or run_word_count(tmp_path), **environ)
+    def start(*command: str, **environ: str) -> DriverProcess:
+        driver = DriverProcess(database_url, tmp_path, command or run_word_count(tmp_path), **environ)
         started.append(driver)
         return driver
 
     yield start
     for driver in started:
-        driver.end()
+        driver.kill()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A driver in a process of its own, and those of its tasks that write: seen by the connections they hold."""
+"""A driver in a process of its own, and its writing tasks, found by their database connections."""
 
 import os
 import subprocess
@@ -18,20 +18,20 @@ SUBMIT = "--conf spark.executor.memory=512m pyspark-shell"
 
 
 def run_word_count(folder: Path) -> list[str]:
-    """Return the words of the command that an operator gives."""
-    places = ["--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
-    return ["manage.py", "run_pipeline", "word_count", *places, "--once"]
+    """Return the command that an operator runs."""
+    paths = ["--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
+    return ["manage.py", "run_pipeline", "word_count", *paths, "--once"]
 
 
 class DriverProcess:
-    """A Python program that drives a pipeline. environ: where it runs, as SPARK_MASTER and its like."""
+    """A Python program that runs a pipeline. command: its arguments. environ: variables such as SPARK_MASTER."""
 
-    def __init__(self, dsn: str, folder: Path, words: Sequence[str], **environ: str) -> None:
+    def __init__(self, dsn: str, folder: Path, command: Sequence[str], **environ: str) -> None:
         self.log = folder / "driver.log"
         of_tests = {"DATABASE_URL": dsn, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": SUBMIT}
         with self.log.open("wb") as log:
             self.process = psutil.Popen(
-                [sys.executable, *words],
+                [sys.executable, *command],
                 cwd=REPOSITORY,
                 env=os.environ | of_tests | environ,
                 stdout=log,
@@ -40,21 +40,21 @@ class DriverProcess:
             )
 
     def finish(self) -> str:
-        """Wait for a clean end and return what it said."""
+        """Wait for a successful end and return the output."""
         code = self.process.wait(timeout=180)
-        said = self.log.read_text()
-        assert code == 0, said[-4000:]
-        return said
+        output = self.log.read_text()
+        assert code == 0, output[-4000:]
+        return output
 
     def check(self) -> bool:
-        """Return True while it runs. Raises AssertionError with what it said last."""
+        """Return True while it runs. Raises AssertionError with the end of its output."""
         assert self.is_running(), self.log.read_text()[-4000:]
         return True
 
     def is_running(self) -> bool:
         return self.process.poll() is None
 
-    def end(self) -> None:
+    def kill(self) -> None:
         if not self.is_running():
             return
         family = [*self.process.children(recursive=True), self.process]
@@ -65,30 +65,30 @@ class DriverProcess:
 
 @dataclass(frozen=True)
 class Writer:
-    """A task that holds a connection. executor: the process id of its JVM, None where that is gone."""
+    """A task that holds a connection. executor: the process id of its JVM, None if that has ended."""
 
     waits: bool
     executor: int | None
 
 
 def writers(conn: psycopg.Connection, state: str) -> list[Writer]:
-    """Return the tasks that are connected to write a state now, each with the executor it belongs to."""
+    """Return the tasks that are connected to write a state now, each with its executor."""
     owners = _owners()
     return [Writer(waits, _executor(owners.get(port))) for waits, port in _connected(conn, state)]
 
 
 def waiting(conn: psycopg.Connection, state: str) -> int:
-    """Return how many tasks stand before a state that is held."""
+    """Return how many tasks wait for the lock on a state."""
     return sum(waits for waits, _ in _connected(conn, state))
 
 
 def connected(conn: psycopg.Connection, state: str) -> int:
-    """Return how many tasks are connected to write a state. Cheap, so that one may ask all the time."""
+    """Return how many tasks are connected to write a state. Cheap enough for polling."""
     return len(_connected(conn, state))
 
 
 def _connected(conn: psycopg.Connection, state: str) -> list[tuple[bool, int]]:
-    """Return whether it waits for a lock, and the port it comes from, of each task; only tasks name a batch."""
+    """Return for each task whether it waits for a lock, and its client port; only tasks' connections name a batch."""
     return conn.execute(
         "SELECT coalesce(wait_event_type = 'Lock', false), client_port FROM pg_stat_activity "
         "WHERE datname = current_database() AND application_name ~ %s",
@@ -97,8 +97,8 @@ def _connected(conn: psycopg.Connection, state: str) -> list[tuple[bool, int]]:
 
 
 @contextmanager
-def held(dsn: str, *states: str) -> Iterator[psycopg.Connection]:
-    """Keep tasks from writing states until the end of the block, or a rollback: they wait, connected, in mid-batch."""
+def locked(dsn: str, *states: str) -> Iterator[psycopg.Connection]:
+    """Lock states until the end of the block, or a rollback: writing tasks wait, connected, in mid-batch."""
     with psycopg.connect(dsn) as conn:
         for state in states:
             conn.execute(f"LOCK TABLE tidemark_state.{state} IN EXCLUSIVE MODE")

@@ -1,6 +1,6 @@
-"""A user's own driver program: a pipeline that the project does not ship, with a step in a module of the user's.
+"""A user's own driver program, with a pipeline of its own and a step in a module of the user's.
 
-Run by its path with the folders of input and checkpoint; prints what the executors found, as JSON.
+Run by its path with the folders of input and checkpoint; prints what `inspect` returns on the executors, as JSON.
 """
 
 import json
@@ -20,8 +20,8 @@ from pipelines.spark import start_session
 from pipelines.stream import Stream
 
 
-def look_around(rows):
-    """Say where an executor finds our code and the files beside it, and whether one of its paths is the checkout."""
+def inspect(rows):
+    """Yield an executor's path of our code, whether its data files exist, and whether it imports from the checkout."""
     import state_backends
     from state_backends.backends.redis.scripts import file_text
     from state_backends.schema.install import migrations
@@ -41,5 +41,5 @@ words = (
     .persistent_aggregate(replace(WORDS, partitions=4))
 )
 Driver(Pipeline("own", [words]), spark, os.environ["DATABASE_URL"], RunOptions(Path(sys.argv[2]), once=True)).run()
-found = spark.sparkContext.parallelize(range(8), 8).mapPartitions(look_around).collect()
+found = spark.sparkContext.parallelize(range(8), 8).mapPartitions(inspect).collect()
 print(json.dumps(found))

@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a standalone master and two workers, processes that know no checkout."""
+"""A Spark cluster on this machine: a standalone master and two workers that have no access to the checkout."""
 
 import ctypes
 import os
@@ -17,16 +17,16 @@ from pipelines.embedded.java import java_home
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PR_SET_PDEATHSIG = 1
-PATIENCE_SECONDS = 180
+MAX_WAIT_SECONDS = 180
 SLOTS = 2  # of each worker
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-def wait_for(what: str, look: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Return what `look` returns as soon as it is true."""
+def wait_for(what: str, poll: Callable[[], Any], seconds: float = MAX_WAIT_SECONDS) -> Any:
+    """Return the first true result of `poll`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := look():
+        if found := poll():
             return found
         time.sleep(0.02)
     raise AssertionError(f"{what}: not within {seconds} s")
@@ -37,7 +37,7 @@ def end_with_parent() -> None:
 
 
 class Daemon:
-    """A master or a worker. Its folder is all it has: no PYTHONPATH, no variables of this project."""
+    """A master or a worker, with a folder of its own, no PYTHONPATH and none of this project's variables."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         folder.mkdir()
@@ -60,18 +60,18 @@ class Daemon:
                 preexec_fn=end_with_parent,
             )
 
-    def said(self, pattern: str) -> re.Match[str] | None:
+    def find_in_log(self, pattern: str) -> re.Match[str] | None:
         return re.search(pattern, self.log.read_text(errors="replace"))
 
-    def wait_until_said(self, pattern: str) -> re.Match[str]:
-        return wait_for(f"{pattern!r} in {self.log.read_text()[-2000:]}", lambda: self.said(pattern))
+    def wait_for_log(self, pattern: str) -> re.Match[str]:
+        return wait_for(f"{pattern!r} in {self.log.read_text()[-2000:]}", lambda: self.find_in_log(pattern))
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
-    def end(self) -> None:
-        """Kill it with all its children, which it would tell to end and not wait for."""
+    def kill_all(self) -> None:
+        """Kill it with all its children; it would not wait for them itself."""
         family = [*self.process.children(recursive=True), self.process] if self.process.is_running() else []
         for member in family:
             try:
@@ -82,7 +82,7 @@ class Daemon:
 
 
 class Cluster:
-    """A master on a free port and two workers. Ended by `end`, each process by its id."""
+    """A master on a free port and two workers. `stop` kills each process by its id."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,22 +91,22 @@ class Cluster:
         address = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         try:
             self._master = self._start("master", "org.apache.spark.deploy.master.Master", *address)
-            self.url = self._master.wait_until_said(r"Starting Spark master at (spark://\S+)")[1]
+            self.url = self._master.wait_for_log(r"Starting Spark master at (spark://\S+)")[1]
             self.complete()
         except BaseException:
-            self.end()
+            self.stop()
             raise
 
     def complete(self) -> None:
-        """Start as many workers as there are missing of two."""
+        """Start workers until there are two."""
         self.workers = [worker for worker in self.workers if worker.process.is_running()]
         new = [self._start_worker() for _ in range(2 - len(self.workers))]
         for worker in new:
-            worker.wait_until_said("Successfully registered with master")
+            worker.wait_for_log("Successfully registered with master")
         self.workers += new
 
     def executors(self) -> dict[int, Daemon]:
-        """Return the executors that run now, process id to the worker that started it."""
+        """Return the running executors, process id to the worker that started it."""
         return {
             child.pid: worker
             for worker in self.workers
@@ -115,9 +115,9 @@ class Cluster:
             if EXECUTOR in " ".join(_command(child))
         }
 
-    def end(self) -> None:
+    def stop(self) -> None:
         for daemon in reversed(self._started):
-            daemon.end()
+            daemon.kill_all()
 
     def _start_worker(self) -> Daemon:
         limits = ["--cores", str(SLOTS), "--memory", "1g", "--work-dir", str(self.folder / "work")]

@@ -1,4 +1,4 @@
-"""More than one machine: a pipeline on a standalone cluster is exact, whatever of it is killed in mid-batch."""
+"""A pipeline on a standalone cluster is exact, also if an executor or a worker is killed in the middle of a batch."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.embedded.data_dir import REPOSITORY
 from state_backends import Catalog, StateReader
-from tests.pipelines.cluster.driver_process import held, waiting, writers
+from tests.pipelines.cluster.driver_process import locked, waiting, writers
 from tests.pipelines.cluster.spark_cluster import SLOTS, wait_for
 
 pytestmark = pytest.mark.spark
@@ -38,28 +38,28 @@ def counts(conn) -> dict[str, int]:
 
 
 def all_waiting(conn, driver):
-    """Return the tasks once there is one for each slot, all of them stopped in the midst of writing."""
+    """Return the tasks once there is one for each slot, all of them waiting in the middle of writing."""
     driver.check()
     found = writers(conn, "words") if waiting(conn, "words") == TASKS else []
     return found if len(found) == TASKS and all(writer.executor for writer in found) else None
 
 
-def test_a_batch_is_exact_and_both_workers_took_part(conn, cluster, drive, registered, database_url):
+def test_a_batch_is_exact_and_both_workers_take_part(conn, cluster, drive, registered, database_url):
     land(registered)
-    with held(database_url, "words"):
+    with locked(database_url, "words"):
         driver = drive(**SPREAD)
         found = wait_for("a task that writes in each slot", lambda: all_waiting(conn, driver))
         executors = cluster.executors()
-    said = driver.finish()
+    output = driver.finish()
 
     assert {executors[writer.executor].log for writer in found} == {worker.log for worker in cluster.workers}
-    assert "batch 1 committed (attempt 1)" in said
+    assert "batch 1 committed (attempt 1)" in output
     assert counts(conn) == EXPECTED
 
 
-def test_an_executor_killed_in_mid_batch_changes_nothing(conn, cluster, drive, registered, database_url):
+def test_an_executor_killed_in_the_middle_of_a_batch_changes_nothing(conn, cluster, drive, registered, database_url):
     land(registered)
-    with held(database_url, "words"):
+    with locked(database_url, "words"):
         driver = drive(**SPREAD)
         found = wait_for("a task that writes in each slot", lambda: all_waiting(conn, driver))
         psutil.Process(found[0].executor).kill()
@@ -70,9 +70,9 @@ def test_an_executor_killed_in_mid_batch_changes_nothing(conn, cluster, drive, r
     assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidemark_state.words").fetchall() == [(300, 300)]
 
 
-def test_a_worker_killed_in_mid_batch_changes_nothing(conn, cluster, drive, registered, database_url):
+def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(conn, cluster, drive, registered, database_url):
     land(registered)
-    with held(database_url, "words"):
+    with locked(database_url, "words"):
         driver = drive(**SPREAD)
         found = wait_for("a task that writes in each slot", lambda: all_waiting(conn, driver))
         worker = cluster.executors()[found[0].executor]
@@ -84,7 +84,7 @@ def test_a_worker_killed_in_mid_batch_changes_nothing(conn, cluster, drive, regi
     assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidemark_state.words").fetchall() == [(300, 300)]
 
 
-def test_executors_run_the_code_that_the_driver_shipped_and_a_users_own(conn, cluster, drive, tmp_path):
+def test_executors_run_the_code_that_the_driver_shipped_and_the_users_own(conn, cluster, drive, tmp_path):
     (tmp_path / "input").mkdir()
     land(tmp_path)
     own = tmp_path / "own"
@@ -96,11 +96,11 @@ def test_executors_run_the_code_that_the_driver_shipped_and_a_users_own(conn, cl
         str(script), str(tmp_path / "input"), str(tmp_path / "checkpoint"),
         PYTHONPATH=str(REPOSITORY), SPARK_PYFILES=str(own / "users_module.py"),
     )  # fmt: skip
-    said = driver.finish()
+    output = driver.finish()
 
-    places, has_files, knows_checkout = map(set, zip(*json.loads(said.splitlines()[-1]), strict=True))
+    paths, has_files, imports_checkout = map(set, zip(*json.loads(output.splitlines()[-1]), strict=True))
     assert counts(conn) == {word.upper(): times for word, times in EXPECTED.items()}
-    assert all(Path(place).is_relative_to(cluster.folder) for place in places)
-    assert (has_files, knows_checkout) == ({True}, {False})
+    assert all(Path(place).is_relative_to(cluster.folder) for place in paths)
+    assert (has_files, imports_checkout) == ({True}, {False})
     # The user's state is hash-partitioned, and every partition has its share.
     assert conn.execute("SELECT count(DISTINCT tableoid) FROM tidemark_state.words").fetchone() == (4,)

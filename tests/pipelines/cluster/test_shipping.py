@@ -1,4 +1,4 @@
-"""What a driver sends to the executors, and what it refuses before it starts."""
+"""The files that a driver sends to the executors, and the settings that it refuses before Spark starts."""
 
 import zipfile
 
@@ -9,7 +9,7 @@ from pipelines.errors import RuntimeSetupError
 from pipelines.spark import is_local, pack, start_session, user_files
 
 
-def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
+def test_a_package_is_shipped_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
     packed = zipfile.ZipFile(pack(REPOSITORY / "state_backends", tmp_path)).namelist()
 
     assert {"__init__.py", "backends/redis/lua/merge.lua", "schema/migrations/0001_initial.sql"} <= set(packed)
@@ -57,5 +57,5 @@ def test_an_invalid_number_of_tasks_is_refused_before_spark_starts(monkeypatch, 
         ("spark://h:1", False),
     ],
 )
-def test_only_a_master_in_this_process_finds_the_code_by_itself(master, local):
+def test_only_a_master_in_this_process_is_local(master, local):
     assert is_local(master) == local

@@ -1,4 +1,4 @@
-"""However many tasks compute a batch, few of them hold a connection to the database at once."""
+"""The number of tasks that hold a connection to the database at once is limited."""
 
 import time
 
@@ -8,7 +8,7 @@ from psycopg import sql
 
 from pipelines.connections import MOST_WRITERS, Writers, divide_writers, rounds, writer_limit
 from pipelines.errors import RuntimeSetupError
-from tests.pipelines.cluster.driver_process import connected, held, waiting
+from tests.pipelines.cluster.driver_process import connected, locked, waiting
 from tests.pipelines.cluster.spark_cluster import wait_for
 
 
@@ -67,9 +67,9 @@ def test_an_invalid_number_of_writers_is_refused_with_a_remedy(conn, given):
 @pytest.mark.spark
 @pytest.mark.parametrize(("limit", "peak"), [(64, 6), (4, 4)], ids=["six-slots-fill-up", "a-limit-of-four-holds"])
 def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, registered, database_url, limit, peak):
-    """64 tasks on six slots. The first case shows that they would all write at once if nothing held them back."""
+    """64 tasks on six slots. The first case shows that they would all write at once without a limit."""
     (registered / "input" / "1.txt").write_text(" ".join(f"word{number}" for number in range(5_000)))
-    with held(database_url, "words") as blocker:
+    with locked(database_url, "words") as blocker:
         driver = drivers(SPARK_MASTER="local[6]", SPARK_SHUFFLE_PARTITIONS="64", TIDEMARK_MAX_WRITERS=str(limit))
         wait_for(f"{peak} tasks that write", lambda: driver.check() and waiting(conn, "words") >= peak)
         seen = watch(conn, until=time.monotonic() + 3)
@@ -85,7 +85,7 @@ def watch(conn: psycopg.Connection, enough=lambda: False, until: float | None = 
     """Return the numbers of connected tasks that were seen."""
     deadline = until or time.monotonic() + 180
     seen = set()
-    while time.monotonic() < deadline and not enough():
+    while time.monotonic() < deadline and not done():
         seen.add(connected(conn, "words"))
         time.sleep(0.005)
     return seen

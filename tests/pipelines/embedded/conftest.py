@@ -1,4 +1,4 @@
-"""Other processes that use the embedded servers, and a folder for them to do it in."""
+"""Processes that use the embedded servers, and a data folder for them."""
 
 import os
 import shutil
@@ -14,15 +14,15 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 USE_UNTIL_STDIN_CLOSES = """
 import os, sys
-from pipelines.runtime import embedded
-embedded.ensure(durable=False)
+from pipelines.embedded import servers
+servers.ensure(durable=False)
 print(os.environ[sys.argv[1]], flush=True)
 sys.stdin.read()
 """
 
 
 class ServerUser:
-    """A process that joins one embedded server and stays until it is told to leave."""
+    """A process that joins one embedded server and uses it until `leave` or `kill`."""
 
     def __init__(self, home: Path, variable: str):
         others = {"DATABASE_URL": "elsewhere", "REDIS_URL": "elsewhere"}

@@ -1,4 +1,4 @@
-"""What every embedded server promises the processes that use it."""
+"""The contract of every embedded server with the processes that use it."""
 
 import os
 import socket
@@ -11,9 +11,9 @@ from pipelines.embedded.data_dir import LOOPBACK
 from pipelines.embedded.shared_server import SharedServer
 
 
-class LeasedServerContract:
-    """A server passes it by giving the fixtures `server` and `asks`, a function that asks the server at a URL for
-    an answer, and the name of its environment `variable`."""
+class SharedServerContract:
+    """A server passes it by giving its environment `variable` and the fixtures `server`, `pid_file` and `answers`, a
+    function that returns whether the server at a URL answers."""
 
     variable: str
 
@@ -23,10 +23,10 @@ class LeasedServerContract:
         if process := server.process():
             kill(process)
 
-    def test_it_starts_from_nothing(self, server, start_user, asks):
+    def test_it_starts_in_an_empty_folder(self, server, start_user, answers):
         url = start_user(self.variable).url()
 
-        assert asks(url)
+        assert answers(url)
         assert server.process() is not None
 
     def test_a_second_process_finds_the_running_server(self, server, start_user):
@@ -43,33 +43,33 @@ class LeasedServerContract:
 
         assert len({user.url() for user in users}) == 1
 
-    def test_it_runs_until_the_last_user_leaves(self, server, start_user, asks):
+    def test_it_runs_until_the_last_user_leaves(self, server, start_user, answers):
         first, last = start_user(self.variable), start_user(self.variable)
         first.url()
         url = last.url()
 
         first.leave()
-        answered_the_last_one = asks(url)
+        answered = answers(url)
         last.leave()
 
-        assert answered_the_last_one
+        assert answered
         assert server.process() is None
 
-    def test_it_survives_its_users_sudden_death_and_is_found_again(self, server, start_user, asks):
+    def test_it_survives_a_killed_user_and_is_found_again(self, server, start_user, answers):
         user = start_user(self.variable)
         url = user.url()
         process = server.process()
         user.kill()
 
-        heir = start_user(self.variable)
+        next_user = start_user(self.variable)
 
-        assert heir.url() == url
-        assert asks(url)
+        assert next_user.url() == url
+        assert answers(url)
         assert server.process() == process
-        heir.leave()
+        next_user.leave()
         assert server.process() is None
 
-    def test_it_can_be_stopped_once_all_its_users_died_and_not_before(self, server, start_user):
+    def test_it_can_be_stopped_once_all_its_users_were_killed_and_not_before(self, server, start_user):
         user = start_user(self.variable)
         user.url()
 
@@ -79,15 +79,15 @@ class LeasedServerContract:
         assert SharedServer(server).stop_if_unused()
         assert server.process() is None
 
-    def test_it_starts_again_after_its_own_sudden_death(self, server, start_user, asks):
+    def test_it_starts_again_after_it_was_killed(self, server, start_user, answers):
         user = start_user(self.variable)
         user.url()
         kill(server.process())
         user.kill()
 
-        assert asks(start_user(self.variable).url())
+        assert answers(start_user(self.variable).url())
 
-    def test_a_pid_file_that_names_a_stranger_does_not_keep_it_from_starting(self, server, pid_file, start_user, asks):
+    def test_it_starts_although_its_pid_file_names_another_process(self, server, pid_file, start_user, answers):
         user = start_user(self.variable)
         user.url()
         former = pid_file.read_text()
@@ -96,22 +96,22 @@ class LeasedServerContract:
 
         url = start_user(self.variable).url()
 
-        assert asks(url)
+        assert answers(url)
         assert server.process().pid != os.getpid()
 
-    def test_it_moves_to_another_port_when_its_own_is_taken(self, home, server, start_user, asks):
+    def test_it_moves_to_another_port_when_its_own_is_taken(self, home, server, start_user, answers):
         user = start_user(self.variable)
         user.url()
         user.leave()
         port = int((home / f"{server.name}.port").read_text())
 
-        with socket.socket() as stranger:
-            stranger.bind((LOOPBACK, port))
-            stranger.listen()
+        with socket.socket() as other:
+            other.bind((LOOPBACK, port))
+            other.listen()
             url = start_user(self.variable).url()
 
             assert f":{port}/" not in url
-            assert asks(url)
+            assert answers(url)
 
     def test_it_keeps_its_port_from_one_start_to_the_next(self, start_user):
         first = start_user(self.variable)

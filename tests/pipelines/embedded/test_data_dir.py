@@ -13,26 +13,26 @@ def test_the_environment_names_the_data_folder(tmp_path):
     assert home.is_dir()
 
 
-def test_without_a_name_it_lies_beside_manage_py(tmp_path, monkeypatch):
+def test_without_a_name_it_is_beside_manage_py(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path)
 
     assert data_dir({}) == tmp_path / ".tidemark"
     assert (REPOSITORY / "manage.py").exists()
 
 
-def test_a_data_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_data_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(RuntimeSetupError) as raised:
         data_dir({"TIDEMARK_HOME": str(tmp_path / "file" / "home")})
 
     assert str(raised.value) == (
-        f"data folder '{tmp_path}/file/home': cannot be made (Not a directory); "
+        f"data folder '{tmp_path}/file/home': cannot be created (Not a directory); "
         "set TIDEMARK_HOME to a folder that you can write to"
     )
 
 
-def test_others_may_pass_through_roots_data_folder_but_read_no_private_file(tmp_path):
+def test_others_may_enter_roots_data_folder_but_read_no_private_file(tmp_path):
     home = data_dir({"TIDEMARK_HOME": str(tmp_path / "home")})
 
     write_private(home / "secret", "hush")
@@ -42,7 +42,7 @@ def test_others_may_pass_through_roots_data_folder_but_read_no_private_file(tmp_
     assert (home / "secret").read_text() == "hush"
 
 
-def test_a_password_is_made_once(tmp_path):
+def test_a_password_is_created_once(tmp_path):
     first = password(tmp_path / "password")
 
     assert len(first) >= 32

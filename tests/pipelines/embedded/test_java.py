@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 SUM_IN_SPARK = """
 import os, sys
-from pipelines.runtime.java import java_home
+from pipelines.embedded.java import java_home
 os.environ |= {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
@@ -22,7 +22,7 @@ print("sum", spark.range(11).groupBy().sum("id").first()[0])
 
 
 def make_java(folder: Path, version: str) -> Path:
-    """A `java` that says of itself what Java says, on stderr."""
+    """A `java` that prints a version and a home as Java does, on stderr."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\necho "    java.home = {folder}\n    java.specification.version = {version}" >&2\n')
@@ -35,13 +35,13 @@ def no_wheel(monkeypatch):
     monkeypatch.setattr(java, "WHEEL", "no_such_wheel")
 
 
-def test_java_home_wins_over_the_path(tmp_path):
+def test_java_home_takes_precedence_over_the_path(tmp_path):
     named, on_path = make_java(tmp_path / "named", "21"), make_java(tmp_path / "on_path", "17")
 
     assert java_home({"JAVA_HOME": str(named), "PATH": f"{on_path}/bin"}) == str(named)
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path):
+def test_a_java_that_is_too_old_is_skipped(tmp_path):
     old, new = make_java(tmp_path / "old", "1.8"), make_java(tmp_path / "new", "17")
 
     assert java_home({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}) == str(new)
@@ -59,10 +59,10 @@ def test_without_any_java_the_error_says_what_was_found_and_what_to_do(tmp_path,
     )
 
 
-def test_the_wheels_java_starts_though_spark_asks_for_a_module_that_it_lacks(tmp_path):
+def test_the_wheels_java_starts_although_spark_requires_a_module_that_it_lacks(tmp_path):
     home = java_home({"PATH": "", "TIDEMARK_HOME": str(tmp_path / "a folder with 'signs'")})
 
-    said = subprocess.run(
+    ran = subprocess.run(
         [
             f"{home}/bin/java",
             "--add-modules=jdk.incubator.vector",
@@ -74,13 +74,13 @@ def test_the_wheels_java_starts_though_spark_asks_for_a_module_that_it_lacks(tmp
         text=True,
     )
 
-    assert said.returncode == 0
-    assert "kept = a b" in said.stderr
+    assert ran.returncode == 0
+    assert "kept = a b" in ran.stderr
 
 
 @pytest.mark.spark
 def test_spark_runs_on_a_machine_without_java(tmp_path):
-    # What Spark's own start scripts call, and no java.
+    # The programs that Spark's start scripts call, without java.
     for tool in ["bash", "sh", "dirname", "basename", "ps", "cat", "uname", "grep", "sed", "tr", "rm", "mkdir"]:
         found = next(Path(folder, tool) for folder in ("/usr/bin", "/bin") if Path(folder, tool).exists())
         (tmp_path / tool).symlink_to(found)

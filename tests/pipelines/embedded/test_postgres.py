@@ -12,9 +12,9 @@ import pytest
 from pipelines.embedded.postgres import EmbeddedPostgres, server_user
 from pipelines.embedded.shared_server import SharedServer
 from pipelines.errors import RuntimeSetupError
-from tests.pipelines.embedded.shared_server_contract import LeasedServerContract
+from tests.pipelines.embedded.shared_server_contract import SharedServerContract
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root's servers run as somebody else, everyone else's do not")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def server(home):
     return EmbeddedPostgres(home, durable=False)
 
 
-class TestEmbeddedPostgres(LeasedServerContract):
+class TestEmbeddedPostgres(SharedServerContract):
     variable = "DATABASE_URL"
 
     @pytest.fixture
@@ -30,7 +30,7 @@ class TestEmbeddedPostgres(LeasedServerContract):
         return home / "postgres" / "postmaster.pid"
 
     @pytest.fixture
-    def asks(self):
+    def answers(self):
         def select_one(url):
             with psycopg.connect(url) as conn:
                 return conn.execute("SELECT 1").fetchone() == (1,)
@@ -68,33 +68,33 @@ class TestEmbeddedPostgres(LeasedServerContract):
         with psycopg.connect(start_user(self.variable).url()) as conn:
             assert conn.execute("SELECT answer FROM kept").fetchone() == (42,)
 
-    def test_a_database_whose_making_was_killed_is_made_afresh(self, home, start_user, asks):
+    def test_a_database_whose_creation_was_killed_is_created_again(self, home, start_user, answers):
         victim = start_user(self.variable)
         while not list(home.glob("postgres.new-*/data/PG_VERSION")):
             time.sleep(0.001)
         victim.kill()
         assert not (home / "postgres").exists()
 
-        heir = start_user(self.variable)
+        next_user = start_user(self.variable)
 
-        assert asks(heir.url())
-        heir.leave()
+        assert answers(next_user.url())
+        next_user.leave()
         assert start_user(self.variable).url()
         assert not list(home.glob("postgres.new-*"))
 
 
 class TestDurability:
     @pytest.mark.parametrize(("durable", "fsync"), [(True, "on"), (False, "off")])
-    def test_fsync_is_off_only_where_nobody_would_miss_the_data(self, home, durable, fsync):
-        lease = SharedServer(EmbeddedPostgres(home, durable=durable))
+    def test_fsync_is_off_only_if_not_durable(self, home, durable, fsync):
+        shared = SharedServer(EmbeddedPostgres(home, durable=durable))
 
-        with psycopg.connect(lease.join()) as conn:
+        with psycopg.connect(shared.join()) as conn:
             assert conn.execute("SHOW fsync").fetchone() == (fsync,)
 
-        lease.leave()
+        shared.leave()
 
 
-class TestWhatKeepsItFromStarting:
+class TestFailedStart:
     def test_a_full_disk_is_named_before_anything_is_written(self, server, home, monkeypatch):
         monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=123_000_000))
 
@@ -108,24 +108,26 @@ class TestWhatKeepsItFromStarting:
         assert not (home / "postgres").exists()
 
     def test_a_lost_password_is_named(self, server, home):
-        lease = SharedServer(server)
-        lease.join()
-        lease.leave()
+        shared = SharedServer(server)
+        shared.join()
+        shared.leave()
         (home / "postgres.password").unlink()
 
-        with pytest.raises(RuntimeSetupError, match=r"its password file '.+/postgres\.password' is gone; put it back"):
-            lease.join()
+        with pytest.raises(
+            RuntimeSetupError, match=r"its password file '.+/postgres\.password' is missing; restore it"
+        ):
+            shared.join()
 
         assert server.process() is None
 
-    def test_a_damaged_database_is_reported_with_the_servers_own_words(self, server, home):
-        lease = SharedServer(server)
-        lease.join()
-        lease.leave()
+    def test_a_damaged_database_is_reported_with_the_servers_message(self, server, home):
+        shared = SharedServer(server)
+        shared.join()
+        shared.leave()
         (home / "postgres" / "global" / "pg_control").unlink()
 
         with pytest.raises(RuntimeSetupError, match=r"does not start on port \d+: .*pg_control"):
-            lease.join()
+            shared.join()
 
     def test_a_missing_wheel_is_named(self, server, monkeypatch):
         monkeypatch.setattr("pipelines.embedded.postgres.WHEEL", "no_such_wheel")
@@ -143,27 +145,27 @@ class TestStartedByRoot:
         shutil.rmtree(folder)
 
     @pytest.mark.parametrize("mode", [0o755, 0o700])
-    def test_it_runs_as_somebody_else_in_open_and_in_closed_folders(self, parent, mode):
+    def test_it_runs_as_another_user_in_open_and_in_closed_folders(self, parent, mode):
         parent.chmod(mode)
         home = parent / "home"
         home.mkdir(mode=0o711)
         server = EmbeddedPostgres(home, durable=False)
-        lease = SharedServer(server)
+        shared = SharedServer(server)
 
-        with psycopg.connect(lease.join()) as conn:
+        with psycopg.connect(shared.join()) as conn:
             assert conn.execute("SELECT 1").fetchone() == (1,)
 
         assert 0 not in server.process().uids()
-        lease.leave()
+        shared.leave()
 
     def test_programs_in_closed_folders_find_each_other(self, home):
         program = home / "program"
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-        account = server_user(home / "postgres", program)
+        user = server_user(home / "postgres", program)
 
-        # As initdb looks for postgres beside itself.
-        found = account.run(sys.executable, "-c", f"import os; print(os.access({str(program)!r}, os.X_OK))")
+        # Like initdb, which looks for postgres in its own folder.
+        found = user.run(sys.executable, "-c", f"import os; print(os.access({str(program)!r}, os.X_OK))")
 
         assert found.stdout == "True\n"
 
@@ -172,9 +174,9 @@ class TestStartedByRoot:
         data.mkdir()
         os.chown(data, 12345, 12346)
 
-        account = server_user(data, Path("/bin/true"))
+        user = server_user(data, Path("/bin/true"))
 
-        assert (account.uid, account.gid) == (12345, 12346)
+        assert (user.uid, user.gid) == (12345, 12346)
 
     def test_a_closed_folder_that_nothing_can_open_is_named(self, home, server, monkeypatch):
         monkeypatch.setattr(shutil, "which", lambda _: None)
@@ -183,7 +185,7 @@ class TestStartedByRoot:
             server.start()
 
         assert str(raised.value) == (
-            f"'{home}' is closed to the unprivileged account that PostgreSQL needs to run as when started by root, "
+            f"'{home}' is closed to the unprivileged user that PostgreSQL must run as when started by root, "
             "and there is no setpriv (util-linux) to open it; chmod o+x it, "
             "set DATABASE_URL to a PostgreSQL of your own, or run as an ordinary user"
         )

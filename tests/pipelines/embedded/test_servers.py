@@ -16,14 +16,14 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 ASK_BOTH = """
 import os, psycopg, redis
-from pipelines.runtime import embedded
-embedded.ensure(durable=False)
+from pipelines.embedded import servers
+servers.ensure(durable=False)
 with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.environ["REDIS_URL"]) as client:
     print(conn.execute("SELECT 1").fetchone()[0], client.ping())
 """
 
 
-def test_with_no_environment_both_servers_run_for_as_long_as_the_process(home):
+def test_with_no_environment_both_servers_run_as_long_as_the_process(home):
     environ = {"PATH": os.environ["PATH"], "TIDEMARK_HOME": str(home)}
 
     ran = subprocess.run([sys.executable, "-c", ASK_BOTH], cwd=REPOSITORY, env=environ, capture_output=True, text=True)
@@ -33,7 +33,7 @@ def test_with_no_environment_both_servers_run_for_as_long_as_the_process(home):
     assert EmbeddedRedis(home).process() is None
 
 
-def test_servers_that_the_environment_names_are_left_alone(home):
+def test_no_server_is_started_if_the_environment_names_one(home):
     environ = {"DATABASE_URL": "postgresql://mine", "REDIS_URL": "redis://mine", "TIDEMARK_HOME": str(home)}
 
     servers.ensure(environ)

@@ -1,4 +1,4 @@
-"""What befalls a job: files that land in folders of their own, replays that bring other tuples, tasks that fail."""
+"""Helpers for tests of jobs: files that land in several folders, replays with other tuples, failing tasks."""
 
 import json
 import os
@@ -8,18 +8,18 @@ from tests.pipelines.conftest import FIRST_LANDING
 
 
 def land(workspace, path, *lines):
-    """Put a file of JSON lines into a folder of the input, at once and whole; files are younger one by one."""
+    """Move a file of JSON lines into a folder of the input; each file is newer than the one before."""
     target = workspace.input / path
     target.parent.mkdir(exist_ok=True)
-    beside = workspace.input.parent / target.name
-    beside.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    staged = workspace.input.parent / target.name
+    staged.write_text("".join(json.dumps(line) + "\n" for line in lines))
     at = FIRST_LANDING + sum(found.is_file() for found in workspace.input.rglob("*"))
-    os.utime(beside, (at, at))
-    return beside.replace(target)
+    os.utime(staged, (at, at))
+    return staged.replace(target)
 
 
 def opaque(pipeline):
-    """Return the pipeline over sources whose replays may bring other tuples, as files that somebody rewrites do."""
+    """Return the pipeline with sources whose replays may bring other tuples, like files that are rewritten."""
     for source in pipeline.sources:
         source.spout = "opaque"
     return pipeline
@@ -27,10 +27,10 @@ def opaque(pipeline):
 
 @contextmanager
 def refusing(conn, state):
-    """Have the database refuse every write to a state meanwhile, which ends the attempt that tries."""
+    """Make every write to a state fail within the block, and with it the batch."""
     conn.execute(
         "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'struck by the test'; END $$"
+        "$$ BEGIN RAISE EXCEPTION 'failed by the test'; END $$"
     )
     conn.execute(f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON tidemark_state.{state} EXECUTE FUNCTION refuse()")
     try:

@@ -1,4 +1,4 @@
-"""ad_clicks: every impression counts with its clicks or, once, without one; no click is lost without a trace."""
+"""ad_clicks: every impression counts with its clicks or, once, without one, and every click counts."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def clicked(ad, minute):
 
 
 def land(workspace, batch, impressions=(), clicks=()):
-    """Put what a batch brings into both folders."""
+    """Put one file of a batch into each folder."""
     for side, lines in {"impressions": impressions, "clicks": clicks}.items():
         path = workspace.input / side / f"{batch}.json"
         path.parent.mkdir(exist_ok=True)
@@ -46,23 +46,23 @@ def opaque(workspace):
 
 
 def click_through(workspace):
-    """Clicks, impressions without and clicks without the other, per campaign."""
+    """Clicks, impressions without a click and clicks without an impression, per campaign."""
     return {campaign: tuple(value.values()) for campaign, value in workspace.values("click_through").items()}
 
 
 def plainly(impressions, clicks):
-    """The same by comparing everybody with everybody."""
-    counts, met = Counter(), set()
+    """The same by comparing every impression with every click."""
+    counts, paired = Counter(), set()
     for impression in impressions:
         clicked = 0
         for other, click in enumerate(clicks):
             passed = datetime.fromisoformat(click["clicked_at"]) - datetime.fromisoformat(impression["shown_at"])
             if click["ad"] == impression["ad"] and timedelta() <= passed <= HOUR:
                 clicked += 1
-                met.add(other)
+                paired.add(other)
         counts[impression["campaign"], "clicks" if clicked else "without"] += clicked or 1
     found = {name: (counts[name, "clicks"], counts[name, "without"], 0) for name in {name for name, _ in counts}}
-    return found | {"unknown": (0, 0, len(clicks) - len(met))}
+    return found | {"unknown": (0, 0, len(clicks) - len(paired))}
 
 
 def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(workspace):
@@ -86,14 +86,14 @@ def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(workspace):
     assert set(workspace.values("waiting_for_click")) == {"last"}
 
 
-def test_whoever_comes_first_waits_and_who_waits_in_vain_is_counted_once_though_nobody_touches_its_key(workspace):
+def test_the_first_of_a_pair_waits_and_without_a_partner_counts_once_even_if_its_key_has_no_new_tuples(workspace):
     land(workspace, 1, [shown("x", 0), shown("y", 0)], [clicked("z", 5), clicked("y", 10)])
     land(workspace, 2, [shown("z", 0), shown("other", 90)], [clicked("other", 90), clicked("y", 20)])
     land(workspace, 3, [shown("other", 100)], [clicked("x", 30)])
 
     workspace.run(ad_clicks(workspace.input, 1))
 
-    # The click on x is there within the hour, by the clock, but the watermark had passed: both count as alone.
+    # The click on x is within the hour of its impression, but the watermark had passed: both count as alone.
     assert click_through(workspace) == {"spring": (4, 1, 0), "unknown": (0, 0, 1)}
     assert set(workspace.values("waiting_for_click")) == {"other"}
     assert workspace.rows("SELECT sum(late) FROM tidemark.batch") == [(1,)]

@@ -32,7 +32,7 @@ SETTINGS = [
 
 
 def recount(profiles, settings):
-    """The newest value of every field that has one, side by side."""
+    """The newest value of every field that has one, both sides in one row."""
     rows = {}
     for lines, side, time in [(profiles, "profile", "changed_at"), (settings, "settings", "set_at")]:
         for line in sorted(lines, key=lambda line: line[time]):
@@ -53,7 +53,7 @@ def filled(workspace):
     return workspace
 
 
-def test_either_side_comes_first_and_moves_its_own_fields_alone(filled):
+def test_either_side_comes_first_and_changes_its_own_fields_only(filled):
     batches = filled.run(customers(filled.input, files_per_batch=1))
 
     assert batches == [(1, 1), (2, 1)]
@@ -64,7 +64,7 @@ def test_either_side_comes_first_and_moves_its_own_fields_alone(filled):
     }
 
 
-def test_a_replay_that_lacks_a_change_takes_it_back_and_one_that_is_the_same_changes_nothing(filled):
+def test_a_replay_without_a_change_reverts_it_and_an_equal_replay_changes_nothing(filled):
     def run():
         return filled.run(opaque(customers(filled.input, files_per_batch=1)))
 
@@ -81,7 +81,7 @@ def test_a_replay_that_lacks_a_change_takes_it_back_and_one_that_is_the_same_cha
 
 
 def test_a_change_without_a_time_is_a_dead_letter(workspace):
-    land(workspace, "profiles/1.json", profile("ann", 1, "Ann"), {"user": "ann", "name": "Nobody"})
+    land(workspace, "profiles/1.json", profile("ann", 1, "Ann"), {"user": "ann", "name": "Ghost"})
     land(workspace, "settings/1.json", setting("ann", 1, "no"))
 
     workspace.run(customers(workspace.input))

@@ -1,4 +1,4 @@
-"""page_views: an hour is updated by whatever falls into it, however late, and lateness shows in the figures."""
+"""page_views: an hour is updated by every view in it, also by late ones, which the batch's figures count."""
 
 from collections import Counter
 
@@ -46,7 +46,7 @@ def test_a_view_that_is_days_late_updates_its_hour_once_and_shows_in_the_figures
     assert workspace.rows("SELECT late, dropped FROM tidemark.batch ORDER BY txid") == [(0, 0), (1, 0)]
 
 
-def test_late_views_are_left_out_where_that_was_asked(workspace):
+def test_late_views_are_dropped_if_asked(workspace):
     for name, lines in FILES.items():
         workspace.land(name, *lines)
 

@@ -16,7 +16,7 @@ def view(name):
     return {"user": name, "page": "/"}
 
 
-# Batch by batch: what comes of users, and of views.
+# The users and the views of each batch.
 USERS = [
     [user("ann", "north", 1), user("bob", "east", 1)],
     [user("ann", "south", 5), user("cat", "west", 5)],
@@ -45,7 +45,7 @@ def counts(workspace):
     return {region: value["views"] for region, value in workspace.values("regional_views").items()}
 
 
-def test_views_count_in_the_region_that_was_committed_before_them_however_often_a_batch_is_tried(workspace):
+def test_views_count_in_the_region_committed_before_their_batch_also_in_a_replay(workspace):
     def run():
         return workspace.run(opaque(regional_views(workspace.input, files_per_batch=1)))
 

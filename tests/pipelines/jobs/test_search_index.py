@@ -58,7 +58,7 @@ def test_the_postings_are_those_of_the_newest_texts_also_after_a_crash_whose_rep
     assert ("gone", "d3") not in postings(workspace)
 
     workspace.forget_last_commit()
-    with refusing(workspace.conn, "postings"), pytest.raises(Exception, match="struck by the test"):
+    with refusing(workspace.conn, "postings"), pytest.raises(Exception, match="failed by the test"):
         run()
     files[2].write_text(json.dumps(document("d1", 7, "dog")) + "\n")
 

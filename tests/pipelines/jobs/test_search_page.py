@@ -1,4 +1,4 @@
-"""docs/search_index.md: its SQL, run as it stands there."""
+"""docs/search_index.md: its SQL, run as written there."""
 
 import re
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ def test_the_page_s_index_finds_what_is_committed_and_matches(conn, feed):
     assert found("dogs") == ["d3"]
 
 
-def test_the_page_s_search_goes_by_the_index(conn, feed):
+def test_the_page_s_search_uses_the_index(conn, feed):
     create, search = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
     conn.execute(create)
     feed.run(texts(1, **{f"d{n}": f"text number{n} of many" for n in range(2_000)}))

@@ -1,4 +1,4 @@
-"""sessions: open ones can be looked up, closed ones are what the sorted events say, and none counts twice."""
+"""sessions: open ones can be looked up, closed ones are those of the sorted events, and no event counts twice."""
 
 import random
 from datetime import UTC, datetime, timedelta

@@ -16,7 +16,7 @@ KINDS = ("requests", "bytes", "users")
 
 
 def requests(seed, count=250):
-    """Three hours from 22:00 on, so over midnight; few users, of whom every count is exact."""
+    """Three hours from 22:00 on, so over midnight; few users, so that distinct counts are exact."""
     chance = random.Random(seed)
     return [
         {
@@ -61,7 +61,7 @@ def assert_coarse_rows_are_their_fine_rows_folded(workspace, fine, coarse, span)
         assert folded == {"keys": len(within), "missing": 0, "expired": 0, "value": value}
 
 
-def test_the_grains_agree_with_a_recount_and_with_each_other_also_after_a_replay_that_brings_less(workspace):
+def test_the_grains_agree_with_a_recount_and_with_each_other_also_after_a_smaller_replay(workspace):
     def run():
         return workspace.run(opaque(traffic(workspace.input, files_per_batch=1)))
 

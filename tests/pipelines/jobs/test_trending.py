@@ -35,7 +35,7 @@ def tops(workspace):
     }
 
 
-def test_the_lists_are_those_of_sorting_everything_also_after_a_crash_whose_replay_brings_less(workspace):
+def test_the_lists_are_those_of_sorting_everything_also_after_a_crash_and_a_smaller_replay(workspace):
     def run():
         return workspace.run(opaque(trending(workspace.input, files_per_batch=1)))
 
@@ -45,19 +45,19 @@ def test_the_lists_are_those_of_sorting_everything_also_after_a_crash_whose_repl
     assert tops(workspace) == recount(*batches[:2])
 
     files.append(workspace.land("2.json", *batches[2]))
-    with refusing(workspace.conn, "top_pages"), pytest.raises(Exception, match="struck by the test"):
+    with refusing(workspace.conn, "top_pages"), pytest.raises(Exception, match="failed by the test"):
         run()
-    half_done = workspace.rows("SELECT count(*) > 0 FROM tidemark_state.page_views WHERE txid = 3")
-    seen_meanwhile = tops(workspace)
+    written = workspace.rows("SELECT count(*) > 0 FROM tidemark_state.page_views WHERE txid = 3")
+    served_before_the_replay = tops(workspace)
     files[2].write_text("".join(json.dumps(view) + "\n" for view in views(4)[:50]))
 
     assert run() == [(3, 2)]
-    assert half_done == [(True,)]
-    assert seen_meanwhile == recount(*batches[:2])
+    assert written == [(True,)]
+    assert served_before_the_replay == recount(*batches[:2])
     assert tops(workspace) == recount(*batches[:2], views(4)[:50])
 
 
-def test_a_batch_without_views_of_the_leading_pages_leaves_their_lists_alone(workspace):
+def test_a_batch_without_views_of_the_leading_pages_does_not_write_their_list(workspace):
     leading = [{"page": f"/{page}", "at": "2024-01-01T00:30:00Z"} for page in range(10) for _ in range(3)]
     workspace.land("1.json", *leading)
     workspace.land("2.json", {"page": "/new", "at": "2024-01-01T00:30:00Z"})

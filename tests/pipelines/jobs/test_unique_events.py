@@ -23,7 +23,7 @@ def bought(workspace):
     return {product: tuple(values.values()) for product, values in workspace.values("purchases").items()}
 
 
-def test_an_event_counts_once_however_often_it_is_sent_and_tried(workspace):
+def test_an_event_that_is_sent_and_tried_repeatedly_counts_once(workspace):
     lines = [sent(number, "book" if number % 3 else "pen") for number in range(30)]
     workspace.land("1.json", *lines[:20], *lines[:5])
     workspace.land("2.json", *lines[10:], *lines[25:])

@@ -15,14 +15,14 @@ DELAY = timedelta(minutes=DELAY_MINUTES)
 
 @st.composite
 def arriving(draw: Any, events: st.SearchStrategy[Event], minute_of: Any, most: int = 25) -> list[Event]:
-    """Draw events none of which comes more than DELAY after a later one."""
+    """Draw events in an order in which none comes more than DELAY after a later one."""
     drawn = draw(st.lists(st.tuples(events, st.integers(0, DELAY_MINUTES)), max_size=most))
     return [event for event, wait in sorted(drawn, key=lambda each: minute_of(each[0]) + each[1])]
 
 
 @st.composite
 def batched(draw: Any, events: list[Event]) -> list[tuple[list[Event], list[Event] | None]]:
-    """Cut a list into batches; beside each what a failed attempt saw, None where the first one went through."""
+    """Cut a list into batches, each with the events of a failed attempt, or None if the first attempt succeeded."""
     batches = []
     rest = list(events)
     while rest:
@@ -34,7 +34,7 @@ def batched(draw: Any, events: list[Event]) -> list[tuple[list[Event], list[Even
 
 
 def run_all(batches: Batches, drawn: list[tuple[list[Row], list[Row] | None]], last: Row) -> None:
-    """Run the batches, then one with `last`, far enough on to let everything go that waits."""
+    """Run the batches, then one with `last`, which is late enough that no tuple waits any more."""
     for rows, failed in drawn:
         batches.run(rows, failed)
     batches.run([last])

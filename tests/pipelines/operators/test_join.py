@@ -1,4 +1,4 @@
-"""Join: every pair once and everybody who stays alone once, in whatever order, batches and attempts they came."""
+"""Join: every pair is emitted once and every tuple without a partner once, in any order, batches and attempts."""
 
 from collections import Counter
 from datetime import timedelta
@@ -42,7 +42,7 @@ def clicked(ad, at):
 
 
 def plainly(rows, alone):
-    """The join by comparing everybody with everybody."""
+    """The join by comparing every left with every right tuple."""
     lefts = [row for row in rows if row["left"]]
     rights = [row for row in rows if row["right"]]
     pairs = [
@@ -51,10 +51,10 @@ def plainly(rows, alone):
         for right in rights
         if left["ad"] == right["ad"] and left["time"] <= right["time"] <= left["time"] + WITHIN
     ]
-    met = {payload for pair in pairs for payload in pair}
-    lonely = [(left["left"], None) for left in lefts if left["left"] not in met and "left" in alone]
-    lonely += [(None, right["right"]) for right in rights if right["right"] not in met and "right" in alone]
-    return Counter(pairs + lonely)
+    paired = {payload for pair in pairs for payload in pair}
+    alone_tuples = [(left["left"], None) for left in lefts if left["left"] not in paired and "left" in alone]
+    alone_tuples += [(None, right["right"]) for right in rights if right["right"] not in paired and "right" in alone]
+    return Counter(pairs + alone_tuples)
 
 
 def joining(how="left"):
@@ -62,7 +62,7 @@ def joining(how="left"):
 
 
 @given(arriving(sides, lambda row: (row["time"] - minute(0)).seconds // 60).flatmap(batched), st.sampled_from([*ALONE]))
-def test_every_pair_comes_once_and_who_stays_alone_once_whatever_fails_meanwhile(drawn, how):
+def test_every_pair_and_every_tuple_without_a_partner_is_emitted_once_also_after_failures(drawn, how):
     batches = joining(how)
 
     run_all(batches, drawn, FAR)
@@ -71,19 +71,19 @@ def test_every_pair_comes_once_and_who_stays_alone_once_whatever_fails_meanwhile
     assert set(batches.values()) == {"last"}
 
 
-def test_a_pair_comes_in_the_batch_of_whoever_comes_second():
+def test_a_pair_is_emitted_in_the_batch_of_its_second_tuple():
     batches = joining()
 
-    nobody = batches.run([clicked("x", 5)])
+    nothing = batches.run([clicked("x", 5)])
     click_first = batches.run([shown("x", 0)])
     again = batches.run([clicked("x", 7)])
 
-    assert nobody == []
+    assert nothing == []
     assert click_first == [("shown 0", "clicked 5")]
     assert again == [("shown 0", "clicked 7")]
 
 
-def test_who_waited_in_vain_goes_once_when_others_move_the_watermark_on():
+def test_a_tuple_without_a_partner_is_emitted_once_when_other_keys_move_the_watermark():
     batches = joining()
     batches.run([shown("x", 0)])
 
@@ -95,7 +95,7 @@ def test_who_waited_in_vain_goes_once_when_others_move_the_watermark_on():
     assert set(batches.values()) == {"y"}
 
 
-def test_each_goes_at_its_own_time_though_others_of_its_key_wait_on():
+def test_each_tuple_is_removed_at_its_own_time_while_others_of_its_key_wait():
     batches = joining()
     batches.run([shown("x", 0), shown("x", 50)])
 
@@ -105,7 +105,7 @@ def test_each_goes_at_its_own_time_though_others_of_its_key_wait_on():
     assert (first, second) == ([("shown 0", None)], [("shown 50", None)])
 
 
-def test_a_click_that_comes_after_its_impression_has_gone_is_alone_too():
+def test_a_click_that_comes_after_its_impression_was_removed_is_alone_too():
     batches = joining("full")
     batches.run([shown("x", 0)])
     batches.run([shown("y", 80)])
@@ -127,14 +127,14 @@ def test_a_click_waits_no_longer_than_its_impression_may_come_late():
     assert set(batches.values()) == {"y"}
 
 
-def test_what_cannot_be_joined_is_refused_where_it_is_declared(tmp_path):
+def test_an_invalid_join_is_refused_where_it_is_declared(tmp_path):
     stream = Stream.read(JsonFiles(tmp_path, schema="ad string, at timestamp"))
-    with pytest.raises(PipelineError, match="join by ad: how 'outer' is none of inner, left, right, full"):
+    with pytest.raises(PipelineError, match="join by ad: how is 'outer', not one of inner, left, right, full"):
         join(stream, stream, WAITING, times=("at", "at"), within=WITHIN, how="outer")
     for spec in (
         StateSpec("waiting", key={"ad": "text"}, measures={"n": Count()}),
         StateSpec("waiting", key={"ad": "text"}, value="jsonb", kind="transactional"),
         StateSpec("waiting", key={"ad": "text"}, value="jsonb", ttl=WITHIN),
     ):
-        with pytest.raises(PipelineError, match="state 'waiting': cannot keep what waits; declare it opaque, with"):
+        with pytest.raises(PipelineError, match="state 'waiting': cannot hold tuples; declare it opaque, with"):
             join(stream, stream, spec, times=("at", "at"), within=WITHIN)

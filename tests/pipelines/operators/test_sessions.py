@@ -1,4 +1,4 @@
-"""Sessions: what the sorted events make, in whatever order, batches and attempts they came."""
+"""Sessions: those of the sorted events, in any order, batches and attempts."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -36,7 +36,7 @@ def of(events):
 
 
 @given(st.lists(minutes).flatmap(batched))
-def test_merging_any_order_in_any_pieces_gives_the_sessions_of_the_sorted_events(pieces):
+def test_merging_in_any_order_and_pieces_gives_the_sessions_of_the_sorted_events(pieces):
     sessions = []
     for piece, _ in pieces:
         sessions = merged([*sessions, *(Session(minute(at), minute(at)) for at in piece)], GAP)
@@ -59,7 +59,7 @@ def test_a_pause_as_long_as_the_gap_ends_a_session():
 
 
 @given(arriving(actions, lambda event: (event["at"] - minute(0)).seconds // 60).flatmap(batched))
-def test_sessions_close_once_as_the_sorted_events_say_whatever_fails_meanwhile(drawn):
+def test_sessions_close_once_and_as_those_of_the_sorted_events_also_after_failures(drawn):
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
 
     run_all(batches, drawn, FAR)
@@ -74,7 +74,7 @@ def test_sessions_close_once_as_the_sorted_events_say_whatever_fails_meanwhile(d
 
 
 @given(st.lists(actions, max_size=25).flatmap(batched))
-def test_however_late_events_are_each_counts_once_and_sessions_without_late_ones_do_not_overlap(drawn):
+def test_late_events_count_once_and_sessions_without_late_ones_do_not_overlap(drawn):
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
 
     run_all(batches, drawn, FAR)
@@ -86,7 +86,7 @@ def test_however_late_events_are_each_counts_once_and_sessions_without_late_ones
         assert one[0] != other[0] or other[1] - one[2] >= GAP
 
 
-def test_a_closed_session_stays_as_it_is_and_a_late_event_has_its_own():
+def test_a_closed_session_does_not_change_and_a_late_event_starts_its_own():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
     batches.run([{"user": "ann", "at": minute(0)}])
     closed = batches.run([{"user": "bob", "at": minute(100)}])
@@ -120,7 +120,7 @@ def test_an_open_session_can_be_looked_up():
     }
 
 
-def test_a_session_at_the_end_of_the_calendar_stops_nobody():
+def test_a_session_at_the_end_of_the_calendar_does_not_stop_the_pipeline():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
     end = minute(0).replace(year=9999, month=12, day=31, hour=23, minute=59)
 

@@ -1,4 +1,4 @@
-"""Drives an updater over a state in memory: batches with a watermark, timers, and attempts that fail half-way."""
+"""Drives an updater over a state in memory: batches with a watermark, timers, and failed attempts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ class Batches:
         self._map = OpaqueMap(self._rows)
 
     def run(self, rows: Sequence[Row], failed: Sequence[Row] | None = None) -> list[tuple[Any, ...]]:
-        """Run a batch and return what it emitted. failed: what an attempt before it was given, that was in vain."""
+        """Run a batch and return what it emitted. failed: the rows of an attempt before it that failed."""
         txid = len(self.emitted) + 1
         if failed is not None:
             self._attempt(txid, failed)

@@ -1,4 +1,4 @@
-"""A pipeline over a table's changes, in a process of its own that tests kill."""
+"""A pipeline over a table's changes, run in a process of its own that tests kill."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ NET = StateSpec("net", key={"carrier": "text"}, measures={"rows": Count(), "mile
 
 
 def net(url: str) -> Pipeline:
-    """Rows and miles that were ever inserted, per carrier, a few to a batch."""
+    """All inserted rows and their miles, per carrier, in small batches."""
     source = PostgresChanges("flown", url=url, max_changes_per_batch=40)
     return Pipeline("net", [Stream.read(source).group_by("carrier").persistent_aggregate(NET)])
 

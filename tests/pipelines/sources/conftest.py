@@ -1,12 +1,53 @@
+import os
+from uuid import uuid4
+
 import psycopg
 import pytest
+import redis
 from psycopg import sql
+
+from pipelines.sources import postgres_reader
+from tests.pipelines.sources.table_feed import Feed
 
 
 @pytest.fixture(scope="module")
 def database_url(database_url):
-    """The module's database, where every commit waits for the disk: what is not there yet cannot be decoded."""
+    """The module's database, where every commit waits for the disk: a change cannot be decoded before it is there."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         name = sql.Identifier(conn.info.dbname)
         conn.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
     return database_url
+
+
+@pytest.fixture
+def feed(database_url, monkeypatch):
+    """The table `public.t` and its source, which polls at every call; slot and table are dropped at the end."""
+    monkeypatch.setattr(postgres_reader, "REST_FACTOR", 0)
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        feed = Feed(conn, database_url)
+        yield feed
+        feed.source.drop()
+        conn.execute("DROP TABLE IF EXISTS public.t")
+
+
+@pytest.fixture
+def client():
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
+        yield client
+
+
+@pytest.fixture
+def stream(client):
+    name = f"test:{uuid4().hex[:12]}"
+    yield name
+    client.delete(name)
+
+
+@pytest.fixture
+def add(client, stream):
+    """Put entries into the stream, one for each delay, and return their ids."""
+
+    def add(*delays, origin="JFK", to=stream):
+        return [client.xadd(to, {"origin": origin, "delay": delay}).decode() for delay in delays]
+
+    return add

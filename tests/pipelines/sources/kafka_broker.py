@@ -1,6 +1,6 @@
-"""A Kafka broker of the tests' own, and the connector's jars, from Maven by the Ivy that comes with PySpark.
+"""A Kafka broker for tests, and the connector's jars, fetched from Maven by the Ivy that comes with PySpark.
 
-Ivy keeps what it fetched in its cache, so only the first run needs the network.
+Ivy caches the jars, so only the first run needs the network.
 """
 
 import os
@@ -20,10 +20,10 @@ from pipelines.embedded.java import java_home
 from pipelines.sources.kafka import CONNECTOR
 
 FETCH_SECONDS, START_SECONDS, STOP_SECONDS = 400, 60, 30
-# What Spark brings itself, among it the native libraries that must not be loaded twice.
+# Jars that Spark has itself, with native libraries that must not be loaded twice.
 SPARKS_OWN = ("slf4j-api", "lz4-java", "snappy-java", "jsr305")
 
-# The newest connector whose parts a mirror had that lags behind PySpark; it runs with the Spark of today.
+# The newest connector that a mirror may have if it lags behind PySpark; it runs with the current Spark.
 OLDER_CONNECTOR = [
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -40,11 +40,11 @@ CLUSTER_ID = "dGlkZW1hcmstdGVzdHMtMQ"  # 16 bytes in base 64, as Kafka wants it
 
 
 class MavenUnreachableError(Exception):
-    """Jars that are neither in Ivy's cache nor to be had."""
+    """Jars are neither in Ivy's cache nor on a reachable server."""
 
 
 def connector_jars(folder: Path) -> list[Path]:
-    """Return the connector's jars, those of PySpark's own version where Maven has them."""
+    """Return the connector's jars, of PySpark's own version if Maven has them."""
     try:
         jars = fetch([CONNECTOR], folder)
     except MavenUnreachableError:
@@ -59,7 +59,7 @@ def broker_jars(folder: Path, connector: Sequence[Path]) -> list[Path]:
 
 
 def fetch(coordinates: Sequence[str], folder: Path, *, transitive: bool = True) -> list[Path]:
-    """Return the jars of Maven coordinates. Raises MavenUnreachableError with the end of what Ivy said."""
+    """Return the jars of Maven coordinates. Raises MavenUnreachableError with the end of Ivy's output."""
     dependencies = "".join(
         '<dependency org="{}" name="{}" rev="{}" conf="default" transitive="{}"/>'.format(
             *each.split(":"), str(transitive).lower()
@@ -163,7 +163,7 @@ class Broker:
 
 
 class Topic:
-    """A topic of the broker, made and written to by Kafka's client in Spark's JVM."""
+    """A topic of the broker, created and written to by Kafka's client in Spark's JVM."""
 
     def __init__(self, spark: SparkSession, broker: Broker, name: str, partitions: int) -> None:
         self._spark, self._servers, self.name = spark, broker.address, name

@@ -1,5 +1,6 @@
-"""Files of every kind: what is in them counts once, what cannot be read is kept with its place and the reason."""
+"""Files of every kind: events count once, bad lines are kept with their place and the reason."""
 
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from pipelines.errors import BadInputError, PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources import files as files_module
-from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, TextFiles
+from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, ProcessedFiles, TextFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
 
@@ -67,7 +68,7 @@ class TestCsvFiles:
         assert workspace.values("names") == {"a": {"count": 2, "n": 1}, 'b, "c"': {"count": 1, "n": 2}}
         assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(14, 11)]
 
-    def test_the_header_of_every_file_is_skipped_however_it_is_quoted_or_preceded(self, workspace):
+    def test_the_header_of_every_file_is_skipped_also_quoted_or_after_blank_lines(self, workspace):
         workspace.land("1.csv", "a,b", "x,y")
         workspace.land("2.csv", "", '"a","b"', "x,y", "z,y")
         workspace.land("3.csv", "a,b")
@@ -110,7 +111,7 @@ class TestCsvFiles:
         assert counts(workspace, "texts") == {("x0", "y"): 1000, ("x1", "y"): 1000, ("x2", "y"): 1000}
         assert letters(workspace) == []
 
-    def test_without_headers_the_first_line_is_an_event_and_the_delimiter_is_as_told(self, workspace):
+    def test_without_headers_the_first_line_is_an_event_and_the_delimiter_is_as_declared(self, workspace):
         workspace.land("1.tsv", "a\tb", "x, y\tz")
 
         source = CsvFiles(workspace.input, schema="a string, b string", header=False, delimiter="\t")
@@ -118,7 +119,7 @@ class TestCsvFiles:
 
         assert counts(workspace, "texts") == {("a", "b"): 1, ("x, y", "z"): 1}
 
-    def test_a_line_that_is_no_text_is_bad(self, workspace):
+    def test_a_line_that_is_not_utf_8_is_bad(self, workspace):
         (workspace.input / "1.csv").write_bytes(b"x,y\nx,\xff\n")
 
         workspace.run(texts(CsvFiles(workspace.input, schema="a string, b string", header=False)))
@@ -127,8 +128,8 @@ class TestCsvFiles:
         assert counts(workspace, "texts") == {("x", "y"): 1}
 
     @pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n"])
-    def test_a_delimiter_that_is_none_is_refused_where_it_is_declared(self, tmp_path, delimiter):
-        with pytest.raises(PipelineError, match="is no delimiter; give one character"):
+    def test_an_invalid_delimiter_is_refused_where_it_is_declared(self, tmp_path, delimiter):
+        with pytest.raises(PipelineError, match="is not a delimiter; give one character"):
             CsvFiles(tmp_path, schema=SCHEMA, delimiter=delimiter)
 
 
@@ -140,7 +141,7 @@ class TestParquetFiles:
         pq.write_table(table, workspace.input.parent / file)
         return (workspace.input.parent / file).replace(workspace.input / file)
 
-    def test_rows_count_by_the_names_of_their_columns_wherever_they_stand(self, workspace):
+    def test_columns_are_found_by_name_in_any_order(self, workspace):
         self.land(workspace, "1.parquet", n=pa.array([1, 2], pa.int32()), more=["x", "y"], name=["a", "b"])
         self.land(workspace, "2.parquet", name=["a"])
 
@@ -197,7 +198,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_file_counts_once_however_often_its_batch_is_run(workspace, source):
+def test_a_file_counts_once_if_its_batch_is_run_again(workspace, source):
     name, text = SOURCES[source]
     pipeline = names(source(workspace.input, schema="name string, n int"))
     workspace.land(name, text)
@@ -210,7 +211,7 @@ def test_a_file_counts_once_however_often_its_batch_is_run(workspace, source):
     assert workspace.values("names") == {"a": {"count": 1, "n": 1}}
 
 
-def test_what_waits_are_the_files_that_were_not_read_and_that_spark_will_read(workspace):
+def test_pending_are_the_files_that_were_not_read_and_that_spark_will_read(workspace):
     source = CsvFiles(workspace.input, schema="a string, b string")
     workspace.land("1.csv", "a,b")
     workspace.run(texts(source))
@@ -221,7 +222,7 @@ def test_what_waits_are_the_files_that_were_not_read_and_that_spark_will_read(wo
     assert source.pending(workspace.checkpoint).count == 1
 
 
-def test_text_that_is_no_utf_8_stops_nobody(workspace):
+def test_text_that_is_not_utf_8_does_not_stop_the_pipeline(workspace):
     (workspace.input / "1.txt").write_bytes(b"a\xff\n")
     lines = StateSpec("lines", key={"line": "text"}, measures={"count": Count()})
 
@@ -235,21 +236,56 @@ def test_text_that_is_no_utf_8_stops_nobody(workspace):
 @pytest.mark.parametrize(
     ("schema", "fault"),
     [
-        ("name strin", "is no Spark DDL"),
+        ("name strin", "is not Spark DDL"),
         ("int", "names no columns"),
         ("a int, A string", "names 'a' twice"),
         ("a int, _file string", "names '_file', which the source needs for itself"),
     ],
 )
 @pytest.mark.parametrize("source", [JsonFiles, CsvFiles, ParquetFiles])
-def test_a_schema_that_will_not_do_is_refused_with_the_source_and_the_fault(tmp_path, spark, source, schema, fault):
+def test_an_invalid_schema_is_refused_with_the_source_and_the_fault(tmp_path, spark, source, schema, fault):
     with pytest.raises(PipelineError, match=fault) as refused:
         source(tmp_path, schema=schema).schema  # noqa: B018
 
     assert str(tmp_path) in str(refused.value)
 
 
-def test_no_column_of_ours_can_be_a_column_of_an_event(tmp_path, spark):
+def test_a_column_that_the_source_adds_cannot_be_a_column_of_an_event(tmp_path, spark):
     for name in (files_module.BLOCK_START, files_module.ORDER, files_module.FOUND_HEADER):
         with pytest.raises(PipelineError, match=name):
             CsvFiles(tmp_path, schema=f"{name} int").schema  # noqa: B018
+
+
+def write_log(checkpoint, entry, *names):
+    log = checkpoint / "sources" / "0"
+    log.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"path": f"file:///in/{name}", "timestamp": 1, "batchId": 0}) for name in names]
+    (log / entry).write_text("\n".join(["v1", *lines]))
+
+
+class TestProcessedFiles:
+    """Names come from Spark's log, compacted or not, and each log file is read once."""
+
+    def test_no_file_is_taken_before_the_first_batch(self, tmp_path):
+        assert ProcessedFiles(tmp_path).names() == set()
+
+    def test_names_come_from_batches_and_from_the_compacted_log(self, tmp_path):
+        processed = ProcessedFiles(tmp_path)
+        write_log(tmp_path, "0", "a.json")
+        write_log(tmp_path, ".0.crc", "not-a-log.json")
+
+        first = set(processed.names())
+        write_log(tmp_path, "9.compact", "a.json", "b%20c.json")
+        write_log(tmp_path, "10", "d.json")
+
+        assert first == {"a.json"}
+        assert processed.names() == {"a.json", "b c.json", "d.json"}
+
+    def test_what_was_read_is_remembered_when_spark_drops_it(self, tmp_path):
+        processed = ProcessedFiles(tmp_path)
+        write_log(tmp_path, "0", "a.json")
+        processed.names()
+        (tmp_path / "sources" / "0" / "0").unlink()
+        write_log(tmp_path, "1", "b.json")
+
+        assert processed.names() == {"a.json", "b.json"}

@@ -1,4 +1,4 @@
-"""Kafka's topics: every message counts once, whatever crashes and whatever arrives meanwhile."""
+"""Kafka's topics: every message counts once, also after crashes and with messages that arrive meanwhile."""
 
 import json
 import os
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "name string NOT NULL, n int"
 NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n")})
-SECRET = "not-for-anybodys-eyes"
+SECRET = "secret-of-the-tests"
 
 
 @pytest.fixture(scope="module")
 def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker, and its connector in the session; skips where Maven is out of reach, but not in CI."""
+    """A running broker, and its connector in the session; skips if Maven is unreachable, but not in CI."""
     folder = tmp_path_factory.mktemp("kafka")
     try:
         connector = connector_jars(folder)
@@ -34,7 +34,7 @@ def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     except MavenUnreachableError as error:
         if os.environ.get("CI"):
             raise
-        pytest.skip(f"no Kafka to test on: {error}")
+        pytest.skip(f"no Kafka for the tests: {error}")
     for jar in connector:
         spark.sql(f"ADD JAR '{jar}'")
     with Broker(folder, jars) as running:
@@ -86,9 +86,7 @@ def test_messages_count_once_over_several_batches_and_a_restart(workspace, broke
     }
 
 
-def test_a_batch_that_spark_forgot_to_note_counts_once_and_what_came_meanwhile_is_the_next_one(
-    workspace, broker, topic
-):
+def test_a_replayed_batch_counts_once_and_later_messages_are_the_next_batch(workspace, broker, topic):
     topic.send(event("a"), event("b"))
     workspace.run(names(source_of(broker, topic)))
     topic.send(event("a"))
@@ -102,7 +100,7 @@ def test_a_batch_that_spark_forgot_to_note_counts_once_and_what_came_meanwhile_i
     assert counts(workspace) == {"a": 3, "b": 1, "c": 1}
 
 
-def test_a_running_query_takes_up_what_arrives_and_shows_no_lag_in_the_end(workspace, broker, topic, database_url):
+def test_a_running_query_reads_new_messages_and_has_no_lag_at_the_end(workspace, broker, topic, database_url):
     topic.send(event("a"))
 
     def send_another_then_stop(batch):
@@ -147,7 +145,7 @@ def test_the_lag_before_the_first_commit_reaches_back_to_where_the_query_starts(
     assert source.pending(workspace.checkpoint).count == 2
 
 
-def test_what_is_new_to_the_query_waits_from_its_first_message_on(workspace, broker, topic, new_topic):
+def test_a_new_topic_is_pending_from_its_first_message(workspace, broker, topic, new_topic):
     topic.send(event("a"))
     workspace.run(names(source_of(broker, topic)))
     other = new_topic()
@@ -159,7 +157,7 @@ def test_what_is_new_to_the_query_waits_from_its_first_message_on(workspace, bro
     assert source.pending(workspace.checkpoint).count == 2
 
 
-def test_a_lag_that_kafka_does_not_tell_is_unknown_and_stops_nobody(workspace, broker, topic):
+def test_the_lag_is_unknown_if_kafka_is_unavailable(workspace, broker, topic):
     topic.send(event("a"))
     workspace.run(names(source_of(broker, topic)))
 
@@ -186,7 +184,7 @@ def test_a_bad_message_is_kept_with_its_partition_and_offset_and_the_reason(work
     assert counts(workspace) == {"a": 2, "b": 1}
 
 
-def test_a_message_without_a_value_is_no_event(workspace, broker, topic):
+def test_a_message_without_a_value_is_not_an_event(workspace, broker, topic):
     topic.send(event("a"), None)
 
     workspace.run(names(source_of(broker, topic)))
@@ -218,13 +216,13 @@ def test_an_event_has_its_place_in_kafka_beside_its_value(workspace, broker, top
     ]
 
 
-def test_messages_of_an_aborted_transaction_are_no_events(workspace, broker, topic):
+def test_messages_of_an_aborted_transaction_are_not_events(workspace, broker, topic):
     producer = transactional_producer(workspace.spark, broker)
     for name, end in [("a", producer.commitTransaction), ("b", producer.abortTransaction)]:
         producer.beginTransaction()
         record = workspace.spark.sparkContext._jvm.org.apache.kafka.clients.producer.ProducerRecord
         producer.send(record(topic.name, event(name)))
-        producer.flush()  # what is still in the client when a transaction is aborted never reaches Kafka
+        producer.flush()  # otherwise the messages of an aborted transaction never leave the client
         end()
     producer.close()
 
@@ -255,7 +253,7 @@ def test_offsets_that_kafka_has_lost_stop_the_pipeline(workspace, broker, topic)
     topic.send(event("a"), event("a"))
     delete_up_to(workspace.spark, broker, topic, offset=2)
 
-    # Which Spark names where the connector is on its class path; it cannot, where a session was given it later.
+    # Spark names the error's class only if the connector was on its class path from the start.
     with pytest.raises(Exception):  # noqa: B017, PT011
         workspace.run(names(source_of(broker, topic)))
 
@@ -273,7 +271,7 @@ def delete_up_to(spark, broker, topic, offset):
 
 
 def before_offset(spark, offset):
-    """RecordsToDelete.beforeOffset(offset), by reflection: py4j takes it for the method of that name without one."""
+    """RecordsToDelete.beforeOffset(offset), by reflection: py4j would call the one without an argument."""
     jvm, gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     records = jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete", True, loader)
@@ -304,7 +302,7 @@ def test_a_pipeline_names_the_connector_of_the_spark_that_runs_it():
         ({"options": {"kafka.bootstrap.servers": SECRET}}, r"options \['kafka.bootstrap.servers'\]"),
     ],
 )
-def test_what_will_not_do_is_refused_where_it_is_declared(options, fault):
+def test_invalid_options_are_refused_where_they_are_declared(options, fault):
     with pytest.raises(PipelineError, match=fault) as refused:
         KafkaTopics(**({"servers": "localhost:9092", "topics": "events"} | options))
 
@@ -327,12 +325,12 @@ def test_a_password_reaches_neither_error_nor_checkpoint_nor_database(workspace,
     }
     source = source_of(broker, topic, options=options)
 
-    with pytest.raises(Exception) as failed:  # noqa: PT011  whatever Spark makes of it
+    with pytest.raises(Exception) as failed:  # noqa: PT011  Spark's own class
         workspace.run(names(source))
 
-    told = [str(failed.value), repr(source), *map(str, workspace.rows("SELECT status, message FROM tidemark.driver"))]
-    told += [path.read_text(errors="replace") for path in files_below(workspace.checkpoint)]
-    assert [text for text in told if SECRET in text] == []
+    texts = [str(failed.value), repr(source), *map(str, workspace.rows("SELECT status, message FROM tidemark.driver"))]
+    texts += [path.read_text(errors="replace") for path in files_below(workspace.checkpoint)]
+    assert [text for text in texts if SECRET in text] == []
 
 
 def files_below(folder: Path) -> list[Path]:

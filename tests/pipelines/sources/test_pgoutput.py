@@ -1,11 +1,10 @@
-"""The decoder against bytes made by hand, as the manual describes them: what real servers send comes elsewhere."""
+"""The decoder with bytes written by hand, as the manual describes them; other tests decode what a server sends."""
 
 import struct
 
 import pytest
 
-from pipelines.sources.pgoutput import UNCHANGED, Relation, Transaction, as_number, as_text, decode
-from pipelines.sources.postgres_table import Position, Seen, position
+from pipelines.sources.pgoutput import UNCHANGED, Relation, as_number, as_text, decode
 
 COMMIT_MICROS_SINCE_2000 = 5
 
@@ -45,7 +44,7 @@ def test_an_insert_has_its_values_its_lsn_and_its_transaction():
 
 
 @pytest.mark.parametrize(("tag", "is_whole"), [(b"K", False), (b"O", True)])
-def test_an_update_tells_the_old_row_and_how_much_of_it(tag, is_whole):
+def test_an_update_has_the_old_row_and_whether_it_is_whole(tag, is_whole):
     [change] = decoded(b"U" + struct.pack(">I", 1) + tag + values("1", None) + b"N" + values("2", UNCHANGED))
 
     assert (change.old, change.new, change.old_is_whole) == (["1", None], ["2", UNCHANGED], is_whole)
@@ -57,7 +56,7 @@ def test_a_delete_has_an_old_row_alone():
     assert (change.kind, change.old, change.new) == ("delete", ["1", None], None)
 
 
-def test_a_truncate_is_told_of_each_table_that_is_known():
+def test_a_truncate_is_reported_for_each_known_table():
     changes = decoded(b"T" + struct.pack(">IB", 2, 0) + struct.pack(">II", 1, 9))
 
     assert [change.kind for change in changes] == ["truncate"]
@@ -69,13 +68,13 @@ def test_a_table_that_was_altered_is_read_as_it_is_from_then_on():
     assert [change.relation.columns for change in changes] == [("id", "note"), ("id", "note", "more")]
 
 
-def test_an_empty_text_is_no_null():
+def test_an_empty_text_is_not_null():
     [change] = decoded(insert("", None))
 
     assert change.new == ["", None]
 
 
-def test_what_others_put_into_the_log_is_passed_over():
+def test_messages_of_other_kinds_are_skipped():
     assert decoded(b"O" + b"\0" * 9, b"Y", b"M", b"C" + b"\0" * 25) == []
 
 
@@ -87,25 +86,3 @@ def test_a_message_of_another_version_is_refused():
 @pytest.mark.parametrize(("text", "number"), [("0/0", 0), ("0/16B3748", 0x16B3748), ("A/FFFFFFFF", 0xAFFFFFFFF)])
 def test_an_lsn_is_written_as_postgresql_writes_it(text, number):
     assert (as_text(number), as_number(text)) == (text, number)
-
-
-class TestSeen:
-    SNAPSHOT = Seen(f"{(1 << 32) + 90}:{(1 << 32) + 100}:{(1 << 32) + 95},{(1 << 32) + 97}", until=1_000)
-
-    @pytest.mark.parametrize(
-        ("xid", "covered"),
-        [(89, True), (94, True), (95, False), (97, False), (99, True), (100, False), (2**32 - 1, True)],
-    )
-    def test_it_covers_transactions_that_had_ended_when_the_copy_was_taken(self, xid, covered):
-        assert self.SNAPSHOT.covers(Transaction(500, xid, 0)) is covered
-
-    def test_past_its_end_it_covers_none_whatever_their_numbers(self):
-        assert not self.SNAPSHOT.covers(Transaction(1_000, 94, 0))
-
-
-@pytest.mark.parametrize(
-    "where",
-    [Position(7), Position(7, Seen("1:2:", 9)), Position(7, Seen("1:2:", 9), 3, 4, 50, "2026-01-01T00:00:00+00:00")],
-)
-def test_a_position_survives_spark_s_notes(where):
-    assert position(where.as_offset()) == where

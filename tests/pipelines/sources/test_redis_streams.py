@@ -1,4 +1,4 @@
-"""Redis streams through Spark: every entry counts once, and none goes missing in silence."""
+"""Redis streams through Spark: every entry counts once, and lost entries are reported."""
 
 import json
 import os
@@ -6,15 +6,12 @@ import socket
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
-import redis
 from pyspark.sql.types import ArrayType, StringType, StructType
 
-from pipelines.errors import InputLostError, PipelineError, SourceSetupError
+from pipelines.errors import PipelineError, SourceSetupError
 from pipelines.pipeline import Pipeline
-from pipelines.sources.redis_reader import ID, Range, RedisStreamReader, StreamSettings
 from pipelines.sources.redis_streams import RedisStreams
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
@@ -23,29 +20,6 @@ FLIGHTS = StateSpec("flights", key={"origin": "text"}, measures={"flights": Coun
 SCHEMA = "origin string NOT NULL, delay int"
 
 spark_test = pytest.mark.spark
-
-
-@pytest.fixture
-def client():
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        yield client
-
-
-@pytest.fixture
-def stream(client):
-    name = f"test:{uuid4().hex[:12]}"
-    yield name
-    client.delete(name)
-
-
-@pytest.fixture
-def add(client, stream):
-    """Put entries into the stream, one for each delay, and return their ids."""
-
-    def add(*delays, origin="JFK", to=stream):
-        return [client.xadd(to, {"origin": origin, "delay": delay}).decode() for delay in delays]
-
-    return add
 
 
 def flights(source, step=lambda events: events):
@@ -58,21 +32,6 @@ def source_of(*streams, **options):
 
 def total(workspace):
     return {origin: (value["flights"], value["delay"]) for origin, value in workspace.values("flights").items()}
-
-
-def reader_of(stream, **settings):
-    return RedisStreamReader(
-        StreamSettings((stream,), **({"max_entries": 3, "on_loss": "error", "url": os.environ["REDIS_URL"]} | settings))
-    )
-
-
-def planned(reader, start=None):
-    start = start or reader.initialOffset()
-    return start, reader.latestOffset(start, reader.getDefaultReadLimit())
-
-
-def read(reader, start, end):
-    return [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
 
 
 @spark_test
@@ -149,7 +108,7 @@ def test_bad_entries_are_dead_letters_with_stream_id_and_reason(workspace, clien
         (
             f"stream {stream}, entry {bad[2]}",
             '{"origin": "\\\\xff", "delay": "1"}',
-            "holds bytes that are no UTF-8 text, shown as \\xNN",
+            "holds bytes that are not UTF-8 text, shown as \\xNN",
             None,
         ),
     ]
@@ -180,7 +139,7 @@ def test_one_field_can_hold_the_event_as_json(workspace, client, stream):
 
 
 @spark_test
-def test_entries_trimmed_unread_stop_the_pipeline_until_told_to_go_on(workspace, client, stream, add):
+def test_entries_trimmed_unread_stop_the_pipeline_unless_loss_is_accepted(workspace, client, stream, add):
     add(1, 2)
     workspace.run(flights(source_of(stream)))
     add(3, 4, 5)
@@ -213,154 +172,19 @@ def test_the_password_is_in_no_file_of_the_checkpoint_no_plan_and_no_error(works
         workspace.run(flights(source_of(stream, url=wrong.geturl())), rebind=True)
 
     files = [path.read_bytes() for path in workspace.checkpoint.parent.rglob("*") if path.is_file()]
-    told = "".join([plan, str(refused.value), repr(source), *capfd.readouterr()])
+    texts = "".join([plan, str(refused.value), repr(source), *capfd.readouterr()])
     assert password
     assert len(files) > 4
     assert not any(password.encode() in held or b"made-up-secret" in held for held in files)
-    assert password not in told
-    assert "made-up-secret" not in told
+    assert password not in texts
+    assert "made-up-secret" not in texts
 
 
 @pytest.fixture
 def unused_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]  # bound, and nobody listens
-
-
-class TestReader:
-    """What Spark's reader promises, without Spark."""
-
-    def test_a_batch_ends_at_the_limit_and_reads_the_same_twice(self, stream, add):
-        ids = add(1, 2, 3, 4)
-        reader = reader_of(stream)
-
-        start, end = planned(reader)
-        once, again = read(reader, start, end), read(reader_of(stream), start, end)
-
-        assert end == {stream: {"id": ids[2], "read": 3}}
-        assert [row[ID] for row in once] == ids[:3]
-        assert once == again
-
-    def test_without_new_entries_the_position_stays(self, stream, add):
-        add(1)
-        reader = reader_of(stream)
-        _, end = planned(reader)
-
-        assert planned(reader, end) == (end, end)
-        assert reader.partitions(end, end) == []
-
-    def test_a_stream_that_is_not_there_yet_is_empty(self, stream):
-        start, end = planned(reader_of(stream))
-
-        assert start == end == {stream: {"id": "0-0", "read": 0}}
-
-    def test_a_run_through_what_there_is_leaves_what_comes_later(self, stream, add):
-        ids = add(1, 2)
-        reader = reader_of(stream)
-        reader.prepareForTriggerAvailableNow()
-        add(3)
-
-        _, end = planned(reader)
-
-        assert end[stream]["id"] == ids[1]
-        assert planned(reader, end) == (end, end)
-
-    def test_streams_share_a_batch_and_what_one_leaves_another_takes(self, client, stream, add):
-        other = f"{stream}:other"
-        add(1)
-        add(*range(9), to=other)
-        reader = RedisStreamReader(StreamSettings((stream, other), 6, "error", os.environ["REDIS_URL"]))
-
-        _, end = planned(reader)
-        client.delete(other)
-
-        assert [position["read"] for position in end.values()] == [1, 5]
-
-    def test_a_million_entries_are_not_held_at_once(self, stream, client):
-        with client.pipeline(transaction=False) as pipe:
-            for number in range(2_500):
-                pipe.xadd(stream, {"n": number})
-            pipe.execute()
-        reader = reader_of(stream, max_entries=2_500)
-
-        start, end = planned(reader)
-        [part] = reader.partitions(start, end)
-
-        assert [batch.num_rows for batch in reader.read(part)] == [1_000, 1_000, 500]
-
-    def test_entries_trimmed_after_a_batch_was_planned_are_missed(self, client, stream, add):
-        ids = add(1, 2, 3)
-        reader = reader_of(stream)
-        start, end = planned(reader)
-        client.xdel(stream, ids[1])
-
-        with pytest.raises(InputLostError) as missed:
-            read(reader, start, end)
-
-        assert str(missed.value) == (
-            f"stream {stream!r}: 2 of the 3 entries after 0-0 and up to {ids[2]} are left of a batch that was planned "
-            "with all of them; they were trimmed or deleted meanwhile. Keep more of the stream (a larger MAXLEN), and "
-            "go on without the lost ones by on_loss='continue'"
-        )
-        assert len(read(reader_of(stream, on_loss="continue"), start, end)) == 2
-
-    def test_trimming_what_was_read_is_no_loss(self, client, stream, add):
-        ids = add(1, 2, 3)
-        reader = reader_of(stream)
-        _, end = planned(reader)
-
-        client.xtrim(stream, minid=ids[2], approximate=False)
-        new = add(4)
-        after_minid = planned(reader, end)[1]
-        client.xtrim(stream, maxlen=0, approximate=False)
-
-        assert after_minid == {stream: {"id": new[0], "read": 4}}
-        assert planned(reader, after_minid)[1] == after_minid
-
-    def test_a_stream_emptied_unread_is_missed(self, client, stream, add):
-        add(1)
-        reader = reader_of(stream)
-        _, end = planned(reader)
-        add(2)
-        client.xtrim(stream, maxlen=0, approximate=False)
-
-        with pytest.raises(InputLostError, match="no entry is left"):
-            planned(reader, end)
-
-    def test_a_stream_that_is_gone_is_missed(self, client, stream, add):
-        add(1)
-        reader = reader_of(stream)
-        _, end = planned(reader)
-        client.delete(stream)
-
-        with pytest.raises(InputLostError, match=r"is gone, and had been read up to \d+-\d+; go on with what there is"):
-            planned(reader, end)
-
-    def test_a_stream_made_anew_is_noticed_by_lower_ids_and_by_newer_ones(self, client, stream, add):
-        add(1)
-        reader = reader_of(stream)
-        _, end = planned(reader)
-        client.delete(stream)
-
-        client.xadd(stream, {"origin": "JFK"}, id="1-1")
-        with pytest.raises(InputLostError, match="its last id is 1-1"):
-            planned(reader, end)
-        client.delete(stream)
-        time.sleep(0.002)  # an id of a later millisecond than the last one
-        add(1)
-        with pytest.raises(InputLostError, match="the oldest entry left is"):
-            planned(reader, end)
-
-    def test_a_key_that_holds_no_stream_is_named(self, client, stream):
-        client.set(stream, "text")
-
-        with pytest.raises(PipelineError, match=f"stream {stream!r}: the key of that name holds no stream"):
-            planned(reader_of(stream))
-
-    def test_settings_do_not_show_the_password(self, stream):
-        assert "secret" not in repr(StreamSettings((stream,), 1, "error", "redis://:secret@localhost/0"))
-        assert Range("s", "0-0", "1-1", 1).stream == "s"
+        yield taken.getsockname()[1]  # bound, but not listening
 
 
 class TestPending:
@@ -383,14 +207,14 @@ class TestPending:
 
         assert (pending.count, pending.oldest) == (0, None)
 
-    def test_a_server_that_is_away_leaves_it_unknown(self, stream, tmp_path, unused_port):
+    def test_it_is_unknown_if_the_server_is_unavailable(self, stream, tmp_path, unused_port):
         assert source_of(stream, url=f"redis://127.0.0.1:{unused_port}/0").pending(tmp_path) is None
 
 
 class TestDeclaration:
     @pytest.mark.parametrize("streams", [[], ["a", "a"]])
     def test_streams_are_named_once_each(self, streams):
-        with pytest.raises(PipelineError, match="name one at least, and none twice"):
+        with pytest.raises(PipelineError, match="name at least one, and none twice"):
             RedisStreams(streams, schema=SCHEMA)
 
     def test_a_column_that_text_cannot_fill_is_refused(self):
@@ -398,7 +222,7 @@ class TestDeclaration:
             _ = RedisStreams("s", schema=StructType().add("tags", ArrayType(StringType()))).schema
 
     def test_the_sources_own_names_are_refused(self):
-        with pytest.raises(PipelineError, match="column '_id' is the source's own"):
+        with pytest.raises(PipelineError, match="column '_id' is added by the source"):
             _ = RedisStreams("s", schema=StructType().add("_id", "string")).schema
 
     def test_a_missing_and_a_malformed_url_are_named_without_being_shown(self, monkeypatch, tmp_path):

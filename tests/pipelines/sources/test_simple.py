@@ -1,4 +1,4 @@
-"""Sources to play with: they bring events, and promise nothing."""
+"""Sources for experiments: they bring events, without replay."""
 
 import socket
 import threading
@@ -21,7 +21,7 @@ LINES = StateSpec("lines", key={"line": "text"}, measures={"count": Count()})
 
 
 def run_until(workspace, database_url, pipeline, enough):
-    """Drive a pipeline until `enough()` after one of its batches; it is stopped after a hundred of them anyway."""
+    """Drive a pipeline until `enough()` after one of its batches; it stops after a hundred of them in any case."""
 
     def look(batch):
         if enough() or batch.txid >= 100:
@@ -31,7 +31,7 @@ def run_until(workspace, database_url, pipeline, enough):
     driver.run()
 
 
-def test_a_rate_counts_up_from_nought(workspace, database_url):
+def test_a_rate_counts_up_from_zero(workspace, database_url):
     pipeline = Pipeline("rate", [Stream.read(Rate(50)).persistent_aggregate(TOTAL)])
 
     run_until(workspace, database_url, pipeline, lambda: workspace.values("total").get((), {}).get("count", 0) >= 50)
@@ -41,7 +41,7 @@ def test_a_rate_counts_up_from_nought(workspace, database_url):
     assert pipeline.guarantees == {"total": "approximate"}
 
 
-def test_a_socket_s_lines_count_but_for_blank_ones(workspace, database_url):
+def test_lines_of_a_socket_count_except_blank_ones(workspace, database_url):
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=serve, args=[server, b"dog\ncat\n\n  \ndog\ncow\xff\n"], daemon=True).start()
         stream = Stream.read(Socket("127.0.0.1", server.getsockname()[1]))
@@ -55,7 +55,7 @@ def test_a_socket_s_lines_count_but_for_blank_ones(workspace, database_url):
 
 
 def serve(server, lines):
-    """Send lines to whoever connects, and keep the connection until the peer leaves it."""
+    """Send lines to the client that connects, and keep the connection until the client closes it."""
     connection, _ = server.accept()
     with connection:
         connection.sendall(lines)
@@ -64,11 +64,11 @@ def serve(server, lines):
 
 @pytest.mark.parametrize("rows", [0, -1])
 def test_a_rate_of_nothing_is_refused(rows):
-    with pytest.raises(PipelineError, match="is no rate; give 1 or more"):
+    with pytest.raises(PipelineError, match="is not a rate; give 1 or more"):
         Rate(rows)
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9999), ("localhost", 0), ("localhost", 65536)])
 def test_a_socket_without_an_address_is_refused(host, port):
-    with pytest.raises(PipelineError, match="is no address; give a host and a port"):
+    with pytest.raises(PipelineError, match="is not an address; give a host and a port"):
         Socket(host, port)

@@ -1,4 +1,4 @@
-"""What the functions over updaters do to columns: any type passes through as it was, and what cannot fit is refused."""
+"""What the updaters share: one fold per key, and columns of any type packed and unpacked without change."""
 
 from datetime import timedelta
 
@@ -7,17 +7,17 @@ import pytest
 from pipelines.check import check
 from pipelines.errors import PipelineError
 from pipelines.operators.join import join
-from pipelines.operators.keyed import packed, unpacked
+from pipelines.operators.keyed import fold_by_key, packed, unpacked
 from pipelines.operators.reorder import in_order
 from pipelines.operators.sessions import closed_sessions
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
-from state_backends import Count, StateSpec
+from state_backends import Count, MemoryBackingMap, OpaqueMap, StateSpec, Versioned
+from tests.pipelines.operators.updater_harness import START, OneReadOneWrite
 
-pytestmark = pytest.mark.spark
-
-KEPT = StateSpec("kept", key={"id": "text"}, value="jsonb")
+TOTALS = StateSpec("totals", key={"name": "text"}, value="jsonb")
+HELD = StateSpec("held", key={"id": "text"}, value="jsonb")
 N = StateSpec("n", measures={"n": Count()})
 
 VALUES = """
@@ -30,12 +30,33 @@ VALUES = """
 """
 
 
+def test_only_values_that_change_are_written():
+    rows = MemoryBackingMap(TOTALS)
+    rows.multi_put([("same",), ("more",), ("gone",)], [Versioned(number, txid=1, at=START) for number in (0, 5, 9)])
+    counts = OpaqueMap(rows)
+    counts.begin_commit(2, at=START)
+
+    def add(total, tuples):
+        total = (total or 0) + sum(row["n"] for row in tuples)
+        return None if total > 8 else total
+
+    tuples = [{"name": name, "n": n} for name, n in [("same", 0), ("more", 1), ("more", 2), ("gone", 1), ("never", 9)]]
+    fold_by_key(OneReadOneWrite(counts, None), tuples, ["name"], add)
+
+    assert {key[0]: (row.value, row.txid) for key, row in rows.scan()} == {
+        "same": (0, 1),
+        "more": (8, 2),
+        "gone": (None, 2),
+    }
+
+
+@pytest.mark.spark
 def test_a_tuple_of_any_types_is_packed_and_unpacked_as_it_was(spark):
     events = spark.sql(f"SELECT {VALUES}")
 
     again = events.select(packed(events).alias("p")).select(unpacked("p", events).alias("e")).select("e.*")
 
-    # Spark hashes no maps.
+    # Spark cannot hash maps.
     hashes = [f"hash({'map_entries(map)' if name == 'map' else name}) AS {name}" for name in events.columns]
     assert again.dtypes == events.dtypes
     assert again.selectExpr(hashes).first() == events.selectExpr(hashes).first()
@@ -45,18 +66,19 @@ def checked(spark, stream):
     check(Pipeline("p", [stream.persistent_aggregate(N)]), spark)
 
 
-def test_event_times_that_are_none_and_columns_that_clash_are_refused_before_the_start(spark, tmp_path):
+@pytest.mark.spark
+def test_wrong_event_times_and_duplicate_columns_are_refused_before_the_start(spark, tmp_path):
     def events(schema):
         return Stream.read(JsonFiles(tmp_path, schema=schema))
 
     good, gap = events("id string, at timestamp"), timedelta(hours=1)
     with pytest.raises(PipelineError, match="event time 'at' is string in the stream; cast it to a timestamp"):
-        checked(spark, in_order(events("id string, at string"), KEPT, "at"))
+        checked(spark, in_order(events("id string, at string"), HELD, "at"))
     with pytest.raises(PipelineError, match="event time 'when' is absent in the stream"):
-        checked(spark, closed_sessions(good, KEPT, "when", gap))
+        checked(spark, closed_sessions(good, HELD, "when", gap))
     with pytest.raises(PipelineError, match="the stream has a column 'late' already; rename it"):
-        checked(spark, in_order(events("id string, at timestamp, late boolean"), KEPT, "at"))
+        checked(spark, in_order(events("id string, at timestamp, late boolean"), HELD, "at"))
     with pytest.raises(PipelineError, match="join by id: both sides have a column 'at'; rename it"):
-        checked(spark, join(good, good, KEPT, times=("at", "at"), within=gap))
+        checked(spark, join(good, good, HELD, times=("at", "at"), within=gap))
     with pytest.raises(PipelineError, match="event time 'at' is string"):
-        checked(spark, join(good, events("id string, at string"), KEPT, times=("at", "at"), within=gap))
+        checked(spark, join(good, events("id string, at string"), HELD, times=("at", "at"), within=gap))

@@ -1,4 +1,4 @@
-"""A bad line is explained by its first fault, and found in its file."""
+"""The reason why a line is bad names its first fault, and its number is found in the file."""
 
 import pytest
 from pyspark.sql.types import StructType
@@ -59,7 +59,7 @@ def test_the_reason_why_a_line_of_csv_is_bad_names_the_column_and_what_was_expec
     assert why_bad_csv(line, SCHEMA) == reason
 
 
-def test_a_line_that_is_right_where_it_first_stands_is_found_where_it_stands_again(tmp_path):
+def test_a_header_line_that_repeats_is_found_at_its_second_place(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("a\nb\na\nb\n")
     number = line_numbers(lambda line: line == "a")

@@ -1,19 +1,94 @@
-"""The changes of a batch as rows of text: which of them belong to it, and what each says about the table's columns."""
+"""The batches of a table's stream: the positions where they begin and end, and the rows of the changes in between.
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+A stream has first the table's rows, by page of their copy (see postgres_copy); then its changes, by LSN. An LSN of a
+position lies between records of the server's log, and a transaction belongs to the batch in which its commit record
+begins. Positions are what Spark stores as offsets.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pipelines.errors import InputLostError, SourceSetupError
-from pipelines.sources.pgoutput import UNCHANGED, Change, Relation, Transaction, Unchanged, Values, as_text
-from pipelines.sources.postgres_table import Position, Table
+from pipelines.sources.pgoutput import (
+    UNCHANGED,
+    Change,
+    Relation,
+    Transaction,
+    Unchanged,
+    Values,
+    as_number,
+    as_text,
+)
+from pipelines.sources.postgres_table import Table
 
-# Values in the order of the wanted columns, then what happened, the LSN, and the commit time in microseconds.
+# Values in the order of the wanted columns, then the kind of change, the LSN, and the commit time in microseconds.
 Row = list[str | int | None]
 
 
 @dataclass(frozen=True)
+class Seen:
+    """The transactions that the copy of the table has seen: their changes are in its rows already.
+
+    snapshot: `xmin:xmax:xip,..` as pg_current_snapshot writes it. until: an LSN; later transactions were not seen.
+    """
+
+    snapshot: str
+    until: int
+
+    def covers(self, transaction: Transaction) -> bool:
+        if transaction.commit_lsn >= self.until:
+            return False
+        _first, end, running = self.snapshot.split(":")
+        # The stream has the lower 32 bits of a transaction's number, which is within 2**31 of the snapshot's.
+        beyond = (transaction.xid - int(end)) & 0xFFFFFFFF
+        if beyond < 0x80000000:
+            return False
+        return str(int(end) + beyond - (1 << 32)) not in running.split(",")
+
+
+@dataclass(frozen=True)
+class Position:
+    """page: how much of the copy has been read, of `pages` that hold `rows`; at: when the copy was taken, ISO.
+
+    After the copy there is the LSN alone, and as long as it matters what the copy had seen.
+    """
+
+    lsn: int
+    seen: Seen | None = None
+    page: int = 0
+    pages: int = 0
+    rows: int = 0
+    at: str = ""
+
+    @property
+    def is_copying(self) -> bool:
+        return self.page < self.pages
+
+    def after_pages(self, pages: int) -> "Position":
+        return replace(self, page=min(self.page + pages, self.pages))
+
+    def after_changes(self, lsn: int) -> "Position":
+        return Position(lsn, self.seen if self.seen and lsn < self.seen.until else None)
+
+    def as_offset(self) -> dict[str, Any]:
+        offset: dict[str, Any] = {"lsn": as_text(self.lsn)}
+        if self.seen:
+            offset |= {"seen": self.seen.snapshot, "until": as_text(self.seen.until)}
+        if self.pages:
+            offset |= {"page": self.page, "pages": self.pages, "rows": self.rows, "at": self.at}
+        return offset
+
+
+def position(offset: Mapping[str, Any]) -> Position:
+    seen = Seen(offset["seen"], as_number(offset["until"])) if "seen" in offset else None
+    copy = {name: offset[name] for name in ("page", "pages", "rows", "at") if name in offset}
+    return Position(as_number(offset["lsn"]), seen, **copy)
+
+
+@dataclass(frozen=True)
 class Wanted:
-    """Which changes are wanted. columns: of the table. truncates: whether a TRUNCATE is an error."""
+    """The changes to read. columns: of the table. truncates: whether a TRUNCATE is an error."""
 
     table: Table
     columns: tuple[str, ...]
@@ -21,10 +96,10 @@ class Wanted:
 
 
 def rows(changes: Iterable[Change], wanted: Wanted, start: Position, end: Position) -> Iterator[Row]:
-    """Yield the rows of the changes between two positions, but for those that the copy had seen.
+    """Yield the rows of the changes between two positions, without those that the copy has seen.
 
     An update of a key is a delete of the old one and an insert of the new.
-    Raises InputLostError at a TRUNCATE, SourceSetupError where a value was not sent or a column is not there.
+    Raises InputLostError at a TRUNCATE, SourceSetupError if a value was not sent or a column does not exist.
     """
     transaction, is_wanted, relation = None, False, None
     places: list[int] = []
@@ -78,7 +153,7 @@ def _row(values: Values, kind: str, change: Change, places: list[int], wanted: W
 
 
 def _completed(change: Change) -> Values:
-    """Return the new row, its values that were not sent taken from the old row as far as that goes."""
+    """Return the new row, with values that were not sent taken from the old row if they are there."""
     assert change.new is not None
     if change.old is None or UNCHANGED not in change.new:
         return change.new
@@ -89,7 +164,7 @@ def _completed(change: Change) -> Values:
 
 def _key_moved(change: Change, new: Values, table: Table) -> bool:
     assert change.old is not None
-    # A whole old row comes with every column marked as key; the primary key is what tells rows apart.
+    # A whole old row comes with every column marked as key; rows are identified by the primary key.
     key = _places_of(table.key if change.old_is_whole else change.relation.key, change.relation)
     return any(change.old[place] != new[place] for place in key)
 
@@ -110,9 +185,9 @@ def _places(relation: Relation, wanted: Wanted, lsn: int) -> list[int]:
 
 def _truncated(change: Change, wanted: Wanted) -> InputLostError:
     return InputLostError(
-        f"table {str(wanted.table)!r}: was truncated at LSN {as_text(change.lsn)}, and nothing tells which rows went; "
-        "start anew from the table as it is (PostgresChanges.drop(), then --reprocess), or keep what was counted by "
-        "ignore_truncate=True"
+        f"table {str(wanted.table)!r}: was truncated at LSN {as_text(change.lsn)}, and the log does not have the "
+        "removed rows; start again from the table as it is (PostgresChanges.drop(), then --reprocess), or keep the "
+        "counts by ignore_truncate=True"
     )
 
 
@@ -120,5 +195,5 @@ def _not_sent(column: str, change: Change, wanted: Wanted) -> SourceSetupError:
     return SourceSetupError(
         f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} left {column!r} as it was, and "
         "PostgreSQL does not send large values that did not change; leave the column out of the source's schema, or "
-        "ALTER TABLE .. REPLICA IDENTITY FULL and start anew (PostgresChanges.drop(), then --reprocess)"
+        "ALTER TABLE .. REPLICA IDENTITY FULL and start again (PostgresChanges.drop(), then --reprocess)"
     )

@@ -1,4 +1,4 @@
-"""DocumentWords and RunningTotal as the search index puts them together, over any run of batches."""
+"""DocumentWords and RunningTotal as the search index combines them, over any run of batches."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ POSTINGS = StateSpec(
 )
 START = datetime(2024, 1, 1, tzinfo=UTC)
 TEXTS = st.none() | st.lists(st.sampled_from(["dog", "Dog", "cat,", "é", ""]), max_size=4).map(" ".join)
-# The same time does not come twice: which of two texts is the newer one must be clear.
+# No time comes twice: it must be clear which of two texts is newer.
 CHANGES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 500), TEXTS), max_size=25, unique_by=lambda c: c[1])
 
 
@@ -49,7 +49,7 @@ def recount(changes):
 
 
 @given(CHANGES, st.integers(1, 9), st.integers(1, 4), st.randoms())
-def test_the_postings_are_those_of_the_newest_texts_however_batches_and_calls_are_cut(changes, batch, size, chance):
+def test_the_postings_are_those_of_the_newest_texts_for_any_cut_into_batches_and_calls(changes, batch, size, chance):
     documents, postings = state_map(DOCUMENTS), state_map(POSTINGS)
 
     for txid, first in enumerate(range(0, len(changes), batch), 1):
@@ -57,7 +57,7 @@ def test_the_postings_are_those_of_the_newest_texts_however_batches_and_calls_ar
         documents.begin_commit(txid)
         in_calls(DocumentWords(), documents, tuples_of(sorted(changes[first : first + batch])), size, emitted)
         documents.commit(txid)
-        # The new values stream brings them in no order.
+        # The new values stream has no order.
         chance.shuffle(emitted)
         postings.begin_commit(txid)
         rows = [dict(zip(("word", "doc", "change"), values, strict=True)) for values in emitted]
@@ -66,11 +66,11 @@ def test_the_postings_are_those_of_the_newest_texts_however_batches_and_calls_ar
 
     words = {word for word, _ in recount(changes)} | {"dog", "cat", "é"}
     keys = [(word, doc) for word in words for doc in "ab"]
-    held = {key: value for key, value in zip(keys, postings.multi_get(keys), strict=True) if value is not None}
-    assert held == recount(changes)
+    stored = {key: value for key, value in zip(keys, postings.multi_get(keys), strict=True) if value is not None}
+    assert stored == recount(changes)
 
 
-def test_a_change_emits_what_differs_alone():
+def test_a_change_emits_only_the_words_whose_count_changed():
     documents, emitted = state_map(DOCUMENTS), Emitted()
     for minute, text in enumerate(["the dog bites the man", "the dog bites a man"]):
         emitted.clear()
