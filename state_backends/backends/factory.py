@@ -9,10 +9,8 @@ from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.redis.scripts import Client
+from state_backends.maps import MAPS as MAPS
 from state_backends.maps.batch_map import BatchMap
-from state_backends.maps.non_transactional import NonTransactionalMap
-from state_backends.maps.opaque import OpaqueMap
-from state_backends.maps.transactional import TransactionalMap
 from state_backends.protocols import IBackingMap
 from state_backends.reader.scanning import ScanningReader
 from state_backends.spec import StateSpec
@@ -20,12 +18,6 @@ from state_backends.spec import StateSpec
 BACKENDS = {"memory": MemoryBackingMap, "postgres": PostgresBackingMap, "redis": RedisBackingMap}
 
 Reader = StateReader | ScanningReader
-
-MAPS: dict[str, type[BatchMap]] = {
-    "opaque": OpaqueMap,
-    "transactional": TransactionalMap,
-    "non_transactional": NonTransactionalMap,
-}
 
 
 def state_map(spec: StateSpec, conn: psycopg.Connection | None = None) -> BatchMap:

@@ -1,1 +1,16 @@
-"""Which value counts: the three map kinds over any backing map, and what folds into them."""
+"""Trident's map states: which updates of a batch count when it comes again. One class per kind, over any backing map.
+
+`batch_map` has what the kinds share, `updaters` what they apply to a stored value.
+"""
+
+from state_backends.maps.batch_map import BatchMap
+from state_backends.maps.non_transactional import NonTransactionalMap
+from state_backends.maps.opaque import OpaqueMap
+from state_backends.maps.transactional import TransactionalMap
+
+# By `StateSpec.kind`.
+MAPS: dict[str, type[BatchMap]] = {
+    "opaque": OpaqueMap,
+    "transactional": TransactionalMap,
+    "non_transactional": NonTransactionalMap,
+}

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.guarantee import MATRIX
 from state_backends import Combine, MemoryBackingMap, StateSpec
-from state_backends.backends.factory import MAPS
+from state_backends.maps import MAPS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "which-kind.md").read_text()
 KINDS = ["opaque", "transactional", "non_transactional"]

@@ -5,10 +5,10 @@ import pytest
 
 from state_backends import Changelog, Count, OpaqueMap, StateReader, StateSpec, Versioned, maintenance
 from state_backends.aggregators import AGGREGATORS
-from state_backends.backends.factory import MAPS
 from state_backends.backends.wrappers import LoggedMap
 from state_backends.errors import UnknownStateError
 from state_backends.maintenance import compact, expire, sizes
+from state_backends.maps import MAPS
 from tests.state_backends.all_types_measure import Wide
 from tests.state_backends.feed import let_time_pass, views
 

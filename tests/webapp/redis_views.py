@@ -22,9 +22,9 @@ from state_backends import (
     RedisBackingMap,
     StateSpec,
 )
-from state_backends.backends.factory import MAPS
 from state_backends.backends.postgres import tables
 from state_backends.backends.redis.upkeep import RedisUpkeep
+from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
 from state_backends.table import StateTable
 from webapp.states import redis_states

@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 
 from state_backends import Changelog, Combine, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
-from state_backends.backends.factory import MAPS
 from state_backends.backends.postgres import tables
 from state_backends.backends.wrappers import CachedMap, LoggedMap
 from state_backends.errors import DuplicateKeyError, SpecError, StaleBatchError, ValueShapeError
+from state_backends.maps import MAPS
 from state_backends.table import StateTable
 from tests.state_backends.all_types_measure import Wide
 

@@ -1,7 +1,8 @@
 import pytest
 
 from state_backends import Count, NonTransactionalMap, OpaqueMap, StateSpec, TransactionalMap
-from state_backends.backends.factory import MAPS, state_map
+from state_backends.backends.factory import state_map
+from state_backends.maps import MAPS
 from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
 
 

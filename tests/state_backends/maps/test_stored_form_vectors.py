@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from state_backends import Combine, StateSpec, Versioned
-from state_backends.backends.factory import MAPS
+from state_backends.maps import MAPS
 
 TRIDENT = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())
 ROWS = {case["name"]: case for case in TRIDENT["serializer_vectors"]}

@@ -17,10 +17,10 @@ import pytest
 import redis
 
 from state_backends import Combine, OpaqueMap, RedisBackingMap, Reduce, Replace, SnapshottableMap, StateSpec, Versioned
-from state_backends.backends.factory import MAPS
 from state_backends.backends.wrappers import CachedMap
 from state_backends.errors import FencedError, StaleBatchError
 from state_backends.ledger import lock_fence
+from state_backends.maps import MAPS
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())["vectors"]
 

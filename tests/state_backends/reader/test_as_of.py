@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec, maintenance
-from state_backends.backends.factory import MAPS
 from state_backends.backends.wrappers import LoggedMap
 from state_backends.errors import (
     BatchOrderError,
@@ -21,6 +20,7 @@ from state_backends.errors import (
 )
 from state_backends.ledger import lock_fence
 from state_backends.maintenance import compact, expire
+from state_backends.maps import MAPS
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)

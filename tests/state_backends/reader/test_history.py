@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from state_backends import Count, RedisBackingMap, StateReader, StateSpec
-from state_backends.backends.factory import MAPS, state_reader
+from state_backends.backends.factory import state_reader
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.maintenance import compact
+from state_backends.maps import MAPS
 from tests.state_backends.feed import views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})

@@ -18,7 +18,7 @@ from state_backends import (
     StdDev,
     Sum,
 )
-from state_backends.backends.factory import MAPS, state_reader
+from state_backends.backends.factory import state_reader
 from state_backends.errors import (
     KeyShapeError,
     MovedOnError,
@@ -27,6 +27,7 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
+from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold
 from state_backends.reader import scanning
 from state_backends.reader.scanned import json_form
