@@ -43,7 +43,7 @@ REFUSED_PARTS = [
     ("text", 5, "page must be text, got 5"),
     ("text", None, "page must be text, got None"),
     ("text", "a\0b", "page holds a NUL character, which PostgreSQL cannot store"),
-    ("text", "\ud800", "page holds half of a surrogate pair, which is no text"),
+    ("text", "\ud800", "page holds half of a surrogate pair, which cannot be stored"),
     ("bigint", True, "page must be bigint, got True"),
     ("bigint", 1.0, "page must be bigint, got 1.0"),
     ("bigint", "1", "page must be bigint, got '1'"),

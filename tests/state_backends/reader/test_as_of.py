@@ -301,8 +301,8 @@ class TestReach:
 
         assert caught.value.oldest == 3
         assert str(caught.value) == (
-            f"state {logged.specs[0].name!r}: batch 2 is out of reach, what is asked can be told from batch 3 on; ask "
-            "for that or a later one"
+            f"state {logged.specs[0].name!r}: batch 2 is out of reach, this query can be answered from batch 3 on; "
+            "ask for that or a later one"
         )
         assert read(logged, 3, ("a",)) == [3]
         assert oldest(logged, -1, ("a",)) == 3

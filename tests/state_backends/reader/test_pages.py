@@ -336,7 +336,7 @@ class TestReachWithoutAChangelog:
         feed.commit(*rows(VIEWS, [("c",)]))
 
         assert [entry["key"] for entry in second.parsed()] == [["b"]]
-        with pytest.raises(OutOfReachError, match="can be told from batch 3 on"):
+        with pytest.raises(OutOfReachError, match="can be answered from batch 3 on"):
             reader.page(as_of=1, limit=1, after=second.after)
 
 
