@@ -139,9 +139,9 @@ def _begun(asked: _Asked, event: str, said: dict[str, Any]) -> Delta:
         now = asked.changes(0, batches=0)
         name = "ready" if event == "snapshot" else event
         told = frame(name, _head(asked, now.txid, now.as_of) | said, now.txid)
-        return Delta([told], Cursor(now.txid, now.attempt, now.mark))
+        return Delta([told], Cursor(now.txid, now.attempt, now.catalog_version))
     # The mark first: a declaration that changes in between makes the next look differ.
-    mark = asked.changes(0, batches=0).mark
+    mark = asked.changes(0, batches=0).catalog_version
     seen = asked.snapshot()
     results = {"isolation": asked.reader.isolation, "results": orjson.Fragment(seen.results)}
     told = frame(event, _head(asked, seen.txid, seen.as_of) | said | results, seen.txid)
@@ -161,7 +161,7 @@ def _resumed(asked: _Asked, stand: Cursor) -> Delta:
     if reason is not None:
         return _reset(asked, reason)
     told = frame("ready", _head(asked, stand.txid, None) | {"resumed": True}, stand.txid)
-    return Delta([told], Cursor(stand.txid, now.attempt_then, now.mark), more=True)
+    return Delta([told], Cursor(stand.txid, now.attempt_then, now.catalog_version), more=True)
 
 
 def _followed(asked: _Asked, stand: Cursor) -> Delta:
@@ -173,7 +173,7 @@ def _followed(asked: _Asked, stand: Cursor) -> Delta:
         return _reset(asked, reason)
     told = [_batch(asked, batch) for batch in now.batches if _is_worth_telling(asked, batch)]
     last = now.batches[-1] if now.more else now
-    return Delta(told, Cursor(last.txid, last.attempt, now.mark), now.more)
+    return Delta(told, Cursor(last.txid, last.attempt, now.catalog_version), now.more)
 
 
 def _gap(asked: _Asked, now: Changes, stand: Cursor) -> str | None:
@@ -185,7 +185,7 @@ def _gap(asked: _Asked, now: Changes, stand: Cursor) -> str | None:
 
 
 def _compared(asked: _Asked, stand: Cursor) -> Delta:
-    mark = asked.changes(0, batches=0).mark
+    mark = asked.changes(0, batches=0).catalog_version
     # Without results it was told from a changelog that is gone.
     if mark != stand.mark or not stand.results:
         return _reset(asked, "the state was declared or fed anew")
