@@ -78,7 +78,7 @@ class DriverSession:
 
         Raises FencedError once another driver has taken over, OperationalError where the lock is gone with its session.
         """
-        orders = driver_status.orders(self._reports, self.name)
+        orders = driver_status.read_desired_state(self._reports, self.name)
         if orders.fence != self.ledger.fence:
             raise overtaken(self.name, self.ledger.fence, orders.fence)
         if not orders.held:

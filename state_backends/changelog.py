@@ -1,4 +1,8 @@
-"""An entry of a changelog as Change, and from Versioned: which columns it has, how they are read and written."""
+"""Changelog: every new version of a state's rows, stored with its txid, for history, reads in the past and rebuilds.
+
+It is in PostgreSQL whatever backend holds the rows. Of the entries before its horizon, compaction keeps the newest one
+per key.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,18 +20,38 @@ from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 
+# The temporary table of entries that are written row by row.
+ENTRIES = sql.Identifier("entries")
+
 
 @dataclass(frozen=True)
 class Change:
-    """One version of one key. value: stored columns, or None where the batch removed the key."""
+    """One version of one key.
+
+    value: stored column to value, or None if the batch removed the key. batch_time: timezone-aware.
+    """
 
     txid: int
     batch_time: datetime
     value: dict[str, Any] | None
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The batches that a changelog covers: it has the state after each of them, from `oldest` to `committed`.
+
+    ttl, clock: a version that has expired by them is expired for every later merge: the state's ttl, and the time of
+    the open batch, or now if none is open.
+    """
+
+    oldest: int
+    committed: int
+    ttl: timedelta | None
+    clock: datetime
+
+
 class EntryCodec:
-    """Turns entries of one changelog into Change, and rows into entries. columns: what is written, the key first."""
+    """Decodes entries of one changelog to Change and encodes rows to entries. columns: those written, key first."""
 
     def __init__(self, table: StateTable) -> None:
         self.columns = [*table.key, *table.version, "txid"]
@@ -36,8 +60,8 @@ class EntryCodec:
         self._json = [name for name, sql_type in table.values.items() if sql_type == "jsonb"]
 
     def selected(self) -> sql.Composed:
-        """Return the columns of entry `c` to select, in the order that `decode` reads them."""
-        # JSON travels as text: connections differ in how they load jsonb (Django's leaves it as text).
+        """Return the columns of entry `c` to select, in the order in which `decode` reads them."""
+        # JSON is selected as text: connections differ in how they load jsonb (Django's leaves it as text).
         values = [
             sql.SQL("{}::text" if name in self._json else "{}").format(sql.Identifier("c", name))
             for name in self._values
@@ -65,31 +89,11 @@ class EntryCodec:
             yield Jsonb(part) if name in self._json and part is not None else part
 
 
-# Changelog: every new version of a state's rows, appended with its batch, for history and reads in the past.
-
-
-ENTRIES = sql.Identifier("entries")
-
-
-@dataclass(frozen=True)
-class Extent:
-    """What a changelog can tell: the state after each batch from `oldest` to `committed`.
-
-    ttl, clock: when versions are dead to every later merge: that ttl has run out at the time of the open batch, or
-    now if none is open.
-    """
-
-    oldest: int
-    committed: int
-    ttl: timedelta | None
-    clock: datetime
-
-
 class Changelog:
     """The changelog of one state, in `tidemark_changelog.<name>`.
 
-    conn: a psycopg connection, whose transactions are the caller's. table: the state's, if not the one readers look at.
-    Raises SpecError for a state that did not ask for one.
+    conn: a psycopg connection; the caller manages transactions. table: None for the table that readers see.
+    Raises SpecError for a state that is declared without a changelog.
     """
 
     def __init__(self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None) -> None:
@@ -101,10 +105,10 @@ class Changelog:
         self._codec = EntryCodec(self._table)
 
     def append(self, txid: int) -> int:
-        """Append the version that batch `txid` gave each key of the temporary table `incoming`. Returns their number.
+        """Append the version that batch `txid` wrote for each key of the temporary table `incoming`.
 
-        Runs in the transaction that merged them, so that rows and entries land together. A retried task writes its
-        entries again instead of twice.
+        Runs in the transaction that merged the rows, so that rows and entries are committed together. A retried task
+        replaces its entries. Returns the number of entries.
         """
         rows = sql.SQL("SELECT {} FROM {} t JOIN incoming i ON {} WHERE t.txid = %s").format(
             columns(self._codec.columns, "t"), self._table.name, self._table.same_key("i", "t")
@@ -112,13 +116,14 @@ class Changelog:
         return self.conn.execute(self._insert_sql(rows), [txid]).rowcount
 
     def append_rows(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> int:
-        """Append the current version of rows[i] under keys[i] and its txid, all or none. Returns their number.
+        """Append the current version of rows[i] under keys[i] and its txid, all or none. Returns the number of entries.
 
-        keys: each one once. A row without a time gets now. What a batch appended before under the key is replaced.
-        Raises KeyShapeError, and StaleBatchError if a newer batch has an entry for one of the keys: a writer that was
-        left behind must not change history.
+        keys: n unique keys. A row without a time gets the current time. An entry of the same batch and key is replaced.
+        Raises KeyShapeError, and StaleBatchError if a newer batch has an entry for one of the keys: a stale writer must
+        not change history.
 
-        The entries stream through COPY into a temporary table, and from there in key order into the changelog.
+        The entries are copied into a temporary table, and from there in key order into the changelog, so that two
+        writers cannot deadlock.
         """
         typed = self.spec.check_keys(keys)
         if not typed:
@@ -134,9 +139,9 @@ class Changelog:
         return appended
 
     def revert(self, txid: int) -> int:
-        """Forget the entries of batch `txid`, whose rows go back. Returns their number.
+        """Delete the entries of batch `txid`, whose rows are reverted. Returns the number of entries.
 
-        Only opaque rows can go back; the entries of others stay as their rows do, and the result is 0.
+        Only opaque rows can be reverted; the entries of other kinds stay as their rows do, and the result is 0.
         """
         if not self._table.keeps_previous:
             return 0
@@ -145,7 +150,7 @@ class Changelog:
         ).rowcount
 
     def extent(self) -> Extent:
-        """Return how far the changelog reaches. Raises UnknownStateError for a state that nobody feeds."""
+        """Return which batches the changelog covers. Raises UnknownStateError if the state is not registered."""
         statement = ledger_sql(
             "greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
             "coalesce(p.open_time, clock_timestamp())"
@@ -156,7 +161,7 @@ class Changelog:
         return Extent(*row)
 
     def check_reach(self, txid: int) -> None:
-        """Raise OutOfReachError, naming the oldest batch on hand, or NotCommittedError if `txid` cannot be told."""
+        """Raise OutOfReachError, naming the oldest batch, or NotCommittedError if `txid` is not covered."""
         extent = self.extent()
         if txid < extent.oldest:
             raise OutOfReachError(self.spec.name, txid, extent.oldest)
@@ -166,7 +171,7 @@ class Changelog:
     def history(self, key: Key, limit: int = 100, *, upto: int | None = None) -> Sequence[Change]:
         """Return the newest `limit` versions of a key, newest first.
 
-        upto: the last batch to tell of; None means the committed one. What a later one wrote may yet be undone.
+        upto: the last batch to include; None means the committed one. Entries of a later batch may still be reverted.
         Raises KeyShapeError, UnknownStateError.
         """
         parts = self._table.key_values(self.spec.check_key(key))
@@ -183,21 +188,21 @@ class Changelog:
     def as_of(self, txid: int, keys: Sequence[Key]) -> list[Change | None]:
         """Return the version that each key had after batch `txid`, in the order asked; None where it had none.
 
-        Versions come as they are stored: whether one has outlived its ttl is for a reader to say.
-        Raises OutOfReachError, naming the oldest batch on hand, NotCommittedError, KeyShapeError, UnknownStateError.
+        Versions come as they are stored, expired ones too.
+        Raises OutOfReachError, naming the oldest batch, NotCommittedError, KeyShapeError, UnknownStateError.
         """
         typed = self.spec.check_keys(keys)
         arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
         rows = self.conn.execute(self._as_of_sql(), [*arrays, txid])
         found = [None if row[0] is None else self._codec.decode(row) for row in rows]
-        # Looked up first, checked second: compaction says how far it will go before it goes there.
+        # Look up first, check second: compaction records its horizon before it deletes entries.
         self.check_reach(txid)
         return found
 
     def newest(self, upto: int, *, after: Key | None, limit: int) -> list[tuple[Key, list[Change]]]:
         """Return the next `limit` keys in key order, each with its newest two versions up to batch `upto`.
 
-        after: the key to go on behind; None starts with the first. The newest version comes first.
+        after: the last key of the page before; None starts with the first key. The newest version comes first.
         """
         width = len(self._table.key)
         bound = [] if after is None else self._table.key_values(self.spec.check_key(after))
@@ -208,7 +213,7 @@ class Changelog:
         return list(found.items())
 
     def estimate_keys(self) -> int:
-        """Return about how many keys have entries, as the planner reckons from its statistics."""
+        """Return about how many keys have entries: the planner's estimate."""
         statement = sql.SQL("EXPLAIN (FORMAT JSON) SELECT DISTINCT {} FROM {}").format(
             columns(self._table.key), self._table.changelog
         )

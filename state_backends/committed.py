@@ -1,16 +1,16 @@
 """Committed: which version of a row a reader sees, now or as of an earlier batch, as SQL.
 
-An opaque row carries two versions. A batch that is still open has the newer one, so the committed value is the one
-before; no reader waits for a writer and none sees half a batch. The other kinds keep one version: their readers may
-see rows of an open batch.
+An opaque row has two versions. If the current one is of an open batch, the previous one is committed; so readers do
+not wait for writers and never see part of a batch. The other kinds store one version, and their readers may see rows
+of an open batch.
 
-As of an earlier batch, a changelog has every version since the batch that compaction went up to. Without one there is
-what a row still carries: its version, an opaque row's version before, and that there was none earlier where nothing
-can have been forgotten. Each key then has a reach of its own, the oldest batch that its version is known for; a key
-whose version is not known makes an answer an error, not a guess.
+As of an earlier batch, a changelog has every version back to the last compaction. Without a changelog there are the
+versions in the row, and the fact that no earlier one existed where nothing can have been deleted. Each key then has
+its own reach: the oldest batch for which its version is known. If a requested version is not known, the answer is an
+error, not a guess.
 
-A version is live while it is not a tombstone and its time to live has not run out by the caller's clock: the
-database's now for readers, the batch time for the merge.
+A version is live while it is not a tombstone and its ttl has not passed by the caller's clock: the database's now for
+readers, the batch time for the merge.
 
 In all the SQL here `s` is the state's row in the catalog, `p` the ledger row of its pipeline, `t` a stored row.
 """
@@ -25,12 +25,12 @@ from state_backends.protocols import Aggregator
 from state_backends.spec import StateSpec, stored_column
 from state_backends.table import StateTable, columns, commas
 
-# A state beside the ledger row of the pipeline that feeds it.
+# A state and the ledger row of its pipeline.
 STATE_AND_LEDGER = sql.SQL("tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline")
 
-# The same with the ledger row as it was when batch %s was the committed one, so that what asks for committed versions
-# gets those of that batch. first_txid: the oldest batch whose time is known. retried_txid: the newest batch since that
-# was tried again, and whose revert may have left rows without the version before.
+# The same with the ledger row as it was when batch %s was the committed one, so that the SQL for committed versions
+# gives those of that batch. first_txid: the oldest batch whose time is known. retried_txid: the newest later batch with
+# more than one attempt, whose revert may have left rows without a previous version.
 STATE_AND_LEDGER_THEN = sql.SQL(
     "tidemark.state s JOIN (SELECT q.name, q.open_txid, q.committed_txid AS newest_txid, a.txid AS committed_txid, "
     "coalesce(b.attempt, 0) AS committed_attempt, b.batch_time AS committed_time, "
@@ -40,24 +40,24 @@ STATE_AND_LEDGER_THEN = sql.SQL(
     "LEFT JOIN tidemark.batch b ON b.pipeline = q.name AND b.txid = a.txid) p ON p.name = s.pipeline"
 )
 
-# The ttl of a state, and a reader's clock: now, or the time of the batch that it reads as of.
+# The ttl of a state, and a reader's clock: now, or the time of the batch that is read.
 TTL, NOW, THEN = sql.SQL("s.ttl"), sql.SQL("now()"), sql.SQL("p.committed_time")
 
 RESULTS = sql.SQL("f.results::text")
 
 NOTHING = sql.SQL("")
 
-# The oldest batch that the version of a row is known for, or null; a name that no column of a state can have.
-REACH = sql.Identifier("told from")
+# The oldest batch for which the version of a row is known, or null; a name that no column of a state can have.
+REACH = sql.Identifier("known from")
 
 
 def is_live(removed: bool, updated_at: datetime, ttl: timedelta | None, clock: datetime) -> bool:
-    """Tell whether a version is live at `clock`: `live_sql` in Python; a test holds the two together."""
+    """Return whether a version is live at `clock`: `live_sql` in Python. A test compares the two."""
     return not removed and (ttl is None or clock - updated_at < ttl)
 
 
 def live_sql(table: str, ttl: sql.Composable, clock: sql.Composable, version: LiteralString = "") -> sql.Composed:
-    """Return the condition that a version of row `table` is live; version `prev_` is the one before."""
+    """Return the condition that a version of row `table` is live. version: `prev_` for the previous one."""
     return sql.SQL("tidemark.is_live({removed}, {updated_at}, {ttl}, {clock})").format(
         removed=sql.Identifier(table, f"{version}removed"),
         updated_at=sql.Identifier(table, f"{version}updated_at"),
@@ -67,43 +67,43 @@ def live_sql(table: str, ttl: sql.Composable, clock: sql.Composable, version: Li
 
 
 def isolation(spec: StateSpec) -> str:
-    """Return `committed` where readers see whole batches only, else `uncommitted`."""
+    """Return `committed` if readers see whole batches only, else `uncommitted`."""
     return "committed" if spec.kind == "opaque" else "uncommitted"
 
 
 def ledger_sql(shown: LiteralString, more: sql.SQL = NOTHING) -> sql.Composed:
-    """Return the statement for what is `shown` of `s` and `p`; its last parameter is the state's name.
+    """Return the statement that selects `shown` from `s` and `p`; its last parameter is the state's name.
 
-    more: further joins. No row means that the state is not registered.
+    more: further joins. The statement gives no row if the state is not registered.
     """
     return sql.SQL("SELECT {} FROM {} {} WHERE s.name = %s").format(sql.SQL(shown), STATE_AND_LEDGER, more)
 
 
 def answer_now(results: sql.Composed, shown: sql.Composable) -> sql.Composed:
-    """Return the statement for a sub-select `results` over `s` and `p`, of which `shown` is shown as `f`.
+    """Return the statement that answers with `shown`, over `s`, `p` and the sub-select `results`, called `f`.
 
-    Columns: txid, attempt and time of the committed batch, then what is shown. The last parameter is the state's name.
+    Columns: txid, attempt and time of the committed batch, then `shown`. The last parameter is the state's name.
     """
     return _answer(STATE_AND_LEDGER, results, shown)
 
 
 def answer_then(table: StateTable, results: sql.Composed, shown: sql.Composable = RESULTS) -> sql.Composed:
-    """Return the same as of an earlier batch, the first parameter; `results` has REACH, too.
+    """Return `answer_now` as of an earlier batch, which is the first parameter. `results` must have a column REACH.
 
-    Columns: txid, attempt and time of that batch, what is shown, the newest committed txid, and the oldest one that
-    the same question can be answered for.
+    Columns: txid, attempt and time of that batch, `shown`, the newest committed txid, and the oldest txid for which the
+    same query can be answered.
     """
     known = sql.SQL("{}, p.newest_txid, greatest({}, f.{})").format(shown, _reach_of_state(table), REACH)
     return _answer(STATE_AND_LEDGER_THEN, results, known)
 
 
 def committed_columns(table: StateTable, names: Iterable[str]) -> sql.Composed:
-    """Return these columns of the committed version of row `t`, under their own names: `CASE .. END AS "n", ..`."""
+    """Return columns of the committed version of row `t`, under their own names: `CASE .. END AS "n", ..`."""
     return commas(sql.SQL("{} AS {}").format(_committed_column(table, name), sql.Identifier(name)) for name in names)
 
 
 def exists_at_commit(table: StateTable) -> sql.SQL:
-    """Return the condition that row `t` had any version at the committed batch of `p`."""
+    """Return the condition that row `t` has a version as of the committed batch of `p`."""
     if not table.keeps_previous:
         return sql.SQL("true")
     return sql.SQL("(t.txid <= p.committed_txid OR t.prev_txid IS NOT NULL)")
@@ -112,24 +112,24 @@ def exists_at_commit(table: StateTable) -> sql.SQL:
 def rows_now(table: StateTable, where: sql.Composable) -> sql.Composed:
     """Return a sub-select of the committed version of every row, over `p`. where: a condition on row `t`.
 
-    Columns: the key, the stored columns, removed, updated_at, txid, which is null where the state keeps none.
+    Columns: the key, the stored columns, removed, updated_at, and txid, which is null if the state stores none.
     """
     return _versions(table, sql.SQL("{} AND {}").format(exists_at_commit(table), where))
 
 
 def rows_and_ledger(table: StateTable) -> sql.Composed:
-    """Return the sub-select of `rows_now` for all rows, which brings `s` and `p`: also has ttl and committed_txid."""
+    """Return `rows_now` for all rows with `s` and `p` joined inside; it also has ttl and committed_txid."""
     joined = sql.SQL("JOIN ({}) ON s.name = {}").format(STATE_AND_LEDGER, sql.Literal(table.spec.name))
     return _versions(table, exists_at_commit(table), sql.SQL(", s.ttl, p.committed_txid"), joined)
 
 
 def rows_then(table: StateTable, where: sql.Composable) -> sql.Composed:
-    """Return a sub-select of the version that every key had then, and its REACH. where: a condition on row `t`."""
+    """Return a sub-select of every key's version at the batch of `p`, and its REACH. where: a condition on row `t`."""
     return logged_rows(table, where) if table.spec.changelog else carried_rows(table, where)
 
 
 def logged_rows(table: StateTable, where: sql.Composable) -> sql.Composed:
-    """Return `rows_then` from the changelog, key after key."""
+    """Return `rows_then` from the changelog, in key order."""
     return sql.SQL(
         "(SELECT DISTINCT ON ({key}) {key}, {version}, NULL::bigint AS {reach} FROM {log} t "
         "WHERE t.txid <= p.committed_txid AND {where} ORDER BY {key}, t.txid DESC)"
@@ -143,18 +143,18 @@ def logged_rows(table: StateTable, where: sql.Composable) -> sql.Composed:
 
 
 def carried_rows(table: StateTable, where: sql.Composable) -> sql.Composed:
-    """Return `rows_then` from what the rows still carry."""
+    """Return `rows_then` from the versions in the rows."""
     return _versions(table, where, sql.SQL(", {} AS {}").format(_reach_of_row(table), REACH))
 
 
 def row_then(table: StateTable, key: str = "k") -> sql.Composed:
-    """Return a sub-select of the version that key `k` had then, and its REACH; no row, or nulls, where it had none."""
+    """Return `rows_then` of the one key `k`; no row, or a row of nulls, if the key had no version."""
     same = table.same_key(key, "t")
     return logged_row(table, key) if table.spec.changelog else carried_rows(table, same)
 
 
 def logged_row(table: StateTable, key: str) -> sql.Composed:
-    """Return `row_then` from the changelog: one hop along its index, however many versions the key has."""
+    """Return `row_then` from the changelog: one index lookup, however many versions the key has."""
     return sql.SQL(
         "(SELECT {version}, NULL::bigint AS {reach} FROM {log} t WHERE {same} AND t.txid <= p.committed_txid "
         "ORDER BY t.txid DESC LIMIT 1)"
@@ -167,7 +167,7 @@ def logged_row(table: StateTable, key: str) -> sql.Composed:
 
 
 def finished_columns(spec: StateSpec, row: str, only: Iterable[str] | None = None) -> dict[str, sql.Composable]:
-    """Return measure name to finished SQL over the stored columns of `row`; a JSON state has one, `value`."""
+    """Return measure to SQL of its result, over the stored columns of `row`; a JSON state has one, `value`."""
     if not spec.measures:
         return {"value": sql.Identifier(row, "value")}
     return {
@@ -176,7 +176,7 @@ def finished_columns(spec: StateSpec, row: str, only: Iterable[str] | None = Non
 
 
 def finished(measure: str, aggregator: Aggregator, row: str) -> sql.Composed:
-    """Return the SQL for the result of one measure over the stored columns of `row`."""
+    """Return the SQL of one measure's result, over the stored columns of `row`."""
     stored = {
         f"stored_{suffix}" if suffix else "stored": sql.Identifier(row, stored_column(measure, suffix))
         for suffix in aggregator.columns
@@ -194,7 +194,7 @@ def _answer(ledger: sql.SQL, results: sql.Composed, shown: sql.Composable) -> sq
 def _versions(
     table: StateTable, where: sql.Composable, more: sql.Composable = NOTHING, joined: sql.Composable = NOTHING
 ) -> sql.Composed:
-    """Return the sub-select of key, committed version and txid of every row, and `more`."""
+    """Return the sub-select of key, committed version and txid of every row, and of `more` columns."""
     txid = _committed_column(table, "txid") if table.keeps_txid else sql.SQL("NULL::bigint")
     return sql.SQL("(SELECT {key}, {version}, {txid} AS txid{more} FROM {table} t {joined} WHERE {where})").format(
         key=columns(table.key, "t"),
@@ -208,7 +208,7 @@ def _versions(
 
 
 def _committed_column(table: StateTable, name: str) -> sql.Composable:
-    """Return the column of the version that is committed: the current one, or the one before."""
+    """Return the column in the committed version: the current one, or the previous one."""
     current = sql.Identifier("t", name)
     if not table.keeps_previous:
         return current
@@ -218,15 +218,15 @@ def _committed_column(table: StateTable, name: str) -> sql.Composable:
 
 
 def _reach_of_state(table: StateTable) -> sql.SQL:
-    """Return the batch since when the absence of a row is known, over `s` and `p`; no key has a longer reach."""
+    """Return the batch from which on the absence of a row is known, over `s` and `p`; no key reaches further back."""
     if table.keeps_txid:
         return sql.SQL("greatest(s.oldest_txid, s.since_txid, p.first_txid)")
-    # Nothing says which batch a row is from. Unless a batch is open, it is the committed one or before.
+    # Rows have no txid. Unless a batch is open, a row is of the committed batch or an earlier one.
     return sql.SQL("greatest(s.oldest_txid, s.since_txid, p.first_txid, coalesce(p.open_txid, p.newest_txid))")
 
 
 def _reach_of_row(table: StateTable) -> sql.SQL:
-    """Return the batch since when the version of row `t` is known; null where it is as far back as the state."""
+    """Return the batch from which on the version of row `t` is known; null if it is known as far back as the state."""
     if not table.keeps_txid:
         return sql.SQL("NULL::bigint")
     if not table.keeps_previous:

@@ -1,4 +1,4 @@
-"""Dead letters: input that could not be counted, kept with its place and the reason, so that nothing is lost.
+"""Dead letters: input that could not be processed, stored with its place and the reason, so that nothing is lost.
 
 They belong to a batch as rows do: a retry replaces them, and they count once the batch is committed.
 """
@@ -10,13 +10,16 @@ import psycopg
 
 from state_backends.ledger import Batch
 
-# Enough to recognise a line; a broken file may be one line of gigabytes.
+# Enough to recognise a line; a corrupt file may be a single line of gigabytes.
 MAX_LINE_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A line that could not be read, or a group that a state could not take. line_number counts from 1."""
+    """A line that could not be parsed, or a group whose key a state cannot store.
+
+    source: where it comes from. line: its text, cut at MAX_LINE_CHARACTERS when stored. line_number: counts from 1.
+    """
 
     source: str
     line: str
@@ -27,12 +30,13 @@ class DeadLetter:
 def write_dead_letters(
     conn: psycopg.Connection, batch: Batch, letters: Iterable[DeadLetter], *, state: str = "", part: int = 0
 ) -> int:
-    """Replace what (batch, state, part) put aside before by `letters`. Returns their number.
+    """Replace the dead letters of (batch, state, part) by `letters`. Returns their number.
 
-    Runs inside the caller's transaction, which holds the ledger (see share). state: empty for the source itself.
+    Runs inside the caller's transaction, which has called `lock_fence`. state: empty for the source itself. part: the
+    task's number.
     """
     place = [batch.pipeline, batch.txid, state, part]
-    # Two runs of one task would each replace what was there before both, and leave their letters twice.
+    # Without the lock, two concurrent runs of one task would each delete the earlier rows and both insert theirs.
     conn.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"dead letters {place!r}"])
     conn.execute(
         "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s AND state = %s AND part = %s", place
@@ -59,12 +63,12 @@ def write_dead_letters(
 
 
 def delete_dead_letters(conn: psycopg.Connection, batch: Batch) -> int:
-    """Forget what earlier attempts at this batch put aside."""
+    """Delete the dead letters of earlier attempts at this batch. Returns their number."""
     return conn.execute(
         "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
     ).rowcount
 
 
 def _storable(text: str) -> str:
-    # Half of a surrogate pair is no text either.
+    # PostgreSQL stores neither NUL characters nor unpaired surrogates.
     return text[:MAX_LINE_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -1,8 +1,8 @@
-"""The roster: which driver serves a pipeline, since when, how it is, and what people wish of it.
+"""Driver status: which driver serves a pipeline, since when, how it is doing, and what state people desire of it.
 
-Apart from the ledger's row, which nobody may touch while a batch is open. A table and not a synchronizer: a pipeline
-has one driver at a time, which writes twice a second what replaces the last, so there is nothing to agree upon and
-nothing to look back to. Who is alive at all, drivers and workers, stands in synchronizer/membership.py.
+It is apart from the ledger's row, which must not be updated while a batch is open. It is a table and not a
+synchronizer, because a pipeline has one driver at a time, whose reports (twice a second) each replace the last one.
+Which drivers and workers are alive at all is in synchronizer/membership.py.
 """
 
 import json
@@ -18,10 +18,10 @@ import psycopg
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What a driver must heed between two batches.
+    """What a driver must check between two batches.
 
-    fence: the ledger's, None where the pipeline is gone. held: whether any session holds the pipeline's lock.
-    paused: whether people wish it to rest; by: who said so last, since: when (None: nobody ever did).
+    fence: the ledger's; None if the pipeline does not exist. held: whether any session holds the pipeline's lock.
+    paused: whether the driver must pause. by, since: who set that last, and when; None if it was never set.
     """
 
     fence: int | None
@@ -31,8 +31,8 @@ class DesiredState:
     since: datetime | None = None
 
 
-def introduce(conn: psycopg.Connection, pipeline: str) -> None:
-    """Name this process as the pipeline's driver."""
+def register_driver(conn: psycopg.Connection, pipeline: str) -> None:
+    """Record this process as the pipeline's driver."""
     conn.execute(
         "INSERT INTO tidemark.driver (pipeline, host, pid, since, status, updated_at) "
         "VALUES (%s, %s, %s, clock_timestamp(), 'starting', clock_timestamp()) ON CONFLICT (pipeline) DO UPDATE "
@@ -40,6 +40,12 @@ def introduce(conn: psycopg.Connection, pipeline: str) -> None:
         "message = '', failures = 0, max_failures = NULL, next_try_at = NULL, updated_at = excluded.updated_at",
         [pipeline, socket.gethostname(), os.getpid()],
     )
+
+
+def describe_holder(conn: psycopg.Connection, pipeline: str) -> str:
+    """Return the pipeline's driver for a message: host, pid and since when."""
+    row = conn.execute("SELECT host, pid, since FROM tidemark.driver WHERE pipeline = %s", [pipeline]).fetchone()
+    return f"host {row[0]!r}, pid {row[1]}, since {row[2]:%Y-%m-%d %H:%M:%S %Z}" if row else "an unknown driver"
 
 
 def report(
@@ -53,10 +59,10 @@ def report(
     max_failures: int | None = None,
     next_try_at: datetime | None = None,
 ) -> None:
-    """Say how the driver is: its status, a message for people, and figures (None keeps the last ones).
+    """Record the driver's status, a message for people, and its progress, any JSON object (None keeps the last one).
 
-    status: starting, running, paused, restarting, stopped, finished or failed. failures: in a row; max_failures: how
-    many of them end it. next_try_at: while it restarts.
+    status: starting, running, paused, restarting, stopped, finished or failed. failures: how many in a row.
+    max_failures: how many of them end the driver. next_try_at: when a restarting driver tries again.
     """
     conn.execute(
         "UPDATE tidemark.driver SET status = %s, message = %s, progress = coalesce(%s::jsonb, progress), "
@@ -73,11 +79,11 @@ def report(
     )
 
 
-def wish(conn: psycopg.Connection, pipeline: str, *, paused: bool, by: str) -> None:
-    """Wish that the pipeline's driver, this one and any later, rests or runs. by: who says so, for people.
+def set_desired_state(conn: psycopg.Connection, pipeline: str, *, paused: bool, by: str) -> None:
+    """Set whether the pipeline's driver, this one and any later one, must pause. by: who asks, for people.
 
-    A wish that stands already stays as it is, with whom it was of. Raises psycopg.errors.ForeignKeyViolation where no
-    such pipeline is registered.
+    A value that is set already keeps its first `by`. Raises psycopg.errors.ForeignKeyViolation if the pipeline is not
+    registered.
     """
     conn.execute(
         "INSERT INTO tidemark.pipeline_wish AS w (pipeline, paused, requested_by, requested_at) "
@@ -88,8 +94,8 @@ def wish(conn: psycopg.Connection, pipeline: str, *, paused: bool, by: str) -> N
     )
 
 
-def orders(conn: psycopg.Connection, pipeline: str) -> DesiredState:
-    """Return what the pipeline's driver must heed. A plain look, which locks nothing."""
+def read_desired_state(conn: psycopg.Connection, pipeline: str) -> DesiredState:
+    """Return what the pipeline's driver must check. Takes no lock."""
     row = conn.execute(
         "SELECT p.fence, tidemark.has_driver(p.name), coalesce(w.paused, false), coalesce(w.requested_by, ''), "
         "w.requested_at FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish w ON w.pipeline = p.name "
@@ -97,9 +103,3 @@ def orders(conn: psycopg.Connection, pipeline: str) -> DesiredState:
         [pipeline],
     ).fetchone()
     return DesiredState(*row) if row else DesiredState(fence=None, held=False, paused=False)
-
-
-def holder(conn: psycopg.Connection, pipeline: str) -> str:
-    """Return who drives the pipeline, for people: host, pid and since when."""
-    row = conn.execute("SELECT host, pid, since FROM tidemark.driver WHERE pipeline = %s", [pipeline]).fetchone()
-    return f"host {row[0]!r}, pid {row[1]}, since {row[2]:%Y-%m-%d %H:%M:%S %Z}" if row else "an unknown driver"

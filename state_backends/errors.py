@@ -1,12 +1,13 @@
-"""What can go wrong with a state, one class per thing a caller can do about it."""
+"""The errors of this library, one class per thing a caller can do about it."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Self
 
 
 class TidemarkError(Exception):
-    """Base class of every error of this library. Catch it at a process boundary, and its subclasses where you can act.
+    """Base class of every error of this library.
 
+    Catch it at a process boundary; catch a subclass where you can handle it.
     retryable: whether the same work may succeed when it is tried again without a change by a person.
     """
 
@@ -34,23 +35,23 @@ class KeyShapeError(TidemarkError):
 
 
 class ValueShapeError(TidemarkError):
-    """A value is none that the state can store: correct the value."""
+    """A value cannot be stored in the state: correct the value."""
 
 
 class MovedOnError(TidemarkError):
-    """Batches were published faster than a long read went on, or one was taken back: read again."""
+    """Batches were published faster than a long read advanced, or one was reverted: read again."""
 
 
 class DuplicateKeyError(TidemarkError):
-    """One write carries a key twice: combine the rows of a key before writing."""
+    """One write has a key twice: combine the rows of a key before writing."""
 
 
 class StaleBatchError(TidemarkError):
-    """A stored row is newer than the batch that wants to write it: stop the older writer."""
+    """A stored row is newer than the batch that writes it: stop the older writer."""
 
     @classmethod
     def behind(cls, txid: object, stored: object, key: str, state: str | None = None) -> Self:
-        """Say that batch `txid` comes after batch `stored` has written a key, given as it is to be shown."""
+        """Return the error of batch `txid` for a key that the newer batch `stored` wrote. key: for the message."""
         where = "" if state is None else f"state {state!r}: "
         return cls(
             f"{where}batch {txid} is older than stored batch {stored} for key {key}; "
@@ -80,7 +81,7 @@ class FencedError(TidemarkError):
 
 
 class PipelineHeldError(TidemarkError):
-    """A live driver holds the pipeline: stop that one first."""
+    """A live driver holds the pipeline: stop that driver first."""
 
 
 class LostBatchesError(TidemarkError):
@@ -92,18 +93,18 @@ class BatchOrderError(TidemarkError):
 
 
 class OutOfReachError(TidemarkError):
-    """A batch is too long ago to be told: ask for a later one. oldest: the first that can be told."""
+    """A batch is too old to be read: ask for a later one. oldest: the oldest one that can be read."""
 
     def __init__(self, state: str, txid: int, oldest: int) -> None:
         super().__init__(
-            f"state {state!r}: batch {txid} is out of reach, what is asked can be told from batch {oldest} on; ask for "
-            "that or a later one"
+            f"state {state!r}: batch {txid} is out of reach, this query can be answered from batch {oldest} on; ask "
+            "for that or a later one"
         )
         self.oldest = oldest
 
 
 class NotCommittedError(TidemarkError):
-    """A batch is asked for that is not committed: wait for it, or ask for an earlier one. newest: the committed one."""
+    """A requested batch is not committed: wait for it, or ask for an earlier one. newest: the committed one."""
 
     def __init__(self, state: str, txid: int, newest: int) -> None:
         super().__init__(
@@ -118,16 +119,17 @@ class CheckpointMismatchError(TidemarkError):
 
 
 class SwapError(TidemarkError):
-    """A successor cannot take its pipeline's place: finish it, or abort it and begin again."""
+    """A shadow pipeline cannot be swapped in: finish it, or abort it and begin again."""
 
 
 class UnknownNameError(TidemarkError):
-    """Nothing has that name: choose one of those there are, which the message lists."""
+    """Nothing has that name: choose one of the names that the message lists."""
 
     kind: ClassVar[str]
 
     @classmethod
     def among(cls, name: str, names: Iterable[str]) -> Self:
+        """Return the error for a name that is not in `names`."""
         return cls(f"{cls.kind} {name!r} does not exist; there are {', '.join(names) or 'none yet'}")
 
 

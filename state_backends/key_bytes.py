@@ -1,7 +1,7 @@
-"""Keys as bytes that sort as the keys do: for stores that order by bytes and know no types.
+"""Order-preserving encoding of keys as bytes, for stores that sort by bytes and know no types.
 
-Each part has its type's own form, and none is the beginning of another: so whole keys sort part by part, as PostgreSQL
-sorts them, and a prefix of parts is a prefix of bytes.
+The encoding of a part is never a prefix of another one of the same type. So keys sort part by part, as in PostgreSQL,
+and the first parts of a key are a prefix of its bytes.
 """
 
 import math
@@ -19,8 +19,8 @@ from state_backends.types import KEY_TYPES, SqlType
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
-SIGN = 1 << 63
-ALL = (1 << 64) - 1
+# Masks for the 64 bits of a double.
+SIGN, ALL = 1 << 63, (1 << 64) - 1
 _UINT32, _UINT64, _DOUBLE = struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">d")
 _UNSIGNED = {2: struct.Struct(">H"), 4: _UINT32, 8: _UINT64}
 
@@ -47,7 +47,7 @@ _integer, _from_integer = _of_integers(8)
 
 
 def _double(number: float) -> bytes:
-    # Adding 0.0 makes -0.0 the same number; a NaN has many forms and counts as one, the largest.
+    # Adding 0.0 turns -0.0 into 0.0. A NaN has many bit patterns; all are encoded as one, the largest number.
     bits = _UINT64.unpack(_DOUBLE.pack(math.nan if number != number else number + 0.0))[0]
     return _UINT64.pack(bits ^ (ALL if bits & SIGN and number == number else SIGN))
 
@@ -58,7 +58,7 @@ def _from_double(part: bytes) -> float:
     return math.nan if number != number else number
 
 
-# Python type to bytes and back; integers have a form per width.
+# Python type to encoder and decoder; integers have a pair per width.
 FORMS: dict[type, tuple[Encode, Decode]] = {
     str: (lambda part: part.encode() + b"\0", lambda part: part[:-1].decode()),
     bool: (lambda part: b"\1" if part else b"\0", lambda part: part == b"\1"),
@@ -70,29 +70,29 @@ FORMS: dict[type, tuple[Encode, Decode]] = {
 
 
 def form(sql_type: SqlType) -> tuple[Encode, Decode]:
-    """Return what turns a key part of that type into bytes and back."""
+    """Return the encoder and the decoder of key parts of that type."""
     return _of_integers(sql_type.width) if sql_type.python is int else FORMS[sql_type.python]
 
 
 class KeyBytes:
-    """Turns the keys of one state into bytes and back. Takes keys as `spec.check_key` gives them.
+    """Encodes the keys of one state as bytes and decodes them. Takes keys as `spec.check_key` returns them.
 
-    Text ends with a NUL byte, numbers and times are big-endian with the sign turned round, a double is its IEEE bits
-    likewise: NaN is one value and the largest, -0.0 is 0.0.
+    Text ends with a NUL byte. Integers and times are big-endian with the sign bit inverted. A double is its IEEE bits,
+    inverted where negative; NaN is the largest number and -0.0 becomes 0.0.
     """
 
     def __init__(self, spec: StateSpec) -> None:
         types = [KEY_TYPES[sql_type] for sql_type in spec.key.values()]
         self.encoders = [form(sql_type)[0] for sql_type in types]
-        # A text has no width: it ends at its NUL.
+        # Text has width 0: it ends at its NUL.
         self._decoders = [(form(sql_type)[1], sql_type.width) for sql_type in types]
 
     def encode(self, parts: Key) -> bytes:
-        """Return a key, or the first parts of one."""
+        """Return the bytes of a key, or of its first parts."""
         return b"".join([encode(part) for encode, part in zip(self.encoders, parts, strict=False)])
 
     def encode_columns(self, columns: Sequence[Sequence[Any]]) -> list[bytes]:
-        """Return n keys that come as one column per part."""
+        """Return the bytes of n keys, given as one column per part."""
         encoded = [map(encode, column) for encode, column in zip(self.encoders, columns, strict=True)]
         return list(map(b"".join, zip(*encoded, strict=True)))
 
@@ -106,6 +106,6 @@ class KeyBytes:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first bytes beyond all that begin with `prefix`; None where there are none."""
+    """Return the smallest bytes greater than all that begin with `prefix`; None if there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

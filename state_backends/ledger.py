@@ -1,8 +1,8 @@
-"""The ledger: who may write a pipeline's states, which batch is open, and which is committed.
+"""The ledger: which driver may write a pipeline's states, which batch is open, and which is committed.
 
-One row per pipeline decides everything, so a batch becomes visible in all states of a pipeline at once, and a
-driver that was replaced cannot write any more. Executors hold that row FOR SHARE while they write; taking a
-pipeline over and closing a batch update it, and so wait for them.
+One row per pipeline holds all three, so a batch becomes visible in all states of the pipeline at once, and a driver
+that was replaced cannot write any more. Executors hold that row FOR SHARE while they write; acquiring a pipeline and
+committing a batch update it, and so wait for them.
 """
 
 import json
@@ -18,12 +18,13 @@ from psycopg.rows import dict_row
 from state_backends import driver_status
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
 
-# The first half of the advisory lock's number, so that it meets nobody else's; tidemark.has_driver repeats it.
+# The first half of the advisory lock's number, which keeps it apart from other locks; the SQL function
+# tidemark.has_driver repeats it.
 LOCK_CLASS = 7103845
 
 CHANNEL = "tidemark"
 
-# The totals rise from batch to batch; those of a ledger that kept none begin with the dead letters there are.
+# Totals are running sums over batches. Where the batch before has none, the total starts from the stored dead letters.
 RECORD_COMMIT = """
 UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
     keys_written = %(keys_written)s::jsonb, dead_letters = %(dead_letters)s, late = %(late)s, dropped = %(dropped)s,
@@ -36,8 +37,8 @@ FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipelin
 WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 """
 
-# A batch that is open keeps the ttls it was begun with. Those of states that are fed anew are as they are declared, but
-# for what people have set.
+# Every attempt at an open batch keeps the ttls of the first one. A shadow pipeline's batch has only the ttls that were
+# overridden; its other states use their declared ones.
 RECORD_BEGIN = """
 INSERT INTO tidemark.batch AS b (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, offsets, ttls)
 SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, %(fence)s, %(batch_time)s, clock_timestamp(), %(offsets)s::jsonb, (
@@ -60,11 +61,11 @@ WHERE b.pipeline = %s AND b.txid = %s
 
 @dataclass(frozen=True)
 class Batch:
-    """One attempt at one batch: what an executor must show before it may write.
+    """One attempt at one batch; an executor's write is checked against it (see `lock_fence`).
 
-    txid: the batch's transaction id, rising by one. attempt: 1 for the first try. batch_time: the clock of all ttl
-    arithmetic, the same for every attempt at an open batch. ttls: so are those of the states, by their name; what is
-    set meanwhile counts from the next batch.
+    txid: the batch's transaction id, rising by one from 1. attempt: 1 for the first try. batch_time: the clock of all
+    ttl arithmetic, timezone-aware. ttls: state name to ttl. Both are the same for every attempt at an open batch; a
+    ttl that is changed meanwhile counts from the next batch.
     """
 
     pipeline: str
@@ -76,14 +77,14 @@ class Batch:
 
     @property
     def is_retry(self) -> bool:
-        """True where an earlier attempt may have written: revert before writing."""
+        """Whether an earlier attempt may have written: revert before writing."""
         return self.attempt > 1
 
 
 class BatchLedger:
     """The ledger of one pipeline, for its driver.
 
-    conn: a psycopg connection in autocommit mode that lives as long as the driver does: its session holds the
+    conn: a psycopg connection in autocommit mode that stays open as long as the driver runs: its session holds the
     pipeline's lock. The pipeline must be registered (see Catalog).
     """
 
@@ -93,13 +94,13 @@ class BatchLedger:
         self._conn = conn
 
     def acquire(self, *, patience_ms: int = 1) -> int:
-        """Take the pipeline over and return the new fence; work under an older fence is refused from here on.
+        """Take the pipeline over and return the new fence; work under an older fence is refused from then on.
 
-        patience_ms: how long to wait for the session of a driver that has just died to be noticed.
-        Waits for transactions in flight under the old fence, so that afterwards nothing stale can land.
-        Raises PipelineHeldError, naming host, pid and since when, while another driver lives.
+        Waits for transactions in flight under the old fence, so that afterwards none of them can commit.
+        patience_ms: how long to wait for the lock, which PostgreSQL releases when it notices that a driver died.
+        Raises PipelineHeldError, naming host, pid and since when, while another driver is alive.
         """
-        # The lock counts how often a session takes it, and one release must do.
+        # A session that takes the lock twice must release it twice.
         if self.fence is None:
             self._take_lock(patience_ms)
         row = self._conn.execute(
@@ -109,14 +110,14 @@ class BatchLedger:
             self.release()
             raise BatchOrderError(f"pipeline {self.pipeline!r} is not registered; register its states first")
         self.fence = int(row[0])
-        driver_status.introduce(self._conn, self.pipeline)
+        driver_status.register_driver(self._conn, self.pipeline)
         return self.fence
 
     @contextmanager
     def idle(self, *, patience_ms: int = 1) -> Iterator[None]:
-        """Keep drivers out while the states are worked on, without becoming one: the fence stays as it is.
+        """Hold the pipeline's lock, so that no driver can start, without raising the fence.
 
-        patience_ms: how long to wait for a driver to end. Raises PipelineHeldError while it lives.
+        patience_ms: how long to wait for a driver to end. Raises PipelineHeldError if it does not.
         """
         self._take_lock(patience_ms)
         try:
@@ -125,16 +126,16 @@ class BatchLedger:
             self.release()
 
     def release(self) -> None:
-        """Let the next driver in. The end of the session does the same."""
+        """Release the pipeline's lock. The end of the session does the same."""
         self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
         self.fence = None
 
     def bind(self, checkpoint_id: str, *, rebind: bool = False) -> None:
-        """Tie the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
+        """Bind the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
 
         rebind: accept another checkpoint and count its batches from 0. Only the operator can know that the source
-        goes on where the states stopped.
-        Raises CheckpointMismatchError where committed states meet a checkpoint that is not theirs.
+        continues where the states stopped.
+        Raises CheckpointMismatchError if batches were committed from another checkpoint.
         """
         with self._conn.transaction():
             row = self._locked_row()
@@ -145,8 +146,8 @@ class BatchLedger:
                 raise CheckpointMismatchError(
                     f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "
                     f"batch {row['committed_txid']}, and this is checkpoint {checkpoint_id!r}: input would be counted "
-                    "twice or left out; restore the old checkpoint, or run with --reprocess to feed the states anew "
-                    "from the start of the input, or with --rebind if the source goes on exactly where they stopped"
+                    "twice or left out; restore the old checkpoint, or run with --reprocess to rebuild the states from "
+                    "the start of the input, or with --rebind if the source continues exactly where they stopped"
                 )
             self._conn.execute(
                 "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
@@ -154,7 +155,7 @@ class BatchLedger:
             )
 
     def checkpoint_id(self) -> str | None:
-        """Return the checkpoint that the pipeline is bound to, None before the first."""
+        """Return the checkpoint that the pipeline is bound to; None before the first."""
         row = self._conn.execute(
             "SELECT checkpoint_id FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
         ).fetchone()
@@ -175,12 +176,12 @@ class BatchLedger:
     def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
         """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
 
-        The next batch is the normal case; if it is open already, an earlier attempt died and this is a retry. The
-        committed batch comes again when Spark died before noting our commit: a transactional spout brings the same
-        tuples, so it is skipped; any other sets the commit back by one and applies what comes this time. Not so once
-        the batch after it has been begun: undoing that one has used up the version to go back to.
-        offsets: where the source stands, any JSON value, kept with the batch.
-        Raises FencedError if another driver took over, BatchOrderError for any other batch.
+        Normally it is the next batch; if that is open already, an earlier attempt died and this is a retry. The
+        committed batch comes again if Spark died before it recorded our commit: a transactional spout brings the same
+        tuples, so it is skipped; for any other spout the commit is reverted and the new tuples are applied. That is
+        impossible once the batch after it has been opened, since its revert used up the previous versions.
+        offsets: the source's position, any JSON value, stored with the batch.
+        Raises FencedError if another driver has taken over, BatchOrderError for any other batch.
         """
         with self._conn.transaction():
             row = self._locked_row()
@@ -188,7 +189,7 @@ class BatchLedger:
                 if spout == "transactional":
                     return None
                 if row["open_txid"] is None:
-                    row = self._set_back(row)
+                    row = self._reverted_commit(row)
             if batch_id != row["committed_batch_id"] + 1:
                 raise BatchOrderError(self._out_of_order(batch_id, row))
             return self._open(row, batch_id, offsets)
@@ -206,12 +207,12 @@ class BatchLedger:
         watermark: datetime | None = None,
         marks: Mapping[str, datetime] | None = None,
     ) -> None:
-        """Make the batch visible in every state of the pipeline at once, and tell listeners.
+        """Make the batch visible in every state of the pipeline at once, and notify listeners.
 
-        rows_in, keys_written (state to keys), dead_letters: its figures, for the batch's record.
-        late: events that came after the watermark; dropped: those of them that were left out.
-        tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
-        watermark: the event time that the batch had reached, timezone-aware. marks: the same of each of its streams.
+        The other arguments are figures for the batch's record. rows_in, dead_letters: rows. keys_written: state to
+        number of keys. late: events that came after the watermark; dropped: those of them that were left out.
+        tasks: state to `{"tasks": how many wrote it, "largest": keys of the largest}`.
+        watermark: the event time that the batch reached, timezone-aware. marks: the same per stream.
         Raises FencedError if another driver or attempt has taken over.
         """
         with self._conn.transaction():
@@ -243,8 +244,7 @@ class BatchLedger:
         if not self._lock(patience_ms):
             raise PipelineHeldError(
                 f"pipeline {self.pipeline!r} is held by a live driver "
-                f"({driver_status.holder(self._conn, self.pipeline)}); "
-                "stop it before starting another"
+                f"({driver_status.describe_holder(self._conn, self.pipeline)}); stop it before starting another"
             )
 
     def _lock(self, patience_ms: int) -> bool:
@@ -252,9 +252,9 @@ class BatchLedger:
             with self._conn.transaction():
                 before = self._conn.execute("SELECT current_setting('lock_timeout')").fetchone()
                 self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
-                # Held by the session, beyond this transaction.
+                # A lock of the session: it is still held after this transaction.
                 self._conn.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
-                # The caller's transaction, if this is within one, has its own patience.
+                # If the caller has a transaction open, its time-out must be as before.
                 self._conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
         except psycopg.errors.LockNotAvailable:
             return False
@@ -269,13 +269,14 @@ class BatchLedger:
             raise overtaken(self.pipeline, self.fence, None if row is None else row["fence"])
         return row
 
-    def _set_back(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the ledger row as it was before the committed batch was committed."""
         before = self._conn.execute(
             "SELECT attempt, batch_time FROM tidemark.batch WHERE pipeline = %s AND txid = %s",
             [self.pipeline, row["committed_txid"] - 1],
         ).fetchone()
         attempt, batch_time = before or (0, None)
-        back = {
+        return row | {
             "committed_txid": row["committed_txid"] - 1,
             "committed_attempt": attempt,
             "committed_batch_id": row["committed_batch_id"] - 1,
@@ -283,15 +284,14 @@ class BatchLedger:
             "open_txid": row["committed_txid"],
             "open_attempt": row["committed_attempt"],
         }
-        return row | back
 
     def _open(self, row: dict[str, Any], batch_id: int, offsets: Any) -> Batch:
         txid = row["committed_txid"] + 1
         retry = row["open_txid"] == txid
         attempt = (row["open_attempt"] or 0) + 1 if retry else 1
         opened = self._conn.execute(
-            # An open batch keeps its time over all attempts; time never runs backwards from batch to batch, so a row
-            # that one batch saw expire is expired for every later one.
+            # An open batch keeps its time over all attempts. Batch times never decrease, so a row that has expired for
+            # one batch has expired for every later one.
             "UPDATE tidemark.pipeline SET committed_txid = %(committed_txid)s, "
             "committed_attempt = %(committed_attempt)s, committed_batch_id = %(committed_batch_id)s, "
             "committed_time = %(committed_time)s, open_txid = %(txid)s, open_attempt = %(attempt)s, "
@@ -336,9 +336,9 @@ class BatchLedger:
 
 
 def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
-    """Hold the ledger's row until the transaction ends, having checked that this attempt may still write.
+    """Check that this attempt may still write, and lock the ledger's row FOR SHARE until the transaction ends.
 
-    To be called inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
+    Call it inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
     """
     row = conn.execute(
         "SELECT fence, open_txid, open_attempt FROM tidemark.pipeline WHERE name = %s FOR SHARE", [batch.pipeline]
@@ -348,7 +348,7 @@ def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
 
 
 def overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:
-    """Return the error of a driver that holds one fence and finds another; found is None where there is no pipeline."""
+    """Return the error for a driver with an outdated fence. found: the ledger's fence; None: the pipeline is gone."""
     now = "no pipeline" if found is None else f"fence {found}"
     return FencedError(
         f"pipeline {pipeline!r}: this driver holds fence {held} and the ledger has {now}; "
@@ -357,7 +357,7 @@ def overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError
 
 
 def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str, Any]) -> None:
-    """Keep what the engine measured of a committed batch, any JSON object; not once another attempt has replaced it."""
+    """Store the engine's metrics of a committed batch, any JSON object, unless another attempt has replaced it."""
     conn.execute(
         "UPDATE tidemark.batch SET metrics = %s::jsonb "
         "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND committed_at IS NOT NULL",

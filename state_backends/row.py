@@ -1,6 +1,7 @@
-"""A stored row as every map and backing map passes it around, and the checks every backend makes when it writes one.
+"""Versioned, the stored row that maps and backing maps exchange, and the checks of every backend before a write.
 
-Keys fit the state, none comes twice, no row goes back in time, and a JSON value is text that every store can hold.
+Keys must fit the state and be unique, a row must not be replaced by an older one, and a JSON value must be text that
+every store can hold.
 """
 
 import json
@@ -17,21 +18,21 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 
-# An escaped NUL, which PostgreSQL's jsonb cannot hold; not so a backslash followed by `u0000`.
+# An escaped NUL, which PostgreSQL's jsonb cannot hold; it does not match an escaped backslash followed by `u0000`.
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A value, the batch that wrote it, and the version before.
+    """A value, the batch that wrote it, and the previous version.
 
-    value: what the state holds now; None is a tombstone, which readers cannot tell from an absent key.
-    txid: the batch that wrote `value`, counted from 1; None where the state's kind keeps no txid.
-    prev, prev_txid: the version before; `prev_txid` None means that there was none.
-    at, prev_at: when the two were written, in batch time; ttl counts from there. A backing map puts its own now where
-        `at` is None. Rows are compared without them.
+    value: the current value; None is a tombstone, which readers cannot distinguish from an absent key.
+    txid: the batch that wrote `value`, counted from 1; None where the state's kind stores no txid.
+    prev, prev_txid: the previous version; `prev_txid` None means that there was none.
+    at, prev_at: the batch times of the two, from which ttl counts. A backing map stores the current time where `at` is
+        None. Comparing rows ignores them.
 
-    Opaque maps read all of them, transactional ones compare `txid`, non-transactional ones look at `value` alone.
+    Opaque maps use all of them, transactional ones value and `txid`, non-transactional ones `value` alone.
     Trident splits this into OpaqueValue and TransactionalValue (apache/storm, trident/state/OpaqueValue.java).
     """
 
@@ -57,23 +58,24 @@ def check_unique(spec: "StateSpec", keys: Sequence[Key]) -> list[Key]:
 
 
 def pair(spec: "StateSpec", keys: Sequence[Key], rows: Sequence[Versioned]) -> dict[Key, Versioned]:
-    """Return typed key to row. Raises as check_unique does, and ValueError where the two are not of one length."""
+    """Return typed key to row. Raises as check_unique does, and ValueError if the lengths differ."""
     check_paired(spec, keys, rows)
     return dict(zip(check_unique(spec, keys), rows, strict=True))
 
 
 def check_paired(spec: "StateSpec", keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
+    """Raise ValueError if the lengths differ."""
     if len(keys) != len(rows):
         raise ValueError(f"state {spec.name!r}: {len(keys)} keys and {len(rows)} rows; give a row per key")
 
 
 def stale(spec: "StateSpec", key: object, txid: object, stored: object) -> StaleBatchError:
-    """Return the error for a row of batch `stored` that the older batch `txid` wants to replace."""
+    """Return the error for the older batch `txid`, which tries to replace a row of batch `stored`."""
     return StaleBatchError.behind(txid, stored, repr(key), spec.name)
 
 
 def json_text(spec: "StateSpec", key: Key, value: Any) -> str:
-    """Return the value as JSON. Raises ValueShapeError, naming the key, where JSON or a store cannot hold it."""
+    """Return the value as JSON. Raises ValueShapeError, naming the key, if JSON or a store cannot hold it."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()

@@ -1,4 +1,4 @@
-"""StateSpec: what a state is called, what its keys and measures are, and what it promises."""
+"""StateSpec: the declaration of a state, its checks, and the checks of a state's keys."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,18 +14,17 @@ from state_backends.types import KEY_TYPES, SqlType, shown
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
 
-# Where the rows of a state live; ledger and changelogs are in PostgreSQL whatever it says.
 
-# What a pair of source and state promises, from the strongest to the weakest.
+# What a source and a state together guarantee, from the strongest to the weakest.
 Guarantee = Literal["exactly once", "at least once", "approximate"]
 
-# PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is left for the other columns and headers.
+# PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is for the other columns and headers.
 MAX_KEY_BYTES = 2048
 
-# PostgreSQL's limits: columns of an index, and half the arguments of the function that builds an answer's JSON.
+# PostgreSQL's limits: 32 columns per index; 100 arguments of json_build_object, which takes two per measure.
 MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
 
-# PostgreSQL cuts identifiers at 63 bytes; a stored column comes a second time, with `prev_` before it.
+# PostgreSQL cuts identifiers at 63 bytes; each stored column exists a second time with the prefix `prev_`.
 MAX_COLUMN = 63 - len("prev_")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NAME_RULE = "use a lower case letter, then letters, digits or underscores, at most 40 in all"
@@ -38,16 +37,16 @@ RESERVED |= {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # PostgreSQL's
 class StateSpec:
     """The declaration of one state.
 
-    name: names the table `tidemark_state.<name>`; lower case letters, digits, underscores, at most 40.
+    name: also names the table `tidemark_state.<name>`; see NAME_RULE.
     key: the key columns in order, name to type (see KEY_TYPES in types.py); empty for a global aggregate, whose key is
         `()`.
     measures: name to aggregator; or `value="jsonb"` instead, for a state whose value is any JSON value.
-    kind: what a row keeps, and so which replays count once: `opaque` (any), `transactional` (identical ones),
+    kind: what a row stores, and so which replays count once: `opaque` (any), `transactional` (identical ones),
         `non_transactional` (none).
-    ttl: how long after its last update a row is served; None for ever.
-    changelog: keep every version, for history and reads in the past.
-    partitions: spread the table over this many hash partitions.
-    backend: where the rows live, a name in BACKENDS.
+    ttl: how long after its last update a row is served; None: unlimited.
+    changelog: store every version, for history and reads in the past.
+    partitions: the number of hash partitions of the table.
+    backend: where the rows are stored, a name in BACKENDS; ledger and changelogs are always in PostgreSQL.
     Raises SpecError, naming the part that is wrong.
     """
 
@@ -65,9 +64,9 @@ class StateSpec:
         self._check_names()
         self._check_values()
         if self.kind not in get_args(Kind):
-            raise SpecError(f"state {self.name!r}: kind {self.kind!r} is none of {', '.join(get_args(Kind))}")
+            raise SpecError(f"state {self.name!r}: kind {self.kind!r} is not one of {', '.join(get_args(Kind))}")
         if self.ttl is not None and self.ttl <= timedelta():
-            raise SpecError(f"state {self.name!r}: ttl {self.ttl!r} must be longer than nothing; None means for ever")
+            raise SpecError(f"state {self.name!r}: ttl {self.ttl!r} must be longer than zero; None means unlimited")
         if self.partitions < 1 or (self.partitions > 1 and not self.key):
             raise SpecError(
                 f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, and 1 without a key"
@@ -76,7 +75,7 @@ class StateSpec:
 
     def _check_backend(self) -> None:
         if self.backend not in BACKENDS:
-            raise SpecError(f"state {self.name!r}: backend {self.backend!r} is none of {', '.join(BACKENDS)}")
+            raise SpecError(f"state {self.name!r}: backend {self.backend!r} is not one of {', '.join(BACKENDS)}")
         if self.partitions > 1 and not BACKENDS[self.backend].capabilities.partitions:
             raise SpecError(
                 f"state {self.name!r}: partitions {self.partitions!r} spread a table, and a state in {self.backend} "
@@ -86,9 +85,9 @@ class StateSpec:
     def _check_names(self) -> None:
         for name in (self.name, *self.key, *self.measures):
             if not NAME.fullmatch(name):
-                raise SpecError(f"state {self.name!r}: {name!r} is no name; {NAME_RULE}")
+                raise SpecError(f"state {self.name!r}: {name!r} is not a valid name; {NAME_RULE}")
         stored = [stored_column(name, suffix) for name, measure in self.measures.items() for suffix in measure.columns]
-        # What the table holds and what the view shows: no name may mean two things in either.
+        # The columns of the table, then those of the view: names must be unique in each.
         for columns in [*self.key, *(stored or self.value_columns)], [*self.key, *self.measures]:
             for name in columns:
                 if name in RESERVED or name.startswith("prev_") or columns.count(name) > 1:
@@ -107,8 +106,8 @@ class StateSpec:
     def _check_values(self) -> None:
         if len(self.measures) > MAX_MEASURES or len(self.key) > MAX_KEY_COLUMNS:
             raise SpecError(
-                f"state {self.name!r}: {len(self.key)} key columns and {len(self.measures)} measures; there is room "
-                f"for {MAX_KEY_COLUMNS} and {MAX_MEASURES}, so split the state"
+                f"state {self.name!r}: {len(self.key)} key columns and {len(self.measures)} measures; the limits are "
+                f"{MAX_KEY_COLUMNS} and {MAX_MEASURES}, so split the state"
             )
         if bool(self.measures) == (self.value is not None):
             raise SpecError(f"state {self.name!r}: give measures or value='jsonb', one of the two")
@@ -130,7 +129,7 @@ class StateSpec:
 
     @property
     def partial_columns(self) -> dict[str, LiteralString]:
-        """The stored columns that a batch's partial aggregates bring; folding computes the others."""
+        """The stored columns that a batch's partial aggregates have; folding computes the others. Name to SQL type."""
         return {
             stored_column(measure, suffix): aggregator.columns[suffix]
             for measure, aggregator in self.measures.items()
@@ -139,16 +138,16 @@ class StateSpec:
 
     @property
     def folds_in_sql(self) -> bool:
-        """Whether the database can fold every measure; if not, the state takes the generic path."""
+        """Whether SQL can fold every measure; if not, the state is folded in Python."""
         return bool(self.measures) and all(aggregator.fold_sql for aggregator in self.measures.values())
 
     @property
     def folds_in_lua(self) -> bool:
-        """The same of Redis."""
+        """Whether Lua in Redis can fold every measure."""
         return bool(self.measures) and all(aggregator.fold_lua for aggregator in self.measures.values())
 
     def fold(self, stored: Mapping[str, Any] | None, partial: Mapping[str, Any]) -> dict[str, Any]:
-        """Join a partial to what is stored, None for nothing; all given and returned as stored column to value."""
+        """Join a partial to the stored value, None for none. Both and the result: stored column to value."""
         folded: dict[str, Any] = {}
         for fold, columns in self._folds:
             parts = {suffix: partial.get(column) for suffix, column in columns}
@@ -159,7 +158,7 @@ class StateSpec:
         return folded
 
     def finish(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a reader sees of a stored value: measure to value, or `{"value": ..}` for a state without."""
+        """Return what a reader sees of a stored value: measure to value, or `{"value": ..}` for a JSON state."""
         if not self.measures:
             return {"value": stored}
         return {
@@ -179,8 +178,8 @@ class StateSpec:
     def check_key(self, key: Any, index: int | None = None) -> Key:
         """Return `key` as a tuple of Python values of the declared types.
 
-        Timestamps, dates and uuids may come as ISO text, as they do over JSON. Raises KeyShapeError, carrying
-        `index`, that says which part is wrong and what was expected.
+        Timestamps, dates and uuids may be ISO text, as in JSON. Raises KeyShapeError with `index`; its message names
+        the wrong part and what was expected.
         """
         at = "" if index is None else f"key {index}: "
         if not isinstance(key, list | tuple):
@@ -191,7 +190,7 @@ class StateSpec:
         return self._typed_parts(key, at, index)
 
     def check_keys(self, keys: Iterable[Any], first: int = 0) -> list[Key]:
-        """Return keys as check_key does, at a fraction of the cost where all fit as they are, as most do.
+        """Return keys as check_key does. It is much faster if all of them are tuples of the right types already.
 
         Raises KeyShapeError, whose index counts from `first`.
         """
@@ -199,7 +198,7 @@ class StateSpec:
         return keys if self._are_plain(keys) else [self.check_key(key, index) for index, key in enumerate(keys, first)]
 
     def _are_plain(self, keys: Sequence[Any]) -> bool:
-        """Tell whether all keys are tuples of right parts: a look at each column, not at each key."""
+        """Return whether all keys are tuples of valid parts; checks column by column, not key by key."""
         if set(map(type, keys)) != {tuple} or set(map(len, keys)) != {len(self.key)}:
             return False
         return all(fit(column) for fit, column in zip(self._plain, zip(*keys, strict=True), strict=True))
@@ -214,7 +213,7 @@ class StateSpec:
         return [(name, KEY_TYPES[sql_type]) for name, sql_type in self.key.items()]
 
     def check_prefix(self, prefix: Any, name: str = "prefix") -> Key:
-        """Return the first parts of a key as check_key would. Raises KeyShapeError, which calls them `name`."""
+        """Return the first parts of a key, checked as by check_key. Raises KeyShapeError, which calls them `name`."""
         if not isinstance(prefix, list | tuple) or len(prefix) > len(self.key):
             raise KeyShapeError(f"{name}: expected a list of at most {len(self.key)} parts, got {shown(prefix)}")
         return self._typed_parts(prefix, f"{name}: ")
@@ -235,4 +234,5 @@ class StateSpec:
 
 
 def stored_column(measure: str, suffix: str) -> str:
+    """Return the name of a stored column of a measure; see `Aggregator.columns`."""
     return f"{measure}_{suffix}" if suffix else measure

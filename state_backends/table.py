@@ -1,6 +1,6 @@
-"""A state is a table: the names of its columns, and the two versions each row carries.
+"""StateTable: the table of a state, with the names and SQL types of its columns.
 
-Shared by the rooms that read, write, trim and create state tables, so that none of them spells a column twice.
+The code that reads, writes, trims and creates state tables takes the columns from here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +11,10 @@ from psycopg import sql
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
-# A global aggregate has no key columns, and a table wants a primary key.
+# The key of a global aggregate, which has no key columns: a table needs a primary key.
 SINGLETON: dict[str, LiteralString] = {"singleton": "boolean"}
 
-# Where states and their changelogs live, and where their successors are made ready.
+# The schemas of states and their changelogs, and those of their shadow tables.
 SCHEMAS = ("tidemark_state", "tidemark_changelog")
 SHADOW_SCHEMAS = ("tidemark_shadow_state", "tidemark_shadow_changelog")
 
@@ -23,7 +23,7 @@ class StateTable:
     """Identifiers and columns of `tidemark_state.<name>` and its changelog.
 
     key: the key columns, name to SQL type; a global aggregate has one that is always true.
-    values: the value's columns. version: those and what belongs to a version of an opaque row beside its txid.
+    values: the columns of the value. version: those of one version of a row: values, removed, updated_at.
     """
 
     def __init__(self, spec: StateSpec, schemas: tuple[str, str] = SCHEMAS) -> None:
@@ -37,7 +37,7 @@ class StateTable:
         self.version: dict[str, LiteralString] = self.values | {"removed": "boolean", "updated_at": "timestamptz"}
 
     def shadow(self) -> "StateTable":
-        """Return the same table out of sight, where it can be filled before it takes the place of the one in use."""
+        """Return the shadow table, which is filled before it is swapped with the table in use."""
         return StateTable(self.spec, SHADOW_SCHEMAS)
 
     @property
@@ -50,7 +50,7 @@ class StateTable:
 
     @property
     def row(self) -> dict[str, LiteralString]:
-        """Every column of a row beside the key, name to SQL type: the version, its txid, and the version before."""
+        """Every column of a row except the key, name to SQL type: the version, its txid, and the previous version."""
         types = dict(self.version)
         if self.keeps_txid:
             types["txid"] = "bigint"
@@ -60,10 +60,11 @@ class StateTable:
         return types
 
     def key_values(self, key: Key) -> Key:
+        """Return the values of the key columns."""
         return key or (True,)
 
     def key_columns(self, keys: Sequence[Key]) -> list[list[Any]]:
-        """Turn n keys into one array per key column, for `unnest`."""
+        """Return n keys as one array per key column, for `unnest`."""
         return [list(column) for column in zip(*map(self.key_values, keys), strict=True)]
 
     def unnest(self, with_ordinality: bool = False) -> sql.Composed:
@@ -74,6 +75,7 @@ class StateTable:
         return sql.SQL("unnest({}) {}AS k ({})").format(arrays, ordinality, names)
 
     def same_key(self, left: str, right: str) -> sql.Composed:
+        """Return the condition that rows `left` and `right` have the same key."""
         return sql.SQL(" AND ").join(
             sql.SQL("{} = {}").format(sql.Identifier(left, name), sql.Identifier(right, name)) for name in self.key
         )
@@ -89,4 +91,5 @@ def commas(parts: Iterable[sql.Composable]) -> sql.Composed:
 
 
 def previous(names: Iterable[str]) -> Iterator[str]:
+    """Yield the columns of the previous version."""
     return (f"prev_{name}" for name in names)

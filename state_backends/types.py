@@ -1,4 +1,4 @@
-"""SQL types: what each is called in Spark, Arrow, Python and JSON, where it may stand, and which key parts it takes.
+"""SQL types: the equivalent of each in Spark, Arrow, Python and JSON, where it may be used, and its key parts.
 
 This is the only table keyed by SQL type; subsets derive from its attributes. What a single backend needs, such as
 sortable bytes or text in Redis, is a dict keyed by Python type in its module.
@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-# What JSON has itself (`object` is any of it): a key part of such a type never comes as text.
+# Types that JSON has (`object` is any JSON value): a key part of such a type is never read from text.
 NATIVE = {str, bool, int, float, object}
 
 
@@ -24,12 +24,12 @@ NATIVE = {str, bool, int, float, object}
 class SqlType:
     """A column type.
 
-    python: the class of its values; `object` for JSON. spark: its name in Spark SQL. arrow: the type that holds its
-        values in Arrow; text where Arrow has none of their precision or form.
-    width: bytes of a value, in a row of PostgreSQL and in a sortable key; 0 where values differ.
-    widens_to: the type that a column of it may be migrated to, since no digit is lost.
+    python: the class of its values; `object` for JSON. spark: its name in Spark SQL. arrow: the type of its values in
+        Arrow; text where Arrow has no type of the same precision or form.
+    width: bytes of a value, in a row of PostgreSQL and in a sortable key; 0 where values differ in length.
+    widens_to: the type that a column may be migrated to without losing digits.
     is_key: whether a key column may have it. is_measure: whether an aggregator over one column may.
-    is_ordered: whether entries can be ordered by it. is_large: whether values grow without bound.
+    is_ordered: whether entries can be ordered by it. is_large: whether values can grow without limit.
     """
 
     name: LiteralString
@@ -54,7 +54,7 @@ class SqlType:
 
     @property
     def is_text_in_arrow(self) -> bool:
-        """Whether Arrow holds its values as text though Python does not."""
+        """Whether its values are text in Arrow but not in Python."""
         return self.python is not str and self.arrow == pa.string()
 
     @property
@@ -63,18 +63,18 @@ class SqlType:
 
     @cached_property
     def integers(self) -> range | None:
-        """The whole numbers that it holds; None where it holds others, too."""
+        """The range of an integer type; None for other types."""
         limit = 1 << 8 * self.width - 1 if self.python is int else 0
         return range(-limit, limit) if limit else None
 
     def from_text(self, text: str) -> Any:
-        """Return the value that PostgreSQL, or JSON, shows so. Raises ValueError or ArithmeticError."""
+        """Return the value of a text, as PostgreSQL or JSON writes it. Raises ValueError or ArithmeticError."""
         return READ.get(self.python, self.python)(text)
 
     def key_part(self, part: Any, column: str) -> Any:
         """Return a key part as a value of `python`. Raises ValueError, naming the column.
 
-        Timestamps, dates and uuids may come as text, as they do over JSON; doubles as whole numbers.
+        Timestamps, dates and uuids may be text, as in JSON; doubles may be whole numbers.
         """
         value = part
         if self.python is float:
@@ -92,9 +92,9 @@ class SqlType:
         return value
 
     def are_plain(self, column: tuple[Any, ...], text_bytes: int) -> bool:
-        """Tell whether key parts fit as they are; False may also mean that a closer look at each is needed.
+        """Return whether all parts of a key column are valid as they are; False: check each with `key_part`.
 
-        text_bytes: the longest text that surely fits.
+        text_bytes: the length up to which a text is valid in any case.
         """
         if self.python is str:
             return _are_plain_texts(column, text_bytes)
@@ -115,7 +115,7 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-# What reads the text of a value, where it is not the Python type itself.
+# Functions that read a value from text, where the Python type itself does not.
 READ: dict[type, Callable[[str], Any]] = {
     bool: _boolean,
     datetime: datetime.fromisoformat,
@@ -124,7 +124,7 @@ READ: dict[type, Callable[[str], Any]] = {
     object: json.loads,
 }
 
-# In the order in which messages list them. No measure of ours gives `json`; one of your own may.
+# In the order in which messages list them. `json` is for results of aggregators of your own; none of ours has it.
 _ALL = [
     SqlType("text", str, "string", pa.string(), is_key=True, is_measure=True),
     SqlType("bigint", int, "bigint", pa.int64(), width=8, widens_to="numeric", is_key=True, is_measure=True),
@@ -144,12 +144,12 @@ KEY_TYPES = {name: sql_type for name, sql_type in TYPES.items() if sql_type.is_k
 
 
 def type_of(name: str) -> SqlType:
-    """Return the type of that name; one that the table lacks, as a measure of your own may have, travels as text."""
+    """Return the type of that name; an unknown one, which an aggregator of your own may have, is handled as text."""
     return TYPES.get(name) or SqlType(name, object, name, pa.string(), is_ordered=False)
 
 
 def shown(part: Any, limit: int = 80) -> str:
-    """Return what a message shows of a value."""
+    """Return `repr(part)` for a message, cut at `limit` characters."""
     text = repr(part)
     return text if len(text) <= limit else f"{text[:limit]}.."
 
@@ -166,7 +166,7 @@ def _as_float(part: Any) -> Any:
         value = float(part) if type(part) is int else part
     except OverflowError:
         return part
-    # To PostgreSQL a NaN is one value, equal to itself; to Python it is so only if it is one object.
+    # In PostgreSQL NaN equals NaN; in Python only the same object does inside a tuple.
     return math.nan if value != value else value
 
 
@@ -185,4 +185,4 @@ def _check_text(value: str, column: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{column} holds half of a surrogate pair, which is no text") from None
+        raise ValueError(f"{column} holds half of a surrogate pair, which cannot be stored") from None

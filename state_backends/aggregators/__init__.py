@@ -1,4 +1,4 @@
-"""What a measure computes: one class each, and the list by which the catalog finds them again."""
+"""Aggregators: what a measure computes, one class each, and the registry by which the catalog finds the class."""
 
 from state_backends.aggregators.basic import Count, Max, Mean, Min, StdDev, Sum, Variance
 from state_backends.aggregators.by_time import First, Last, Latest
@@ -25,7 +25,7 @@ __all__ = [
     "Variance",
 ]
 
-# A name stands in stored definitions: keep it. A measure of your own is one line more.
+# The names are stored in the catalog: never rename one. An aggregator of your own is one more line.
 AGGREGATORS: dict[str, type[Aggregator]] = {
     "count": Count,
     "sum": Sum,

@@ -1,4 +1,7 @@
-"""Count: how many rows, or how many of them meet a condition."""
+"""Count, Sum, Mean, Min, Max, Variance and StdDev: aggregators over the numbers of one column.
+
+SQL and Python fold all of them. Lua has no decimals, so a state in Redis folds `numeric` columns in Python.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,11 +11,22 @@ from typing import Any, ClassVar, LiteralString
 from state_backends.aggregators.column import VALUE_TYPES, cast, greatest, least, quoted, stored_type
 from state_backends.errors import SpecError
 
+# As many digits as a PostgreSQL numeric can have; Python's default context rounds at 28.
+EXACT = Context(prec=131_072 + 16_383)
+
+# What a variance subtracts from the count before it divides, in Python and in SQL.
+SUBTRACTED: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "population": (0, "0")}
+
+# PostgreSQL raises an error where a product overflows or underflows. Between these bounds no square does, nor does the
+# sum of 2^63 squares.
+SMALLEST, LARGEST = "1e-100", "1e140"
+
 
 class Count:
     """Counts rows. Stored: the running count. Empty input gives 0.
 
     where: a Spark SQL condition; only rows that meet it are counted. None counts every row.
+    A count over 2^63 - 1 is an error of the store.
     """
 
     name: ClassVar[str] = "count"
@@ -38,67 +52,12 @@ class Count:
         return {"where": self.where}
 
 
-# Min and Max: the smallest and the largest value of a column.
-
-
-class _Extreme:
-    """Stored: the extreme so far. Empty input gives null; nulls do not count, and NaN is the largest number.
-
-    column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
-    `boolean`.
-    """
-
-    name: ClassVar[str]
-    pick: ClassVar[Callable[..., Any]]
-    fold_sql: ClassVar[Mapping[str, LiteralString]]
-    finish_sql: LiteralString = "{stored}"
-
-    def __init__(self, column: str, type: str = "double precision") -> None:
-        self.column = column
-        self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
-        self.result_type: str = type
-        kinds = {"bigint": "integer", "double precision": "double"}
-        self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}
-
-    def partial(self) -> dict[str, str]:
-        return {"": f"{self.name}({cast(self.column, self.result_type)})"}
-
-    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        return {"": self.pick(stored[""], partial[""])}
-
-    def finish(self, stored: Mapping[str, Any]) -> Any:
-        return stored[""]
-
-    def arguments(self) -> dict[str, Any]:
-        return {"column": self.column, "type": self.result_type}
-
-
-class Min(_Extreme):
-    __doc__ = f"The smallest value. {_Extreme.__doc__}"
-    name = "min"
-    pick = staticmethod(least)
-    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "least({stored}, {partial})"}
-
-
-class Max(_Extreme):
-    __doc__ = f"The largest value. {_Extreme.__doc__}"
-    name = "max"
-    pick = staticmethod(greatest)
-    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "greatest({stored}, {partial})"}
-
-
-# Sum and Mean: totals of a column.
-
-
-# As many digits as a PostgreSQL numeric can have; Python would round a sum at 28.
-EXACT = Context(prec=131_072 + 16_383)
-
-
 class Sum:
     """Adds numbers. Stored: the running total. Empty input gives 0; nulls add nothing.
 
-    column: what to add. type: `double precision`, `bigint` or `numeric`; whole numbers are exact in a double up to
-    2^53, and a bigint that overflows is an error, not a wrong total.
+    column: what to add. type: `double precision`, `bigint` or `numeric`. Whole numbers are exact in a double up to
+    2^53; a bigint that overflows is an error of the store, not a wrong total.
+    Raises SpecError for another type.
     """
 
     name: ClassVar[str] = "sum"
@@ -109,7 +68,6 @@ class Sum:
         self.column = column
         self.columns = {"": stored_type(type, f"Sum({column!r})")}
         self.result_type: str = type
-        # Lua has no decimals.
         adds = {"bigint": "add_integer", "double precision": "add_double"}
         self.fold_lua = {"": f"{adds[type]}({{stored}}, {{partial}})"} if type in adds else {}
 
@@ -128,7 +86,10 @@ class Sum:
 
 
 class Mean:
-    """The arithmetic mean. Stored: the total and how many numbers went into it. Empty input gives null."""
+    """The arithmetic mean. Stored: the sum and the count of the numbers. Empty input gives null; nulls do not count.
+
+    column: the numbers, as doubles.
+    """
 
     name: ClassVar[str] = "mean"
     columns: ClassVar[Mapping[str, LiteralString]] = {"sum": "double precision", "count": "bigint"}
@@ -162,28 +123,72 @@ class Mean:
         return {"column": self.column}
 
 
-# Variance and StdDev: how far the numbers of a column lie from their mean.
-
-
-# What is left out of the number of values to divide by.
-LEFT_OUT: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "population": (0, "0")}
-
-# PostgreSQL refuses a product that overflows or vanishes. Between these bounds no square does, nor the sum of 2^63.
-SMALLEST, LARGEST = "1e-100", "1e140"
-
-
-class _Spread:
-    """Stored: how many numbers, their mean, and `m2`, the sum of squared distances from it.
-
-    column: the numbers, as doubles; nulls do not count. of: `sample` divides m2 by one less than the numbers there
-    are and is null below two; `population` divides by all of them and is null for none.
-    NaN, an infinity or a number beyond 1e140 makes the result NaN for good; one nearer to 0 than 1e-100 counts as 0.
-
-    Two partials join by the formula of Chan, Golub and LeVeque (Updating Formulae and a Pairwise Algorithm for
-    Computing Sample Variances, 1979), which loses no digits where the mean is large and the spread is small.
-    """
+class _Extreme:
+    """What Min and Max share. `pick` chooses among Python values, nulls left out."""
 
     name: ClassVar[str]
+    pick: ClassVar[Callable[..., Any]]
+    fold_sql: ClassVar[Mapping[str, LiteralString]]
+    finish_sql: LiteralString = "{stored}"
+
+    def __init__(self, column: str, type: str = "double precision") -> None:
+        self.column = column
+        self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
+        self.result_type: str = type
+        kinds = {"bigint": "integer", "double precision": "double"}
+        self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}
+
+    def partial(self) -> dict[str, str]:
+        return {"": f"{self.name}({cast(self.column, self.result_type)})"}
+
+    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
+        return {"": self.pick(stored[""], partial[""])}
+
+    def finish(self, stored: Mapping[str, Any]) -> Any:
+        return stored[""]
+
+    def arguments(self) -> dict[str, Any]:
+        return {"column": self.column, "type": self.result_type}
+
+
+class Min(_Extreme):
+    """The smallest value. Stored: the smallest so far. Empty input gives null; nulls do not count.
+
+    column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
+    `boolean`. NaN is the largest number, as in PostgreSQL.
+    Raises SpecError for another type.
+    """
+
+    name = "min"
+    pick = staticmethod(least)
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "least({stored}, {partial})"}
+
+
+class Max(_Extreme):
+    """The largest value. Stored: the largest so far. Empty input gives null; nulls do not count.
+
+    column, type: as for Min. NaN is the largest number, as in PostgreSQL.
+    Raises SpecError for another type.
+    """
+
+    name = "max"
+    pick = staticmethod(greatest)
+    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "greatest({stored}, {partial})"}
+
+
+class Variance:
+    """The variance. Stored: count, mean, and `m2`, the sum of squared distances from the mean.
+
+    column: the numbers, as doubles; nulls do not count. of: `sample` divides m2 by one less than the count and gives
+    null below two numbers; `population` divides by the count and gives null for empty input.
+    A NaN, an infinity or a number beyond 1e140 makes the result NaN permanently; one nearer to 0 than 1e-100 counts as
+    0. Raises SpecError for another `of`.
+
+    Two partials are joined by the formula of Chan, Golub and LeVeque (Updating Formulae and a Pairwise Algorithm for
+    Computing Sample Variances, 1979), which loses no digits where the mean is large and the variance is small.
+    """
+
+    name: ClassVar[str] = "variance"
     columns: ClassVar[Mapping[str, LiteralString]] = {
         "count": "bigint",
         "mean": "double precision",
@@ -200,7 +205,7 @@ class _Spread:
         "ELSE {stored_m2} + {partial_m2} + ({partial_mean} - {stored_mean}) * ({partial_mean} - {stored_mean}) "
         "* ({stored_count} * ({partial_count} / ({stored_count} + {partial_count})::double precision)) END",
     }
-    # A mean and its m2 are missing where nothing was counted.
+    # In Lua, mean and m2 are nil where nothing was counted.
     fold_lua: ClassVar[Mapping[str, str]] = {
         "count": "add_integer({stored_count}, {partial_count})",
         "mean": "{stored_mean} and {partial_mean} and add_double({stored_mean}, ({partial_mean} - {stored_mean}) "
@@ -213,11 +218,11 @@ class _Spread:
     result_type = "double precision"
 
     def __init__(self, column: str, of: str = "sample") -> None:
-        if of not in LEFT_OUT:
-            raise SpecError(f"{self.__class__.__name__}({column!r}): of {of!r} is none of {', '.join(LEFT_OUT)}")
+        if of not in SUBTRACTED:
+            raise SpecError(f"{self.__class__.__name__}({column!r}): of {of!r} is not one of {', '.join(SUBTRACTED)}")
         self.column = column
         self.of = of
-        self.left_out, number = LEFT_OUT[of]
+        self.subtracted, number = SUBTRACTED[of]
         self.finish_sql = "{stored_m2} / nullif({stored_count} - " + number + ", 0)"
 
     def partial(self) -> dict[str, str]:
@@ -229,25 +234,21 @@ class _Spread:
         left, right = stored["count"] or 0, partial["count"] or 0
         if not left or not right:
             return {**(stored if left else partial), "count": left + right}
-        apart, share = partial["mean"] - stored["mean"], right / (left + right)
-        m2 = stored["m2"] + partial["m2"] + apart * apart * (left * share)
-        return {"count": left + right, "mean": stored["mean"] + apart * share, "m2": m2}
+        distance, share = partial["mean"] - stored["mean"], right / (left + right)
+        m2 = stored["m2"] + partial["m2"] + distance * distance * (left * share)
+        return {"count": left + right, "mean": stored["mean"] + distance * share, "m2": m2}
 
     def finish(self, stored: Mapping[str, Any]) -> float | None:
-        numbers = (stored["count"] or 0) - self.left_out
-        return stored["m2"] / numbers if numbers > 0 else None
+        divisor = (stored["count"] or 0) - self.subtracted
+        return stored["m2"] / divisor if divisor > 0 else None
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "of": self.of}
 
 
-class Variance(_Spread):
-    __doc__ = f"The variance. {_Spread.__doc__}"
-    name = "variance"
+class StdDev(Variance):
+    """The standard deviation: the square root of the variance. Stored and given as for Variance."""
 
-
-class StdDev(_Spread):
-    __doc__ = f"The standard deviation, the root of the variance. {_Spread.__doc__}"
     name = "std_dev"
 
     def __init__(self, column: str, of: str = "sample") -> None:

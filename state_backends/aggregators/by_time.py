@@ -8,17 +8,17 @@ from state_backends.errors import SpecError
 from state_backends.spec import NAME, NAME_RULE
 from state_backends.types import TYPES
 
-# PostgreSQL's limit: half the arguments of the function that builds the object.
+# A PostgreSQL function takes 100 arguments; jsonb_build_object takes two per field.
 MAX_FIELDS = 50
 
-# JSON has these, and PostgreSQL and Python write them alike.
+# Types that JSON has and that PostgreSQL and Python write alike.
 FIELD_TYPES: dict[str, LiteralString] = {
     name: TYPES[name].name for name in ("text", "bigint", "double precision", "boolean")
 }
 
 
 def _fold_sql(wins: LiteralString, loses: LiteralString, pick: LiteralString) -> dict[str, LiteralString]:
-    # Where a time is missing neither comparison holds, and the value is missing too.
+    # Where a time is null neither comparison is true, and the value is null too.
     return {
         "": f"CASE WHEN {{stored_at}} {wins} {{partial_at}} THEN {{stored}} "
         f"WHEN {{stored_at}} {loses} {{partial_at}} THEN {{partial}} ELSE {pick}({{stored}}, {{partial}}) END",
@@ -27,11 +27,7 @@ def _fold_sql(wins: LiteralString, loses: LiteralString, pick: LiteralString) ->
 
 
 class _ByTime:
-    """Stored: the value and its time. Empty input gives null; events whose time or value is null do not count.
-
-    column: what to keep. by: the event time, a timestamp. type: `double precision`, `bigint`, `numeric`, `text`,
-    `timestamptz` or `boolean`.
-    """
+    """What First and Last share. `pick` chooses among pairs of time and value in Python, `spark_pick` in Spark SQL."""
 
     name: ClassVar[str]
     pick: ClassVar[Callable[..., Any]]
@@ -61,7 +57,13 @@ class _ByTime:
 
 
 class First(_ByTime):
-    __doc__ = f"The value of the earliest event; of several, the smallest. {_ByTime.__doc__}"
+    """The value of the earliest event; of several at one time, the smallest. Stored: the value and its time.
+
+    column: what to keep. by: the event time, a timestamp. type: `double precision`, `bigint`, `numeric`, `text`,
+    `timestamptz` or `boolean`.
+    Empty input gives null; events whose time or value is null do not count. Raises SpecError for another type.
+    """
+
     name = "first"
     pick = staticmethod(min)
     spark_pick = "min"
@@ -69,7 +71,12 @@ class First(_ByTime):
 
 
 class Last(_ByTime):
-    __doc__ = f"The value of the newest event; of several, the largest. {_ByTime.__doc__}"
+    """The value of the latest event; of several at one time, the largest. Stored: the value and its time.
+
+    column, by, type: as for First. Empty input gives null; events whose time or value is null do not count.
+    Raises SpecError for another type.
+    """
+
     name = "last"
     pick = staticmethod(max)
     spark_pick = "max"
@@ -77,15 +84,16 @@ class Last(_ByTime):
 
 
 class Latest:
-    """The newest value of each of several columns, as one JSON object: how two streams of changes become one row.
+    """The latest value of each of several columns, as one JSON object: joins two streams of changes to one row.
 
-    `Latest("name", "city", age="bigint", by="changed_at")` keeps name and city as text and age as a number. An event
-    without a value for a column (null) leaves that column alone, so each stream brings its own columns, in any order.
-    Stored: per column its value, and `at_COLUMN`, the time it is from. Of two values of one time the larger stays.
-    Columns that never had a value are null; events whose time is null do not count.
+    `Latest("name", "city", age="bigint", by="changed_at")` keeps name and city as text and age as a number. A null
+    leaves its column unchanged, so each stream brings its own columns, in any order.
+    Stored: per column its value, and `at_COLUMN`, the time of that value. Of two values at one time the larger stays.
+    Empty input gives an object of nulls; events whose time is null do not count.
 
-    columns: names fit for a stored column. by: the event time, a timestamp. types: column to type: `text`, `bigint`,
-    `double precision` or `boolean`.
+    columns: names that a stored column can have. by: the event time, a timestamp. types: column to type, one of `text`,
+    `bigint`, `double precision` and `boolean`.
+    Raises SpecError for another type, for a name that cannot be stored, and for no column or more than 50.
     """
 
     name: ClassVar[str] = "latest"
@@ -130,8 +138,8 @@ class Latest:
             stored_type(sql_type, f"Latest({field!r})", FIELD_TYPES)
             if not NAME.fullmatch(field) or field == "by" or names.count(field) > 1:
                 raise SpecError(
-                    f"Latest({field!r}): no name for a stored column, or one that stands for a time; rename the column "
-                    f"in each(): {NAME_RULE}"
+                    f"Latest({field!r}): not a valid name for a stored column, or the name of a time column; rename "
+                    f"the column in each(): {NAME_RULE}"
                 )
 
 
@@ -150,7 +158,7 @@ def _fold(
 
 
 def _of_field(fold_sql: Mapping[str, LiteralString], field: str) -> dict[str, LiteralString]:
-    """Return Last's templates over the columns FIELD and at_FIELD."""
+    """Return the templates of `Last.fold_sql` over the columns FIELD and at_FIELD."""
     names = {
         "stored": f"{{stored_{field}}}",
         "stored_at": f"{{stored_at_{field}}}",

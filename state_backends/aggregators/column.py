@@ -1,4 +1,4 @@
-"""How aggregators over one column name it in Spark SQL, and which types they store."""
+"""What aggregators over a column share: its Spark SQL, the types they may store, and the order of values in Python."""
 
 import math
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ NUMBER_TYPES: dict[str, LiteralString] = {
 }
 VALUE_TYPES = NUMBER_TYPES | {sql_type.name: sql_type.name for sql_type in MEASURE_TYPES}
 
-# What Spark can hold and a PostgreSQL column or its readers cannot; it counts as null, or one event of millions would
-# stop the pipeline.
+# Conditions for values that Spark can hold and a PostgreSQL column or its readers cannot. Such a value counts as null;
+# an error would stop the pipeline for one event in millions.
 FITS = {
     "text": "not contains({}, char(0))",
     "timestamptz": "{} between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'",
@@ -27,44 +27,42 @@ def quoted(column: str) -> str:
 
 
 def stored_type(sql_type: str, whose: str, types: Mapping[str, LiteralString] = NUMBER_TYPES) -> LiteralString:
-    """Return the type if it is one of `types`. Raises SpecError naming the measure."""
+    """Return the type if it is one of `types`. Raises SpecError, naming the aggregator `whose`."""
     if sql_type not in types:
-        raise SpecError(f"{whose}: type {sql_type!r} is none of {', '.join(types)}")
+        raise SpecError(f"{whose}: type {sql_type!r} is not one of {', '.join(types)}")
     return types[sql_type]
 
 
 def whole_number(number: int, low: int, high: int, whose: str) -> int:
-    """Return a whole number from `low` to `high`. Raises SpecError naming the measure and the argument."""
+    """Return `number` if it is an int from `low` to `high`. Raises SpecError, naming the argument `whose`."""
     if type(number) is not int or not low <= number <= high:
         raise SpecError(f"{whose} {number!r} must be a whole number from {low} to {high}")
     return number
 
 
 def cast(column: str, sql_type: str) -> str:
-    """Return Spark SQL for the column as `sql_type`; null where the stored column could not hold the value."""
+    """Return Spark SQL for the column as `sql_type`; null where the stored column cannot hold the value."""
     value = f"cast({quoted(column)} as {TYPES[sql_type].spark})"
     return f"if({FITS[sql_type].format(value)}, {value}, null)" if sql_type in FITS else value
 
 
-# Values in Python as PostgreSQL and Spark see them: which is the smaller one, and how JSON shows it.
-
-
 def order(value: Any) -> tuple[bool, Any]:
-    """Return a sort key: NaN, which Python cannot order, is the largest number; text goes by code point."""
+    """Return a sort key that orders as PostgreSQL and Spark do: NaN is the largest number, text goes by code point."""
     return (value != value, 0 if value != value else value)
 
 
 def least(*values: Any) -> Any:
-    """Return the smallest value, nulls left out: SQL's function of that name."""
+    """Return the smallest value, as SQL's `least`: nulls are left out; None if there is no other."""
     return min((value for value in values if value is not None), key=order, default=None)
 
 
 def greatest(*values: Any) -> Any:
+    """Return the largest value, as SQL's `greatest`: nulls are left out; None if there is no other."""
     return max((value for value in values if value is not None), key=order, default=None)
 
 
 def as_json(value: Any) -> Any:
-    """Return the value as PostgreSQL puts it into JSON, which has no number that is infinite or NaN: as text."""
+    """Return the value as PostgreSQL writes it in JSON, where NaN and the infinities are text."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""Reducer: a measure of a user's own, folded in plain Python."""
+"""Reducer: the base class of a user's own aggregator, folded in plain Python."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -6,13 +6,14 @@ from typing import Any, ClassVar, LiteralString
 
 
 class Reducer(ABC):
-    """Stored: one JSON value, which readers see as it is. Trident's CombinerAggregator.
+    """Folds values in Python. Stored: one JSON value, which readers see unchanged. Empty input gives null.
 
-    Write a child with a `name`, a `partial` that gathers a batch, a `reduce` that joins two values, and `arguments`;
-    then add the line `AGGREGATORS["its_name"] = ItsClass` to a module that every process imports which reads the
-    catalog. docs/aggregators.md has an example.
+    Write a subclass with a `name`, a `partial` that aggregates a batch, a `reduce` that joins two values, and
+    `arguments`. Then add `AGGREGATORS["its_name"] = ItsClass` to a module that is imported by every process that reads
+    the catalog. docs/aggregators.md has an example.
 
-    empty: what nothing stands for in `reduce`, which must not change it: return new values.
+    empty: what `reduce` gets in place of a missing value. `reduce` must not change it; it returns new values.
+    Trident's CombinerAggregator (apache/storm, trident/operation/CombinerAggregator.java).
     """
 
     name: ClassVar[str]
@@ -25,18 +26,18 @@ class Reducer(ABC):
 
     @abstractmethod
     def partial(self) -> dict[str, str]:
-        """Return `{"": expression}`, the Spark SQL that aggregates a batch to arrays, structs, texts and numbers."""
+        """Return `{"": expression}`: Spark SQL that aggregates a batch to arrays, structs, texts and numbers."""
 
     @abstractmethod
     def reduce(self, left: Any, right: Any) -> Any:
-        """Join two values, of two batches or two keys, to one that JSON can hold. In any order, grouped in any way.
+        """Join two values, of two batches or of two keys, to one that JSON can hold. Associative and commutative.
 
-        The first batch of a key is joined with `empty`, so a bound on the size holds from the start.
+        The first batch of a key is joined with `empty`, so that a bound on the size holds from the start.
         """
 
     @abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as JSON can hold them."""
+        """Return the constructor's arguments, as values that JSON can hold."""
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
         return {"": self.reduce(self._value(stored), self._value(partial))}

@@ -1,7 +1,7 @@
-"""What the sketches share: bytes that Spark makes and Python folds, a tag that says of which sort, and the answer.
+"""DistinctCount, DistinctSet, Quantiles and TopK: approximate aggregators, which store an Apache DataSketches sketch.
 
-SQL can neither fold nor read a sketch, so what a reader sees is computed once per fold and stored beside the bytes.
-The bytes are those of Apache DataSketches, which Spark's functions and the `datasketches` package share.
+Spark makes the bytes and Python folds them: Spark's functions and the `datasketches` package share one binary format.
+SQL can neither fold nor read a sketch, so the answer for readers is computed at each fold and stored beside the bytes.
 """
 
 from abc import ABC, abstractmethod
@@ -27,11 +27,40 @@ from state_backends.aggregators.column import as_json, cast, stored_type, whole_
 from state_backends.errors import SpecError, SpecMismatchError
 from state_backends.types import TYPES
 
+# The types that Spark's distinct sketches take and `datasketches` hashes alike.
+ITEM_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in ("text", "bigint")}
+
+
+class Format(NamedTuple):
+    """How Python reads and writes the quantile sketch of one number type."""
+
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+
+
+FORMATS = {
+    "double precision": Format(kll_doubles_sketch.deserialize, lambda sketch: bytes(sketch.serialize())),
+    # Spark's integers have 64 bits; `kll_ints_sketch` reads 32.
+    "bigint": Format(
+        lambda sketch: kll_items_sketch.deserialize(sketch, PyLongsSerDe()),
+        lambda sketch: bytes(sketch.serialize(PyLongsSerDe())),
+    ),
+}
+NUMBER_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
+
+# Spark appends the number of nulls to a frequent items sketch, in 8 bytes; the partial filters nulls out.
+NO_NULLS = bytes(8)
+
+
+def sketch_columns(answer: LiteralString) -> dict[str, LiteralString]:
+    """Return the stored columns of a sketch whose answer has that SQL type."""
+    return {"": answer, "sketch": "bytea", "type": "text"}
+
 
 class Sketch(ABC):
-    """Stored: `sketch`, the bytes; `type`, what they are, as `hll/text/12`; and the answer for readers.
+    """What the four share. Stored: `sketch`, the bytes; `type`, their tag, such as `hll/text/12`; and the answer.
 
-    A child gives the tag, the Spark SQL that sketches a batch, how two sketches join, and the answer.
+    A subclass has the tag, the Spark SQL that makes a sketch of a batch, how two sketches join, and the answer.
     """
 
     name: ClassVar[str]
@@ -47,7 +76,7 @@ class Sketch(ABC):
 
     @abstractmethod
     def partial(self) -> dict[str, str]:
-        """Return the Spark SQL of `sketch`, which makes the bytes."""
+        """Return `{"sketch": expression}`: Spark SQL that makes the bytes."""
 
     @abstractmethod
     def arguments(self) -> dict[str, Any]: ...
@@ -59,7 +88,7 @@ class Sketch(ABC):
     def _answer(self, sketch: bytes) -> Any: ...
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        """Join two sketches; either may be nothing. Raises SpecMismatchError where one is tagged as another sort."""
+        """Join two sketches, either of which may be missing. Raises SpecMismatchError where a tag differs."""
         sketches = [sketch for sketch in (self._sketch(stored), self._sketch(partial)) if sketch is not None]
         return self._stored(self._join(*sketches) if len(sketches) == 2 else sketches[0] if sketches else None)
 
@@ -72,34 +101,18 @@ class Sketch(ABC):
         return {"sketch": sketch, "type": self.tag, "": self._answer(sketch)}
 
     def _sketch(self, side: Mapping[str, Any]) -> bytes | None:
-        # What Spark has just made carries no tag yet.
+        # A sketch that comes from Spark has no tag yet.
         if side.get("type") not in (None, self.tag):
             raise SpecMismatchError(
-                f"{self.name}: the stored sketch is {side['type']!r} and the measure's is {self.tag!r}, which do not "
-                "join; restore the declaration, or feed a new state from the start of the input"
+                f"{self.name}: the stored sketch is {side['type']!r} and the measure's is {self.tag!r}, which cannot "
+                "be joined; restore the declaration, or feed a new state from the start of the input"
             )
         sketch = side.get("sketch")
         return None if sketch is None else bytes(sketch)
 
 
-def sketch_columns(answer: LiteralString) -> dict[str, LiteralString]:
-    """Return the stored columns of a sketch, of whose answer this is the type."""
-    return {"": answer, "sketch": "bytea", "type": "text"}
-
-
-# DistinctCount and DistinctSet: how many different values, and how many of them two sets share.
-
-
-# Those that Spark's functions take and `datasketches` reads alike.
-ITEM_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in ("text", "bigint")}
-
-
 class _Distinct(Sketch):
-    """Empty input gives 0. Nulls do not count; nor does the empty text, as in Spark's own functions.
-
-    column: whose values to count. type: as what they are told apart, `text`, which any column can be read as, or
-    `bigint`.
-    """
+    """What DistinctCount and DistinctSet share. lg_k_range: the values that `lg_k` may have."""
 
     columns: ClassVar[Mapping[str, LiteralString]] = sketch_columns("bigint")
     finish_sql: LiteralString = "coalesce({stored}, 0)"
@@ -125,10 +138,15 @@ class _Distinct(Sketch):
 
 
 class DistinctCount(_Distinct):
-    __doc__ = f"""The number of different values, by a HyperLogLog sketch. {_Distinct.__doc__}
-    lg_k: the sketch has 2^lg_k registers of a byte, from 4 to 21. Standard error of a folded sketch: 1.04 /
-    sqrt(2^lg_k), which is 1.6 % at 12 for 4 KB; up to 2^lg_k / 16 values it is exact.
+    """The number of different values, by a HyperLogLog sketch. Stored: the sketch, its tag, and the number.
+
+    column: the values. type: how they are compared, as `text` (any column can be cast to it) or as `bigint`.
+    lg_k: the sketch has 2^lg_k registers of one byte; from 4 to 21. The standard error of a folded sketch is 1.04 /
+    sqrt(2^lg_k), which is 1.6 % for 12 (4 KB); up to 2^lg_k / 16 values it is exact.
+    Empty input gives 0. Nulls do not count, nor does the empty text, as in Spark's own functions.
+    Raises SpecError for another type or lg_k.
     """
+
     name = "distinct_count"
     family = "hll"
     spark_function = "hll_sketch_agg"
@@ -138,7 +156,7 @@ class DistinctCount(_Distinct):
         union = hll_union(self.lg_k)
         union.update(hll_sketch.deserialize(left))
         union.update(hll_sketch.deserialize(right))
-        # Spark's functions make and expect registers of a byte.
+        # Spark's functions make and expect registers of one byte.
         return bytes(union.get_result(tgt_hll_type.HLL_8).serialize_compact())
 
     def _answer(self, sketch: bytes) -> int:
@@ -146,24 +164,29 @@ class DistinctCount(_Distinct):
 
 
 class DistinctSet(_Distinct):
-    __doc__ = f"""The number of different values, by a theta sketch, which also intersects. {_Distinct.__doc__}
-    lg_k: the sketch keeps up to 2^lg_k hashes of 8 bytes, from 4 to 26. Exact up to 2^lg_k values; above, the standard
-    error is 1 / sqrt(2^lg_k - 1), 1.6 % at 12. That of an intersection or a difference is relative to the union.
+    """The number of different values, by a theta sketch, which supports intersections. Stored: as for DistinctCount.
+
+    column, type: as for DistinctCount. lg_k: the sketch keeps up to 2^lg_k hashes of 8 bytes; from 4 to 26. Exact up to
+    2^lg_k values; above, the standard error is 1 / sqrt(2^lg_k - 1), 1.6 % for 12. The error of an intersection or a
+    difference is relative to the union.
+    Empty input gives 0. Nulls do not count, nor does the empty text, as in Spark's own functions.
+    Raises SpecError for another type or lg_k.
     """
+
     name = "distinct_set"
     family = "theta"
     spark_function = "theta_sketch_agg"
     lg_k_range = (4, 26)
 
     def intersection(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that both have. Takes and gives stored values, as `fold` does, whose union is `fold`."""
+        """Return the stored value for the values in both, given two stored values. The union is `fold`."""
         both = theta_intersection()
         both.update(_theta(self._sketch(left)))
         both.update(_theta(self._sketch(right)))
         return self._stored(_theta_bytes(both.get_result()))
 
     def difference(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that `left` has and `right` has not."""
+        """Return the stored value for the values in `left` but not in `right`."""
         return self._stored(
             _theta_bytes(theta_a_not_b().compute(_theta(self._sketch(left)), _theta(self._sketch(right))))
         )
@@ -189,37 +212,16 @@ def _theta_bytes(sketch: compact_theta_sketch) -> bytes:
     return bytes(sketch.serialize(compress=True))
 
 
-# Quantiles: the median and its like, by a KLL sketch.
-
-
-class Format(NamedTuple):
-    """How the sketch of one number type is read and written in Python."""
-
-    read: Callable[[bytes], Any]
-    write: Callable[[Any], bytes]
-
-
-FORMATS = {
-    "double precision": Format(kll_doubles_sketch.deserialize, lambda sketch: bytes(sketch.serialize())),
-    # Spark's whole numbers have 64 bits; `kll_ints_sketch` reads 32.
-    "bigint": Format(
-        lambda sketch: kll_items_sketch.deserialize(sketch, PyLongsSerDe()),
-        lambda sketch: bytes(sketch.serialize(PyLongsSerDe())),
-    ),
-}
-SKETCHED: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
-
-
 class Quantiles(Sketch):
-    """The values below which given shares of the numbers lie, as `{"0.5": 3.0, "0.99": 41.0}`. Empty input gives null.
+    """Quantiles of numbers by a KLL sketch, as `{"0.5": 3.0, "0.99": 41.0}`. Stored: the sketch, its tag, this object.
 
-    Nulls and NaN do not count; infinities do, and are shown as text, since JSON has none.
-
-    column: the numbers. probabilities: the shares, from 0 to 1. k: size and accuracy, from 8 to 65,535. type:
-    `double precision` or `bigint`.
-    An answer is one of the numbers, the smallest that has at least the share at or below it. Up to k numbers it is
-    exact, at 0 and 1 always; else its rank is off by at most 1.33 % with 99 % confidence at k=200, for about 4 KB.
-    Folding draws lots, so two folds of the same sketches may differ within that bound.
+    column: the numbers. probabilities: which quantiles, each from 0 to 1. k: size and accuracy, from 8 to 65,535.
+    type: `double precision` or `bigint`.
+    Each answer is one of the numbers: the smallest with at least that share of the numbers at or below it. Up to k
+    numbers it is exact, for 0 and 1 always; otherwise its rank is off by at most 1.33 % with 99 % confidence for k=200
+    (about 4 KB). Folding is randomized, so two folds of the same sketches may differ within that bound.
+    Empty input gives null. Nulls and NaN do not count; infinities do, and are shown as text, since JSON has none.
+    Raises SpecError for another type, probability or k.
     """
 
     name: ClassVar[str] = "quantiles"
@@ -238,7 +240,7 @@ class Quantiles(Sketch):
         if not self.probabilities or not all(0 <= share <= 1 for share in self.probabilities):
             raise SpecError(f"{whose}: probabilities {probabilities!r} must be one or more numbers from 0 to 1")
         self.k = whole_number(k, 8, 65_535, f"{whose}: k")
-        self.type = stored_type(type, whose, SKETCHED)
+        self.type = stored_type(type, whose, NUMBER_TYPES)
         self.tag = f"kll/{type}/{k}"
 
     def partial(self) -> dict[str, str]:
@@ -261,28 +263,21 @@ class Quantiles(Sketch):
 
 
 def _quantile(sketch: Any, share: float) -> Any:
-    # As Spark answers: the extremes are exact though the sketch may have dropped them, and a value counts itself.
+    # As Spark answers: the extremes are exact even if the sketch dropped them, and a rank includes the value itself.
     if share in (0, 1):
         return sketch.get_max_value() if share else sketch.get_min_value()
     return sketch.get_quantile(share, True)
 
 
-# TopK: the texts that come most often, by a sketch of frequent items.
-
-
-# Spark puts the number of nulls it saw behind the sketch; the partial sees none.
-NO_NULLS = bytes(8)
-
-
 class TopK(Sketch):
-    """The most frequent texts: `[{"item": "ORD", "count": 17, "at_least": 15}, ..]`, most frequent first.
+    """The most frequent texts, by a frequent items sketch. Stored: the sketch, its tag, and the answer.
 
-    `count` is never too low, `at_least` never too high; where they are one the count is exact. Texts of one count come
-    in byte order. Empty input gives null. Nulls do not count, the empty text does.
-
-    column: the texts. k: how many to show. max_items: how many to keep track of, k to 1,000,000.
-    All counts are exact until more than max_items different texts have come; from then on a count is off by at most
-    3.5 / m of all events, m being max_items / 0.75 rounded up to a power of 2: 0.17 % at 1,024.
+    The answer is `[{"item": "ORD", "count": 17, "at_least": 15}, ..]`, most frequent first. `count` is an upper bound
+    and `at_least` a lower one; where they are equal the count is exact. Texts with the same count come in byte order.
+    column: the texts. k: how many to show, from 1. max_items: how many to keep track of, k to 1,000,000.
+    All counts are exact until there were more than max_items different texts; from then on a count is off by at most
+    3.5 / m of all events, where m is max_items / 0.75 rounded up to a power of 2: 0.17 % for 1,024.
+    Empty input gives null. Nulls do not count, the empty text does. Raises SpecError for another k or max_items.
     """
 
     name: ClassVar[str] = "top_k"

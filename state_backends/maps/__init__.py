@@ -1,11 +1,14 @@
-"""The maps: what Trident's three kinds of state guarantee, over any backing map."""
+"""Trident's map states: which updates of a batch count when it comes again. One class per kind, over any backing map.
+
+`batch_map` has what the kinds share, `updaters` what they apply to a stored value.
+"""
 
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
 from state_backends.maps.transactional import TransactionalMap
 
-# Kind of a state to its map.
+# By `StateSpec.kind`.
 MAPS: dict[str, type[BatchMap]] = {
     "opaque": OpaqueMap,
     "transactional": TransactionalMap,

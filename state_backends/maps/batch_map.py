@@ -1,4 +1,8 @@
-"""What the three maps share: a batch that is open or not, and updates of many keys with one read and one write."""
+"""BatchMap: what the three kinds of map state share.
+
+It tracks the open batch and updates many keys with one read and one write of the backing map. A kind decides two
+things: which value a row shows, and which row an update makes of it.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,11 +17,12 @@ from state_backends.row import Key, Versioned
 
 
 class BatchMap(ABC):
-    """A map state over a backing map, updated batch by batch. Trident's MapState.
+    """A map state over a backing map, updated batch by batch.
 
     Begin a batch, update, commit. Between commit and the next begin no batch is open: reads see the current values,
-    and an update changes the current version where it stands, under the txid it has, so it cannot poison a later batch.
-    A value whose time to live has run out counts as absent, at the batch's time.
+    and an update replaces the current version in place and keeps its txid, so that a later batch can read the row.
+    A value whose ttl has passed at the batch's time counts as absent.
+    Trident's MapState (apache/storm, trident/state/map/MapState.java).
     """
 
     def __init__(self, backing: IBackingMap) -> None:
@@ -30,35 +35,38 @@ class BatchMap(ABC):
     def begin_commit(self, txid: int | None, at: datetime | None = None) -> None:
         """Open batch `txid`; None stands for writes outside any batch.
 
-        at: the batch's time, the same for all attempts, from which ttl counts; None takes the time of each call.
+        at: the batch time, timezone-aware and the same for all attempts; ttl counts from it. None: the time of each
+            call.
         """
         self._txid = txid
         self._at = at
         self._written.clear()
 
     def commit(self, txid: int | None) -> None:
-        """Close the batch. What it wrote is in the backing map already."""
+        """Close the batch. Its writes are in the backing map already."""
         self._txid = self._at = None
         self._written.clear()
 
     def rollback(self, txid: int) -> int:
-        """Undo what batch `txid` wrote, as far as the kind can. Returns the number of rows put back."""
+        """Revert the rows that batch `txid` wrote. Returns their number; 0 for kinds without a previous version."""
         self._written.clear()
         return self._backing.revert(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
-        """Return the value of each key, in the order asked; None where a key is absent or removed.
+        """Return the value of each key, in the order asked; None where a key is absent, removed or expired.
 
-        Inside a batch: the values this batch builds upon, and for keys it has written, what it wrote.
+        Inside a batch: the value that the batch starts from, or what it wrote if it has written the key.
+        Raises KeyShapeError.
         """
         typed = self._typed(keys)
         return [self._seen(key, row) for key, row in zip(typed, self._backing.multi_get(typed), strict=True)]
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[Updater]) -> list[Any]:
-        """Apply updaters[i] to the value of keys[i] and return the new values, in order.
+        """Apply updaters[i] to the value of keys[i] and return the n new values, in order.
 
-        One read and one write of the backing map. A key that comes twice is updated twice, the second time upon the
-        first (Storm loses the first). If an updater raises, nothing is written.
+        One read and one write of the backing map. A key that comes twice is updated twice, the second update on the
+        result of the first (Storm loses the first). If an updater raises, nothing is written.
+        Raises KeyShapeError, and StaleBatchError where a newer batch wrote one of the rows.
         """
         typed = self._typed(keys)
         stored = dict(zip(typed, self._backing.multi_get(typed), strict=True))
@@ -75,24 +83,24 @@ class BatchMap(ABC):
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        """Put values[i] under keys[i], under the same rules as an update; None removes a key."""
+        """Set keys[i] to values[i], under the same rules as an update; None removes a key."""
         self.multi_update(keys, [Replace(value) for value in values])
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Remove keys. Where the kind keeps versions a tombstone stays until compaction, so that a replay is exact."""
+        """Remove keys. A tombstone stays until compaction where the kind keeps a txid, so that a replay is exact."""
         self.multi_put(keys, [None] * len(keys))
 
     def _typed(self, keys: Sequence[Key]) -> list[Key]:
-        # One key may be written in several ways, a timestamp as text, say; the batch must know it again.
+        # A key can be written in several ways, such as a timestamp as text; `_written` needs one form.
         return self._backing.spec.check_keys(keys)
 
     @abstractmethod
     def _seen(self, key: Key, row: Versioned | None) -> Any:
-        """Return the value that a reader inside the open batch, if any, sees of this row."""
+        """Return the value of a row as a reader sees it, inside the open batch if there is one."""
 
     @abstractmethod
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
-        """Return the row after the update; the very row given where nothing changes."""
+        """Return the row after the update; the same object as `row` where nothing changes."""
 
     def _first(self, updater: Updater) -> Versioned:
         return Versioned(updater.update(None), self._txid or 0, at=self._at)
@@ -102,7 +110,7 @@ class BatchMap(ABC):
         return Versioned(value, row.txid, row.prev, row.prev_txid, self._at, row.prev_at)
 
     def _live(self, value: Any, at: datetime | None) -> Any:
-        """Return the value, or None where its time to live has run out at the batch's time."""
+        """Return the value, or None if its ttl has passed at the batch's time."""
         if self._ttl is None or at is None or is_live(False, at, self._ttl, self._at or datetime.now(UTC)):
             return value
         return None

@@ -1,4 +1,7 @@
-"""Non-transactional map: the value alone, for sources that never replay or counts that may be off."""
+"""Non-transactional map: a map state without txids, for sources that never replay or counts that may be inexact.
+
+It stores the value alone, so it is the smallest of the three kinds.
+"""
 
 from typing import Any
 
@@ -8,9 +11,9 @@ from state_backends.row import Key, Versioned
 
 
 class NonTransactionalMap(BatchMap):
-    """A map state that looks at no txid: every update applies, so a replay counts twice.
+    """A map state whose rows hold the value alone: every update applies, so a replay counts twice.
 
-    Trident's NonTransactionalMap.
+    Trident's NonTransactionalMap (apache/storm, trident/state/map/NonTransactionalMap.java).
     """
 
     def _seen(self, key: Key, row: Versioned | None) -> Any:

@@ -13,11 +13,12 @@ from state_backends.row import Key, Versioned
 
 
 class OpaqueMap(BatchMap):
-    """A map state whose rows hold value, previous value and txid. Trident's OpaqueMap.
+    """A map state whose rows hold value, previous value and txid.
 
     A key that a failed attempt wrote and its replay lacks keeps the failed attempt's contribution unless `rollback`
-    runs first: call it once, before any write, whenever a batch is tried again.
+    runs first: call it once per retry, before any write.
     Reads and updates of a row that a newer batch wrote raise StaleBatchError.
+    Trident's OpaqueMap (apache/storm, trident/state/map/OpaqueMap.java), which has no `rollback`.
     """
 
     def _seen(self, key: Key, row: Versioned | None) -> Any:

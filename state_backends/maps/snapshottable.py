@@ -1,4 +1,4 @@
-"""Snapshottable map: a map state that also holds one global value, under a key of its own."""
+"""Snapshottable map: one global value in a map state, for aggregates without groups."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from state_backends.row import Key
 
 
 class SnapshottableMap:
-    """Wraps a map state whose single row is a global aggregate. Trident's Snapshottable.
+    """Wraps a map state and reads and writes one row of it.
 
-    key: the row's key; `()` for a state without key columns, where no user key can meet it.
+    key: the row's key; `()` for a state without key columns, which has no other row.
+    Trident's SnapshottableMap (apache/storm, trident/state/map/SnapshottableMap.java).
     """
 
     def __init__(self, inner: BatchMap, key: Key = ()) -> None:
@@ -19,13 +20,13 @@ class SnapshottableMap:
         self._key = key
 
     def get(self) -> Any:
-        """Return the global value, None where nothing is stored."""
+        """Return the global value; None where nothing is stored."""
         return self._inner.multi_get([self._key])[0]
 
     def update(self, updater: Updater) -> Any:
-        """Apply the updater to the global value and return the new one."""
+        """Apply the updater to the global value and return the new value."""
         return self._inner.multi_update([self._key], [updater])[0]
 
     def set(self, value: Any) -> None:
-        """Put `value` in place of the global value."""
+        """Replace the global value; None removes it."""
         self._inner.multi_put([self._key], [value])

@@ -1,4 +1,8 @@
-"""Transactional map: exactly once for sources that replay a batch with the same tuples, at one version per row."""
+"""Transactional map: a map state that counts once if a replayed batch brings the same tuples as the first try.
+
+A row that already carries the batch's txid is not updated again. It costs one version per row; where a replay can
+differ, use OpaqueMap.
+"""
 
 from typing import Any
 
@@ -11,10 +15,10 @@ class TransactionalMap(BatchMap):
     """A map state whose rows hold value and txid; a row that carries the open txid is not updated again.
 
     Update a key in one call per batch. A second call of the same attempt builds on the first one, but a replay skips
-    every key that the failed attempt wrote: if it failed between two calls for a key, the second one is lost. (In one
-    database transaction per attempt this cannot happen; OpaqueMap is exact in either case.)
-    A replay with other tuples is miscounted: use OpaqueMap for such sources. Trident's TransactionalMap, which
-    silently lets an older batch write; here that raises StaleBatchError.
+    every key that the failed attempt wrote: if that attempt failed between two calls for a key, the second one is
+    lost. (With one database transaction per attempt this cannot happen.)
+    Updates of a row that a newer batch wrote raise StaleBatchError.
+    Trident's TransactionalMap (apache/storm, trident/state/map/TransactionalMap.java), which lets an older batch write.
     """
 
     def _seen(self, key: Key, row: Versioned | None) -> Any:

@@ -1,4 +1,7 @@
-"""Updaters: how a batch's contribution joins what is stored. Trident's ValueUpdater and its children."""
+"""Updaters: how a batch's contribution joins the stored value of a key.
+
+Trident's ValueUpdater and its implementations (apache/storm, trident/state/ValueUpdater.java).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from state_backends.spec import StateSpec
 
 @dataclass(frozen=True)
 class Combine:
-    """Join a partial computed beforehand. fold(stored, partial) -> new; nothing stored gives the partial itself."""
+    """Join an aggregate computed beforehand. fold(stored, partial) -> new; nothing stored gives the partial itself."""
 
     fold: Callable[[Any, Any], Any]
     partial: Any
@@ -35,7 +38,7 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Replace:
-    """Put a value in place of whatever is stored; None removes the key."""
+    """Replace the stored value; None removes the key."""
 
     value: Any
 
@@ -45,7 +48,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Fold a batch's partial aggregates into what is stored, measure by measure. partial: stored column to value."""
+    """Fold the measures of a state. partial: the batch's aggregates of the key, stored column to value."""
 
     spec: StateSpec
     partial: Mapping[str, Any]

@@ -1,7 +1,7 @@
-"""Bounds: which entries a page or an export is asked for, as values of the declared types, whoever reads them.
+"""Bounds: the checked arguments of pages and exports, as values of the declared types. Every reader uses them.
 
-What a caller hands back to go on behind a page comes from JSON, which has no NaN and cuts long numbers: so numbers are
-taken as text, too.
+The position from which a page continues comes from JSON, which has no NaN and rounds long numbers: so numbers are
+accepted as text, too.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,15 +15,15 @@ from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.types import TYPES, SqlType, type_of
 
-# A limit of PostgreSQL: more digits before the point, and it refuses a numeric.
+# PostgreSQL's limit of digits before the decimal point of a numeric.
 NUMERIC_DIGITS = 131_071
 
 
 @dataclass(frozen=True)
 class Range:
-    """Keys under `prefix`, from `start` (with it) to `stop` (without it); each is the first parts of a key.
+    """Keys under `prefix`, from `start` (inclusive) to `stop` (exclusive); each is the first parts of a key.
 
-    An empty one sets no bound. search: keeps keys with a part that begins so, whatever its case.
+    An empty one sets no bound. search: keep keys with a part that begins with this text, in any case.
     """
 
     prefix: Key = ()
@@ -33,20 +33,20 @@ class Range:
 
 
 class Place(NamedTuple):
-    """The last entry of a page: its key, and its value where a measure orders."""
+    """The last entry of a page: its key, and its value where the page is ordered by a measure."""
 
     key: Key
     value: Any = None
 
 
 def check_range(spec: StateSpec, prefix: Any, start: Any, stop: Any, search: str = "") -> Range:
-    """Return the bounds typed. Raises KeyShapeError, saying which one is wrong."""
+    """Return the bounds, typed. Raises KeyShapeError, naming the wrong one."""
     under = spec.check_prefix(prefix or ())
     return Range(under, spec.check_prefix(start or (), "start"), spec.check_prefix(stop or (), "stop"), search)
 
 
 def check_measures(spec: StateSpec, measures: Iterable[str] | None) -> list[str]:
-    """Return the measures asked for, all if None. Raises SpecError naming one there is not."""
+    """Return the measures asked for, all if None. Raises SpecError, naming an unknown one."""
     known = list(spec.measures) or ["value"]
     if measures is None:
         return known
@@ -58,33 +58,33 @@ def check_measures(spec: StateSpec, measures: Iterable[str] | None) -> list[str]
 
 
 def check_folds(spec: StateSpec) -> None:
-    """Raise SpecError for a state of JSON values, which nothing says how to fold."""
+    """Raise SpecError for a state of JSON values, which cannot be folded."""
     if not spec.measures:
         raise SpecError(
-            f"state {spec.name!r}: holds JSON values, which nothing folds; look its keys up, or give it measures"
+            f"state {spec.name!r}: holds JSON values, which cannot be folded; look its keys up, or give it measures"
         )
 
 
-def orders(spec: StateSpec) -> dict[str, str]:
+def orderable(spec: StateSpec) -> dict[str, str]:
     """Return the measures that entries can be ordered by, name to SQL type."""
     types = {name: measure.result_type for name, measure in spec.measures.items()}
     return {name: sql_type for name, sql_type in types.items() if type_of(sql_type).is_ordered}
 
 
 def check_order(spec: StateSpec, measure: str | None) -> None:
-    """Raise SpecError for a measure there is not, or one whose values have no order."""
+    """Raise SpecError for an unknown measure, or one whose values have no order."""
     if measure is None:
         return
     check_measures(spec, [measure])
-    if measure not in orders(spec):
-        known = ", ".join(orders(spec)) or "none"
+    if measure not in orderable(spec):
+        known = ", ".join(orderable(spec)) or "none"
         raise SpecError(f"state {spec.name!r}: measure {measure!r} has no order; those that have one: {known}")
 
 
 def check_after(spec: StateSpec, order_by: str | None, after: Any) -> Place | None:
-    """Return the place behind which a page begins: a key, or `[value, key]` where a measure orders.
+    """Return the last entry of the page before, from its key, or from `[value, key]` where a measure orders.
 
-    Raises KeyShapeError where it is not what a page of this order ends with.
+    Raises KeyShapeError if it does not fit the key or the measure.
     """
     if after is None:
         return None
@@ -92,7 +92,7 @@ def check_after(spec: StateSpec, order_by: str | None, after: Any) -> Place | No
         return Place(_key(spec, after))
     if not isinstance(after, list | tuple) or len(after) != 2:
         raise KeyShapeError(f"after: expected the value of {order_by!r} and a key, got {after!r}")
-    return Place(_key(spec, after[1]), _value(orders(spec)[order_by], after[0]))
+    return Place(_key(spec, after[1]), _value(orderable(spec)[order_by], after[0]))
 
 
 def _key(spec: StateSpec, key: Any) -> Key:
@@ -123,7 +123,7 @@ def _value(sql_type: str, value: Any) -> Any:
 
 
 def _read(sql_type: SqlType, value: Any) -> Any:
-    """Read a value, or the text that an answer shows for it."""
+    """Return a value given as itself or as the text that an answer shows for it. Raises ValueError."""
     if sql_type.python in STRICT:
         return STRICT[sql_type.python](value)
     return value if isinstance(value, sql_type.python) else sql_type.from_text(value)
@@ -163,7 +163,7 @@ def _timestamp(value: Any) -> datetime:
     return at
 
 
-# How strictly values of a Python type are read; the others are read from their text.
+# Stricter parsers for some Python types; the others are read from their text.
 STRICT: dict[type, Callable[[Any], Any]] = {
     int: _integer,
     float: float,

@@ -1,9 +1,8 @@
-"""Changes: what each batch did to a state, batch by batch, for those who follow it instead of asking again.
+"""Changes: what each committed batch changed in a state, for clients that follow it instead of polling.
 
-The changelog holds every version under its batch; a state without one can only say that a batch was committed. One
-statement reads where the pipeline stands and what came since, so a commit that is set back meanwhile cannot mix two
-attempts in one answer. Whether somebody who stands at an earlier batch can go on from it is told beside the batches:
-`Changes.gap` gives the reason why not.
+The changelog has every version with its batch; a state without one can only report that a batch was committed. One
+statement reads the committed batch and the changes since, so a commit that is reverted meanwhile cannot mix two
+attempts in one answer. `Changes.gap` says whether a client can continue from an earlier batch, and if not, why.
 """
 
 from collections.abc import Sequence
@@ -22,18 +21,66 @@ from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 
-# A batch under a prefix is read if it wrote at most so many times what may be told; the rest are passed over unread.
+# With a prefix, a batch is read if it wrote at most this many times `limit` keys; larger ones are reported incomplete.
 SEARCHED = 100
+
+# `visible`: the batch that a reader sees. `since`: the batches after %(after)s, one more than asked for. `answered`:
+# those asked for.
+LEDGER = sql.SQL("""
+WITH visible AS (
+    SELECT p.name, s.name AS state, s.ttl, least(p.committed_txid, %(upto)s::bigint) AS txid, p.committed_txid,
+           p.committed_attempt, p.committed_time, greatest(s.oldest_txid, s.since_txid) AS oldest,
+           concat_ws(' ', s.version, extract(epoch FROM s.created_at), p.name) AS catalog_version
+    FROM {ledger} WHERE s.name = %(state)s
+), since AS (
+    SELECT b.txid, b.attempt, b.batch_time,
+           coalesce((b.keys_written ->> v.state)::bigint > %(bound)s::bigint, false) AS wide
+    FROM visible v JOIN tidemark.batch b ON b.pipeline = v.name AND b.txid > %(after)s
+    WHERE b.txid <= least(v.txid, %(last)s + 1)
+), answered AS (
+    SELECT * FROM since WHERE txid <= %(last)s
+)
+""").format(ledger=STATE_AND_LEDGER)
+
+ANSWER = """
+SELECT v.txid, CASE WHEN v.txid = v.committed_txid THEN v.committed_attempt ELSE coalesce(now_at.attempt, 0) END,
+       CASE WHEN v.txid = v.committed_txid THEN v.committed_time ELSE now_at.batch_time END, v.catalog_version,
+       CASE WHEN %(after)s = 0 THEN 0 WHEN %(after)s = v.committed_txid THEN v.committed_attempt ELSE seen.attempt END,
+       v.oldest, EXISTS (SELECT FROM since WHERE txid > %(last)s), b.*
+FROM visible v
+LEFT JOIN tidemark.batch now_at ON now_at.pipeline = v.name AND now_at.txid = v.txid
+LEFT JOIN tidemark.batch seen ON seen.pipeline = v.name AND seen.txid = %(after)s
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(t.txid ORDER BY t.txid), '{{}}') AS txids,
+           coalesce(array_agg(t.attempt ORDER BY t.txid), '{{}}') AS attempts,
+           coalesce(array_agg(t.batch_time ORDER BY t.txid), '{{}}') AS times,
+           coalesce(array_agg(CASE WHEN {complete} THEN e.changes END ORDER BY t.txid), '{{}}') AS changes,
+           coalesce(array_agg({complete} ORDER BY t.txid), '{{}}') AS complete
+    FROM answered t LEFT JOIN ({entries}) e ON e.txid = t.txid
+) b
+"""
+
+ENTRIES = """
+SELECT r.txid, max(r.number) AS number, json_agg(r.change ORDER BY r.number)::text AS changes FROM (
+    SELECT c.txid, row_number() OVER (PARTITION BY c.txid ORDER BY {key}) AS number, {change} AS change
+    FROM {log} c, visible v
+    WHERE c.txid > %(after)s AND c.txid <= %(last)s AND c.txid <= v.txid
+      AND c.txid NOT IN (SELECT txid FROM answered WHERE wide) AND {where}
+) r WHERE r.number <= %(limit)s + 1 GROUP BY r.txid
+"""
+
+NO_ENTRIES = sql.SQL("SELECT NULL::bigint AS txid, NULL::bigint AS number, NULL::text AS changes WHERE false")
+COMPLETE = sql.SQL("(NOT t.wide AND coalesce(e.number, 0) <= %(limit)s)")
 
 
 @dataclass(frozen=True)
 class ChangedBatch:
-    """What one committed batch did.
+    """What one committed batch changed.
 
     attempt: which attempt at it was committed. as_of: its batch time.
-    changes: a JSON array as bytes ready to send, `[{"key": [..], "status": "found" | "removed", "value": {..}}, ..]` in
-    key order; a version that has expired since counts as removed.
-    complete: False where the state keeps no changelog, or the batch changed more than was asked for; no changes then.
+    changes: a JSON array as UTF-8 bytes, `[{"key": [..], "status": "found" | "removed", "value": {..}}, ..]`, in key
+        order; a version that has expired since counts as removed.
+    complete: False if the state has no changelog or the batch changed more than `limit` keys; `changes` is then empty.
     """
 
     txid: int
@@ -45,37 +92,38 @@ class ChangedBatch:
 
 @dataclass(frozen=True)
 class Changes:
-    """Where a state stands, and the batches since another one.
+    """The batch that a reader of a state sees now, and the batches since an earlier one.
 
-    txid, attempt: the batch that a reader sees now. mark: differs once the state was declared or made anew.
-    attempt_then: which attempt at the batch asked for is committed; None where the ledger has forgotten it.
-    oldest: what came after this batch is on hand. batches: those after the one asked for, oldest first.
-    more: whether others follow the last of them; ask again after that one.
+    txid, attempt, as_of: the batch that a reader sees now. catalog_version: changes when the state is redeclared or
+        reprocessed.
+    attempt_then: which attempt at the earlier batch is committed; None if the ledger has no record of it any more.
+    oldest: the changelog has all changes after this batch. batches: those after the earlier one, oldest first.
+    more: whether further batches follow; ask again from the last one.
     """
 
     txid: int
     attempt: int
     as_of: datetime | None
-    mark: str
+    catalog_version: str
     attempt_then: int | None
     oldest: int
     batches: Sequence[ChangedBatch]
     more: bool
 
-    def gap(self, after: int, attempt: int | None, mark: str | None = None) -> str | None:
-        """Return why one who has seen batch `after` cannot go on from there; None: the batches follow without a gap.
+    def gap(self, after: int, attempt: int | None, catalog_version: str | None = None) -> str | None:
+        """Return why a client that has seen batch `after` cannot continue from it; None: there is no gap.
 
-        attempt, mark: what came with that batch; None where they are not known. A batch that took several attempts may
-        then have been seen as another one, so it counts as replayed.
+        attempt, catalog_version: those that the client saw; None if unknown. Without an attempt, a batch that took
+        several ones counts as replayed, since the client may have seen an earlier one.
         """
-        if mark is not None and mark != self.mark:
-            return "the state was declared or fed anew"
+        if catalog_version is not None and catalog_version != self.catalog_version:
+            return "the state was redeclared or reprocessed"
         if after > self.txid:
-            return f"batch {after} is not committed; it was set back or belongs to another time"
+            return f"batch {after} is not committed; it was reverted or is of another ledger"
         if self.attempt_then is None or after < self.oldest:
-            return f"what came after batch {after} is no longer on hand, only what came after batch {self.oldest}"
+            return f"changes after batch {after} are no longer on hand, only those after batch {self.oldest}"
         if self.attempt_then != attempt and (attempt is not None or self.attempt_then > 1):
-            return f"batch {after} was replayed and may have come out differently"
+            return f"batch {after} was replayed and may have other values now"
         return None
 
 
@@ -91,13 +139,13 @@ def changes(
     limit: int = 1_000,
     most_batches: int = 100,
 ) -> Changes:
-    """Return what each committed batch after `after` did to a state.
+    """Return what each committed batch after `after` changed in a state.
 
-    conn: any connection to the ledger's database; one statement, whatever comes of it.
-    upto: the last batch that a reader sees, where the rows are in another store; None means the committed one.
-    keys: n typed tuples, to tell of these alone; None means all of them, or those that start with the typed `prefix`.
-    measures: which ones to tell; None means all. limit: changes per batch; beyond it a batch is not complete.
-    most_batches: how many batches at most.
+    conn: any connection to the ledger's database; one statement, whatever the number of batches.
+    upto: the last batch that a reader sees, if the rows are in another store; None means the committed one.
+    keys: n tuples, to return changes of these alone; None means all keys, or those that start with the typed `prefix`.
+    measures: which ones to return; None means all. limit: changes per batch; a batch with more is not complete.
+    most_batches: the maximum number of batches.
     Raises SpecError for an unknown measure, KeyShapeError naming the key's index, UnknownStateError.
     """
     asked = list(dict.fromkeys(check_measures(spec, measures)))
@@ -105,16 +153,16 @@ def changes(
     typed = None if keys is None else spec.check_keys(keys)
     where, parameters = _restriction(table, typed, prefix)
     bound = None if typed is not None else limit * (SEARCHED if prefix else 1)
-    # Both ends as numbers, so that the planner knows how little there is between them.
+    # Both bounds are numbers and not expressions, so that the planner can estimate how few batches lie between them.
     values = {"state": spec.name, "after": after, "last": after + most_batches, "upto": upto}
     values |= {"bound": bound, "limit": limit}
     row = _only_row(conn, _statement(table, asked, where), values | parameters, spec.name)
-    txid, attempt, at, mark, attempt_then, oldest, more, *arrays = row
+    txid, attempt, at, catalog_version, attempt_then, oldest, more, *arrays = row
     batches = [
-        ChangedBatch(number, tries, then, (told or "[]").encode(), complete)
-        for number, tries, then, told, complete in zip(*arrays, strict=True)
+        ChangedBatch(number, tries, time, (changed or "[]").encode(), complete)
+        for number, tries, time, changed, complete in zip(*arrays, strict=True)
     ]
-    return Changes(txid, attempt, at, mark, attempt_then, oldest, batches, more)
+    return Changes(txid, attempt, at, catalog_version, attempt_then, oldest, batches, more)
 
 
 def _only_row(conn: psycopg.Connection, statement: sql.Composed, values: dict[str, Any], state: str) -> Any:
@@ -146,65 +194,17 @@ def _restriction(table: StateTable, keys: Sequence[Key] | None, prefix: Key) -> 
     return sql.SQL(" AND ").join([sql.SQL("true"), *same]), dict(zip(names, prefix, strict=True))
 
 
-# The batch that a reader sees, the one asked for as it is recorded now, and up to so many batches in between.
-LEDGER = sql.SQL("""
-WITH stand AS (
-    SELECT p.name, s.name AS state, s.ttl, least(p.committed_txid, %(upto)s::bigint) AS txid, p.committed_txid,
-           p.committed_attempt, p.committed_time, greatest(s.oldest_txid, s.since_txid) AS oldest,
-           concat_ws(' ', s.version, extract(epoch FROM s.created_at), p.name) AS mark
-    FROM {ledger} WHERE s.name = %(state)s
-), since AS (
-    SELECT b.txid, b.attempt, b.batch_time,
-           coalesce((b.keys_written ->> w.state)::bigint > %(bound)s::bigint, false) AS wide
-    FROM stand w JOIN tidemark.batch b ON b.pipeline = w.name AND b.txid > %(after)s
-    WHERE b.txid <= least(w.txid, %(last)s + 1)
-), told AS (
-    SELECT * FROM since WHERE txid <= %(last)s
-)
-""").format(ledger=STATE_AND_LEDGER)
-
-ANSWER = """
-SELECT w.txid, CASE WHEN w.txid = w.committed_txid THEN w.committed_attempt ELSE coalesce(now_at.attempt, 0) END,
-       CASE WHEN w.txid = w.committed_txid THEN w.committed_time ELSE now_at.batch_time END, w.mark,
-       CASE WHEN %(after)s = 0 THEN 0 WHEN %(after)s = w.committed_txid THEN w.committed_attempt ELSE seen.attempt END,
-       w.oldest, EXISTS (SELECT FROM since WHERE txid > %(last)s), b.*
-FROM stand w
-LEFT JOIN tidemark.batch now_at ON now_at.pipeline = w.name AND now_at.txid = w.txid
-LEFT JOIN tidemark.batch seen ON seen.pipeline = w.name AND seen.txid = %(after)s
-CROSS JOIN LATERAL (
-    SELECT coalesce(array_agg(t.txid ORDER BY t.txid), '{{}}') AS txids,
-           coalesce(array_agg(t.attempt ORDER BY t.txid), '{{}}') AS attempts,
-           coalesce(array_agg(t.batch_time ORDER BY t.txid), '{{}}') AS times,
-           coalesce(array_agg(CASE WHEN {complete} THEN e.changes END ORDER BY t.txid), '{{}}') AS changes,
-           coalesce(array_agg({complete} ORDER BY t.txid), '{{}}') AS complete
-    FROM told t LEFT JOIN ({entries}) e ON e.txid = t.txid
-) b
-"""
-
-ENTRIES = """
-SELECT r.txid, max(r.number) AS number, json_agg(r.change ORDER BY r.number)::text AS changes FROM (
-    SELECT c.txid, row_number() OVER (PARTITION BY c.txid ORDER BY {key}) AS number, {change} AS change
-    FROM {log} c, stand w
-    WHERE c.txid > %(after)s AND c.txid <= %(last)s AND c.txid <= w.txid
-      AND c.txid NOT IN (SELECT txid FROM told WHERE wide) AND {where}
-) r WHERE r.number <= %(limit)s + 1 GROUP BY r.txid
-"""
-
-NO_ENTRIES = sql.SQL("SELECT NULL::bigint AS txid, NULL::bigint AS number, NULL::text AS changes WHERE false")
-ALL_TOLD = sql.SQL("(NOT t.wide AND coalesce(e.number, 0) <= %(limit)s)")
-
-
 def _statement(table: StateTable, measures: Sequence[str], where: sql.Composable) -> sql.Composed:
     logged = table.spec.changelog
     answer = sql.SQL(ANSWER).format(
-        complete=ALL_TOLD if logged else sql.SQL("false"),
+        complete=COMPLETE if logged else sql.SQL("false"),
         entries=_entries(table, measures, where) if logged else NO_ENTRIES,
     )
     return sql.SQL("{}{}").format(LEDGER, answer)
 
 
 def _entries(table: StateTable, measures: Sequence[str], where: sql.Composable) -> sql.Composed:
-    live = live_sql("c", sql.SQL("w.ttl"), NOW)
+    live = live_sql("c", sql.SQL("v.ttl"), NOW)
     change = sql.SQL(
         "json_build_object('key', {key}, 'status', CASE WHEN {live} THEN 'found' ELSE 'removed' END, "
         "'value', CASE WHEN {live} THEN {value} END)"

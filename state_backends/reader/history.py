@@ -1,7 +1,6 @@
-"""History: the committed versions of one key, newest first, from the changelog or else what the row still carries.
+"""History: the committed versions of one key, newest first, from the changelog or else from the row itself.
 
-Nothing is left of a version that compaction, expiry or a later batch has taken away; so an answer says whether it is
-all there ever was.
+Compaction, expiry and later batches delete versions without a trace, so an answer says whether it is complete.
 """
 
 from collections.abc import Sequence
@@ -13,20 +12,21 @@ from state_backends.committed import answer_now, ledger_sql
 from state_backends.reader.json_sql import json_value
 from state_backends.table import StateTable, columns, commas, previous
 
-# No batch behind the one of a row was tried again, whose revert may have taken the version before, and all are known.
-NONE_UNDONE: LiteralString = (
+# Every batch is recorded, and none after {txid} had a second attempt, whose revert may have removed a previous version.
+NONE_REVERTED: LiteralString = (
     "NOT EXISTS (SELECT FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid > {txid} AND b.attempt > 1) "
     "AND (SELECT coalesce(min(b.txid), 1) FROM tidemark.batch b WHERE b.pipeline = p.name) = 1"
 )
 
-# Whether a row of another store that carries one version, written by batch %s, never had another.
-NEVER_ANOTHER = ledger_sql("s.oldest_txid = 0 AND " + NONE_UNDONE.format(txid="%s"))
+# For a row of another backend with one version, written by batch %s: whether it never had another version.
+NEVER_ANOTHER = ledger_sql("s.oldest_txid = 0 AND " + NONE_REVERTED.format(txid="%s"))
 
 
 def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> sql.Composed:
-    """Return the statement: txid, attempt and time of the batch, the versions, how many, and whether none is gone.
+    """Return the statement: txid, attempt and time of the batch, the versions, their number, whether they are complete.
 
-    Its parameters: the key once, of a state without a changelog three times; `before`; how many; the state's name.
+    before: whether only versions before a txid are wanted. Its parameters: the key, `key_repeats` times; that txid, if
+    `before`; the number of versions; the state's name.
     """
     results = sql.SQL(
         "SELECT coalesce(json_agg(json_build_object('txid', v.txid, 'at', v.updated_at, "
@@ -38,8 +38,15 @@ def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> 
         versions=_logged(table) if table.spec.changelog else _carried(table),
         before=sql.SQL("u.txid < %s" if before else "true"),
     )
-    whole = sql.SQL("s.oldest_txid = 0") if table.spec.changelog else _never_another(table)
-    return answer_now(results, sql.SQL("f.results::text, f.shown, {}").format(whole))
+    complete = sql.SQL("s.oldest_txid = 0") if table.spec.changelog else _never_another(table)
+    return answer_now(results, sql.SQL("f.results::text, f.shown, {}").format(complete))
+
+
+def key_repeats(table: StateTable) -> int:
+    """Return how many times the parameters of `history_sql` repeat the key."""
+    if table.spec.changelog:
+        return 1
+    return 3 if table.keeps_previous else 2
 
 
 def _logged(table: StateTable) -> sql.Composed:
@@ -49,6 +56,7 @@ def _logged(table: StateTable) -> sql.Composed:
 
 
 def _carried(table: StateTable) -> sql.Composed:
+    """Return the sub-select of the committed versions in the row itself: up to two."""
     if not table.keeps_txid:
         return sql.SQL("(SELECT {}, NULL::bigint AS txid FROM {} t WHERE {})").format(
             columns(table.version, "t"), table.name, _this_key(table)
@@ -67,9 +75,10 @@ def _version(table: StateTable, version: sql.Composable, txid: LiteralString) ->
 
 
 def _never_another(table: StateTable) -> sql.Composed:
+    """Return the condition that the key never had a version other than those in its row."""
     another = sql.SQL("true")
     if table.keeps_previous:
-        another = sql.SQL("t.prev_txid IS NOT NULL OR NOT (" + NONE_UNDONE.format(txid="t.txid") + ")")
+        another = sql.SQL("t.prev_txid IS NOT NULL OR NOT (" + NONE_REVERTED.format(txid="t.txid") + ")")
     return sql.SQL("s.oldest_txid = 0 AND NOT EXISTS (SELECT FROM {} t WHERE {} AND ({}))").format(
         table.name, _this_key(table), another
     )
@@ -79,10 +88,3 @@ def _this_key(table: StateTable) -> sql.Composed:
     return sql.SQL("({}) = ({})").format(
         columns(table.key, "t"), commas(sql.SQL("%s::{}").format(sql.SQL(kind)) for kind in table.key.values())
     )
-
-
-def key_repeats(table: StateTable) -> int:
-    """Return how often a history's parameters have the key."""
-    if table.spec.changelog:
-        return 1
-    return 3 if table.keeps_previous else 2

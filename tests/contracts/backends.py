@@ -1,4 +1,4 @@
-"""The backends: each is one line here, and every map and contract test then runs on it."""
+"""The backends that every map and contract test runs on; each is one line of BACKENDS."""
 
 import os
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def redis(conn: psycopg.Connection) -> NewBacking:
 
 
 def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
-    """Return the spec, with nothing of it on the server: one of the environment's own may remember an earlier run."""
+    """Return the spec, with its data deleted from the server: REDIS_URL may have rows of an earlier run."""
     for tag in HashTags(spec):
         rows = [tag.row + key for key in client.zrange(tag.keys, 0, -1)]
         written = [tag.written(int(txid)) for txid in client.zrange(tag.batches, 0, -1)]
@@ -47,7 +47,7 @@ def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
 
 
 def cached(make: Callable[[psycopg.Connection], NewBacking]) -> Callable[[psycopg.Connection], NewBacking]:
-    # Few enough keys that rows are forgotten as well as remembered.
+    # Few keys, so that tests evict rows, too.
     return lambda conn: lambda spec: CachedMap(make(conn)(spec), cache_keys=3)
 
 
@@ -58,7 +58,7 @@ def logged(make: Callable[[psycopg.Connection], NewBacking]) -> Callable[[psycop
                 refuse_without_txids(conn, make(conn)(spec))
             keeping = replace(spec, changelog=True)
             inner = make(conn)(keeping)
-            if make is not postgres:  # the changelog is in PostgreSQL wherever the rows are
+            if make is not postgres:  # the changelog is always in PostgreSQL
                 tables.create(conn, StateTable(keeping))
             return LoggedMap(inner, Changelog(conn, keeping))
 

@@ -1,4 +1,4 @@
-"""What every backing map promises. A backend passes it by its line in the list of backends."""
+"""What every backing map must do. It runs on each of `contracts.backends.BACKENDS`."""
 
 import uuid
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -38,12 +38,12 @@ KEY_PARTS = [
     ),
 ]
 
-# A key type, a part that it must refuse, and words of the reason.
+# A key type, a part that it must refuse, and part of the message.
 REFUSED_PARTS = [
     ("text", 5, "page must be text, got 5"),
     ("text", None, "page must be text, got None"),
     ("text", "a\0b", "page holds a NUL character, which PostgreSQL cannot store"),
-    ("text", "\ud800", "page holds half of a surrogate pair, which is no text"),
+    ("text", "\ud800", "page holds half of a surrogate pair, which cannot be stored"),
     ("bigint", True, "page must be bigint, got True"),
     ("bigint", 1.0, "page must be bigint, got 1.0"),
     ("bigint", "1", "page must be bigint, got '1'"),
@@ -67,7 +67,7 @@ REFUSED_PARTS = [
 
 EARLIER, LATER = datetime(2013, 1, 1, 5, 30, 0, 123456, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC)
 
-# What a row of each kind holds, and so what must come back unchanged.
+# Rows as each kind stores them, which must come back unchanged.
 ROWS_OF_KIND = {
     "opaque": [Versioned(7, 3, 5, 2), Versioned(7, 3), Versioned(None, 3, 5, 2), Versioned(7, 3, None, 2)],
     "transactional": [Versioned(7, 3), Versioned(None, 3)],
@@ -76,7 +76,7 @@ ROWS_OF_KIND = {
 
 
 class BackingMapContract:
-    """What every backing map promises; `new_backing` makes an empty one for a spec."""
+    """What every backing map must do; the fixture `new_backing` makes an empty one for a spec."""
 
     @pytest.fixture
     def backing(self, new_backing) -> IBackingMap:
@@ -101,7 +101,7 @@ class BackingMapContract:
 
         assert [row.value for row in rows] == [5, 4, 3, 2, 1, 0]
 
-    def test_empty_calls_are_no_calls(self, backing):
+    def test_empty_calls_do_nothing(self, backing):
         backing.multi_put([], [])
         backing.multi_remove([])
 
@@ -178,7 +178,7 @@ class BackingMapContract:
 
         assert pages.multi_get([("a",)]) == [Versioned("\\u0000", 1)]
 
-    def test_what_becomes_of_an_object_after_the_put_changes_nothing(self, pages):
+    def test_changing_an_object_after_the_put_changes_no_row(self, pages):
         value = {"pages": [1]}
         pages.multi_put([("a",)], [Versioned(value, 1)])
 
@@ -187,7 +187,7 @@ class BackingMapContract:
         assert pages.multi_get([("a",)]) == [Versioned({"pages": [1]}, 1)]
 
     @pytest.mark.parametrize("kind", ["opaque", "transactional"])
-    def test_a_row_never_goes_back_to_an_older_batch(self, new_backing, kind):
+    def test_a_row_is_never_replaced_by_an_older_batch(self, new_backing, kind):
         backing = new_backing(StateSpec("rows", key={"page": "text"}, value="jsonb", kind=kind))
         backing.multi_put([("a",), ("b",)], [Versioned(6, 6), Versioned(5, 5)])
 
@@ -227,7 +227,7 @@ class BackingMapContract:
 
         assert backing.multi_get([("a",)]) == [row]
 
-    def test_a_removed_key_is_gone_versions_and_all(self, backing):
+    def test_a_removed_key_is_deleted_with_all_versions(self, backing):
         backing.multi_put([("a", 1), ("b", 1)], [Versioned(1, 2, 0, 1), Versioned(2, 2)])
 
         backing.multi_remove([("a", 1), ("absent", 1)])
@@ -236,7 +236,7 @@ class BackingMapContract:
 
     # scan
 
-    def test_a_scan_goes_in_byte_order_whatever_the_language(self, pages):
+    def test_a_scan_is_in_byte_order_in_any_language(self, pages):
         texts = ["", "B", "Z", "a", "b", "~", "é", "ß", "\uff5a", "日本", "🙂", "a\u0301", "A", " ", "a b", "a-b", "ab"]
         pages.multi_put([(text,) for text in texts], [Versioned(text, 1) for text in texts])
 
@@ -259,7 +259,7 @@ class BackingMapContract:
         assert [key for key, _ in backing.scan()] == [("a", 1), ("a", 2), ("a", 10), ("ab", 0), ("b", -1)]
         assert [key for key, _ in backing.scan(start=("a", 2), stop=("b", -1))] == [("a", 2), ("a", 10), ("ab", 0)]
 
-    def test_a_prefix_is_of_whole_parts(self, backing):
+    def test_a_prefix_matches_whole_parts(self, backing):
         keys = [("a", 1), ("a", 2), ("ab", 1)]
         backing.multi_put(keys, [Versioned(0, 1) for _ in keys])
 
@@ -324,7 +324,7 @@ class BackingMapContract:
 
     def test_the_longest_key_is_stored_and_one_byte_more_is_refused(self, new_backing):
         backing = new_backing(StateSpec("long", key={"a": "text", "b": "text"}, value="jsonb"))
-        # Random bytes, so that no index can press them together.
+        # Random text, which an index cannot compress.
         noise = "".join(chr(33 + (number * 7919) % 89) for number in range(MAX_KEY_BYTES))
         longest = (noise[:1000], noise[1000:])
 
@@ -336,7 +336,7 @@ class BackingMapContract:
         with pytest.raises(KeyShapeError, match="2050 bytes of text"):
             backing.multi_get([("é" * 1025, "")])
 
-    def test_compound_keys_do_not_collide_whatever_their_parts_hold(self, new_backing):
+    def test_compound_keys_never_collide(self, new_backing):
         backing = new_backing(StateSpec("compound", key={"a": "text", "b": "text"}, value="jsonb"))
         keys = [
             ("ab", "c"),
@@ -370,7 +370,7 @@ class BackingMapContract:
 
     # revert
 
-    def test_a_revert_puts_every_row_of_the_batch_back(self, backing):
+    def test_a_revert_restores_the_previous_version_of_every_row_of_the_batch(self, backing):
         backing.multi_put(
             [("old", 1), ("both", 1), ("new", 1), ("removed", 1)],
             [Versioned(4, 4, 3, 3), Versioned(5, 5, 4, 4), Versioned(1, 5), Versioned(None, 5, 2, 2)],
@@ -385,14 +385,14 @@ class BackingMapContract:
             ("removed", 1): Versioned(2, 2),
         }
 
-    def test_a_revert_brings_back_a_removal(self, backing):
+    def test_a_revert_restores_a_removed_row(self, backing):
         backing.multi_put([("a", 1)], [Versioned(1, 5, None, 4)])
 
         backing.revert(5)
 
         assert backing.multi_get([("a", 1)]) == [Versioned(None, 4)]
 
-    def test_a_second_revert_finds_nothing(self, backing):
+    def test_a_second_revert_changes_nothing(self, backing):
         backing.multi_put([("a", 1), ("b", 1)], [Versioned(5, 5, 4, 4), Versioned(1, 5)])
         backing.revert(5)
 

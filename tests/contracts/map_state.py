@@ -1,4 +1,4 @@
-"""What every map state promises, and what each kind adds: begin, commit, roll back, try again."""
+"""What every map state must do, and what each kind adds: begin, commit, roll back, replay."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -32,7 +32,7 @@ class Refusing:
 
 
 class MapStateContract:
-    """What every map promises, whatever its kind: a subclass names `kind` and `map_class`."""
+    """What a map state of any kind must do; a subclass sets `kind` and `map_class`."""
 
     kind: str
     map_class: type
@@ -103,7 +103,7 @@ class MapStateContract:
         assert counts.multi_get([("zero",), ("empty",), ("no",)]) == [0, "", False]
         assert counts.multi_update([("zero",)], [add(5)]) == [5]
 
-    def test_a_removed_key_reads_as_absent_and_starts_anew(self, counts):
+    def test_a_removed_key_reads_as_absent_and_counts_from_the_start(self, counts):
         self.run(counts, 1, ("a", 7))
         counts.begin_commit(2)
         counts.multi_remove([("a",), ("never there",)])
@@ -156,7 +156,7 @@ class MapStateContract:
         assert counts.multi_get([("a",), ("b",), ("c",)]) == [9, None, 5]
         assert self.run(counts, 4, ("a", 1), ("b", 1), ("c", 1)) == [10, 1, 6]
 
-    def test_a_value_whose_time_to_live_has_run_out_counts_as_absent(self, new_backing):
+    def test_an_expired_value_counts_as_absent(self, new_backing):
         spec = StateSpec("counts", key={"word": "text"}, value="jsonb", kind=self.kind, ttl=timedelta(hours=1))
         counts = self.map_class(new_backing(spec))
         counts.begin_commit(1, at=MIDNIGHT)
@@ -238,7 +238,7 @@ class OpaqueMapContract(MapStateContract):
         assert counts.multi_get([("dog",), ("cat",), ("new",)]) == [7, 6, None]
         assert self.run(counts, 3, ("dog", 1), ("new", 1)) == [8, 1]
 
-    def test_a_replay_looks_at_the_time_of_the_version_before(self, new_backing):
+    def test_a_replay_checks_the_ttl_of_the_previous_version(self, new_backing):
         spec = StateSpec("counts", key={"word": "text"}, value="jsonb", ttl=timedelta(hours=1))
         counts = OpaqueMap(new_backing(spec))
         counts.begin_commit(1, at=MIDNIGHT)
@@ -297,7 +297,7 @@ class OpaqueMapContract(MapStateContract):
         )
         assert list(backing.scan()) == before
 
-    def test_a_row_keeps_the_version_before_the_batch(self, counts, backing):
+    def test_a_row_keeps_its_version_before_the_batch(self, counts, backing):
         self.run(counts, 1, ("a", 1))
         self.run(counts, 5, ("a", 1), ("a", 1))
 

@@ -1,6 +1,6 @@
-"""What every merge on the server promises: Trident's rule per row, whatever the task, the key or the clock.
+"""What every merge on a server must do: Trident's rule per row, for any task, key and clock.
 
-A module that runs it gives a fixture `state`: spec to (backing map, merge(txid, *rows, at=.., batches=..)).
+A module that runs it has a fixture `state`: spec to (backing map, merge(txid, *rows, at=.., batches=..)).
 """
 
 import uuid
@@ -16,7 +16,7 @@ from state_backends import Count, Max, Mean, Min, StateSpec, Sum, Versioned
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from tests.state_backends.feed import arrow
 
-# What the stores themselves say of a number that does not fit; their errors pass through.
+# The errors of the stores for a number that is out of range; they pass through.
 OUT_OF_RANGE = (psycopg.errors.NumericValueOutOfRange, redis.DataError)
 
 SALES = StateSpec(
@@ -42,7 +42,7 @@ class FoldContract:
 
         assert rows(backing)["a",] == Versioned({"n": 2, "total": 3.5, "top": 3.0, "mean_sum": 3.5, "mean_count": 2}, 1)
 
-    def test_the_next_batch_folds_every_measure_and_keeps_the_version_before(self, state):
+    def test_the_next_batch_folds_every_measure_and_keeps_the_previous_version(self, state):
         backing, merge = state(SALES)
         merge(1, sale("a", 2, 3.5, 3.0, 3.5, 2))
 
@@ -63,7 +63,7 @@ class FoldContract:
 
         assert rows(backing)["b",] == Versioned({"n": 1}, 1)
 
-    def test_nulls_fold_as_nothing(self, state):
+    def test_nulls_change_nothing(self, state):
         backing, merge = state(SALES)
         nothing = {"shop": "a", "n": None, "total": None, "top": None, "mean_sum": None, "mean_count": None}
         merge(1, nothing)
@@ -153,7 +153,7 @@ class FoldContract:
 
 
 class ReplayContract:
-    def test_an_opaque_replay_folds_into_the_version_before(self, state):
+    def test_an_opaque_replay_folds_into_the_previous_version(self, state):
         backing, merge = state(VIEWS)
         merge(1, {"page": "a", "n": 10})
         merge(2, {"page": "a", "n": 5}, {"page": "new", "n": 1})
@@ -323,7 +323,7 @@ class TimeToLiveContract:
     def views(self, state):
         return state(replace(VIEWS, ttl=self.HOUR))
 
-    def test_a_base_that_has_expired_folds_as_nothing(self, views):
+    def test_an_expired_row_counts_as_absent(self, views):
         backing, merge = views
         merge(1, {"page": "a", "n": 10}, {"page": "b", "n": 10}, at=MIDNIGHT)
 
@@ -332,7 +332,7 @@ class TimeToLiveContract:
 
         assert {key: row.value["n"] for key, row in backing.scan()} == {("a",): 11, ("b",): 1}
 
-    def test_an_update_starts_the_time_anew(self, views):
+    def test_an_update_restarts_the_ttl(self, views):
         backing, merge = views
         for step in range(5):
             merge(step + 1, {"page": "a", "n": 1}, at=MIDNIGHT + step * self.HOUR * 0.9)
@@ -350,7 +350,7 @@ class TimeToLiveContract:
                 backing.revert(2)
                 assert rows(backing)["a",] == Versioned({"n": 10}, 1)
 
-    def test_a_removed_row_folds_as_nothing(self, views):
+    def test_a_removed_row_counts_as_absent(self, views):
         backing, merge = views
         backing.multi_put([("a",)], [Versioned(None, 2, {"n": 10}, 1, MIDNIGHT, MIDNIGHT)])
 
@@ -358,7 +358,7 @@ class TimeToLiveContract:
 
         assert rows(backing)["a",] == Versioned({"n": 1}, 3, None, 2)
 
-    def test_a_put_gives_the_version_before_a_time_so_that_it_can_come_back(self, views):
+    def test_a_put_stores_the_time_of_the_previous_version_for_a_revert(self, views):
         backing, _ = views
         backing.multi_put([("a",)], [Versioned({"n": 2}, 2, {"n": 1}, 1)])
 

@@ -134,7 +134,7 @@ class TestPause:
     def test_a_paused_driver_counts_nothing_holds_the_pipeline_and_resumes(self, filled):
         with driving(filled):
             wait_until(lambda: status(filled) == [("running",)])
-            driver_status.wish(filled.conn, "word_count", paused=True, by="ann")
+            driver_status.set_desired_state(filled.conn, "word_count", paused=True, by="ann")
             wait_until(lambda: status(filled) == [("paused",)])
             filled.land("2.txt", "cat")
             reported = filled.rows("SELECT updated_at FROM tidemark.driver")
@@ -142,7 +142,7 @@ class TestPause:
             held = filled.rows("SELECT tidemark.has_driver('word_count')")
             seen = filled.values("words")
 
-            driver_status.wish(filled.conn, "word_count", paused=False, by="ann")
+            driver_status.set_desired_state(filled.conn, "word_count", paused=False, by="ann")
             wait_until(counted(filled, dog=1, cat=1))
 
         assert held == [(True,)]
@@ -157,13 +157,13 @@ class TestPause:
         def pause(batch):
             if not paused_at:
                 paused_at.append(batch.txid)
-                driver_status.wish(filled.conn, "word_count", paused=True, by="ann")
+                driver_status.set_desired_state(filled.conn, "word_count", paused=True, by="ann")
 
         with driving(filled, on_batch=pause):
             wait_until(lambda: status(filled) == [("paused",)])
             ((committed,),) = filled.rows("SELECT committed_batch_id FROM tidemark.pipeline")
             noted = {path.name for path in (filled.checkpoint / "commits").iterdir()}
-            driver_status.wish(filled.conn, "word_count", paused=False, by="ann")
+            driver_status.set_desired_state(filled.conn, "word_count", paused=False, by="ann")
             wait_until(counted(filled, dog=8))
 
         assert committed < 7
@@ -171,7 +171,7 @@ class TestPause:
         assert filled.rows("SELECT max(attempt) FROM tidemark.batch") == [(1,)]
 
     def test_a_driver_that_starts_while_paused_waits(self, filled):
-        driver_status.wish(filled.conn, "word_count", paused=True, by="ann")
+        driver_status.set_desired_state(filled.conn, "word_count", paused=True, by="ann")
         filled.land("2.txt", "cat")
 
         with driving(filled) as running:
@@ -182,7 +182,7 @@ class TestPause:
         assert filled.values("words") == {"dog": {"count": 1}}
 
     def test_a_run_with_once_ends_if_the_pipeline_is_paused(self, filled):
-        driver_status.wish(filled.conn, "word_count", paused=True, by="ann")
+        driver_status.set_desired_state(filled.conn, "word_count", paused=True, by="ann")
 
         with pytest.raises(PipelinePausedError) as refused:
             filled.run(word_count(filled.input))
@@ -226,6 +226,6 @@ class TestLostPipeline:
             other.execute("SELECT FROM tidemark.pipeline FOR UPDATE")
             filled.conn.execute("SET statement_timeout = '5s'")
 
-            desired = driver_status.orders(filled.conn, "word_count")
+            desired = driver_status.read_desired_state(filled.conn, "word_count")
 
         assert (desired.fence, desired.held, desired.paused) == (1, False, False)

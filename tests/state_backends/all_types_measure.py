@@ -1,4 +1,4 @@
-"""A measure of stored columns of every type there is: what a changelog must carry, and what is wide."""
+"""A measure with stored columns of every type: what a changelog must store, including large values."""
 
 from typing import ClassVar
 

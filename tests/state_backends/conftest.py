@@ -14,7 +14,7 @@ from tests.state_backends.feed import Feed
 
 _numbers = count(1)
 
-# What waits longer for a lock would wait for ever: fail instead.
+# Fail a test that waits longer for a lock: it would never end.
 PATIENCE = "-c lock_timeout=10s"
 
 

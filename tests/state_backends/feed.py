@@ -1,4 +1,4 @@
-"""Feed: a driver and its executors in one process, so that a test can say which batch does what, and when it dies."""
+"""Feed: a driver and its executors in one process, so that a test decides what each batch does and when it fails."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def views(*pairs: tuple[str, int]) -> Rows:
 
 
 class Feed:
-    """Takes a pipeline over and feeds its states, as a runner does.
+    """Acquires a pipeline and feeds its states, as a driver does.
 
     Rows are dicts of key columns and stored columns; a state's rows are written in one transaction per `apply`.
     """
@@ -39,7 +39,7 @@ class Feed:
         self.ledger.bind("checkpoint")
 
     def begin(self, batch_id: int) -> Batch | None:
-        """Begin a batch; undo first what an earlier attempt at it wrote."""
+        """Begin a batch; revert what an earlier attempt at it wrote."""
         batch = self.ledger.begin(batch_id, spout=self.spout)
         if batch is not None and batch.is_retry:
             self.revert(batch)
@@ -93,7 +93,7 @@ def arrow(rows: Rows) -> list[pa.RecordBatch]:
 
 
 def let_time_pass(conn: psycopg.Connection, specs: Iterable[StateSpec], pipeline: str, interval: Any) -> None:
-    """Move everything recorded into the past, which is what waiting does, only faster."""
+    """Move every stored time into the past, which has the effect of waiting."""
     for spec in specs:
         table = StateTable(spec)
         times = ["updated_at", *(["prev_updated_at"] if table.keeps_previous else [])]

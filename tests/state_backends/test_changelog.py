@@ -50,7 +50,7 @@ def test_a_task_run_twice_leaves_one_entry(feed, changelog):
     assert versions(changelog, "a", upto=batch.txid) == [(1, 3)]
 
 
-def test_a_history_ends_with_the_committed_batch_unless_told_otherwise(feed, changelog):
+def test_a_history_ends_with_the_committed_batch_by_default(feed, changelog):
     for _ in range(2):
         feed.run(views(("a", 1)))
     feed.apply(feed.begin(2), feed.specs[0], views(("a", 1)))
@@ -60,7 +60,7 @@ def test_a_history_ends_with_the_committed_batch_unless_told_otherwise(feed, cha
     assert versions(changelog, "a", upto=1) == [(1, 1)]
 
 
-def test_a_retry_leaves_its_own_entries_alone(feed, changelog):
+def test_a_retry_leaves_only_its_own_entries(feed, changelog):
     feed.run(views(("a", 1)))
     feed.apply(feed.begin(1), feed.specs[0], views(("a", 10), ("gone", 1)))
 
@@ -70,7 +70,7 @@ def test_a_retry_leaves_its_own_entries_alone(feed, changelog):
     assert versions(changelog, "gone") == []
 
 
-def test_rows_and_entries_land_together_or_not_at_all(feed, changelog, connect):
+def test_rows_and_entries_are_committed_together_or_not_at_all(feed, changelog, connect):
     batch, task = feed.begin(0), connect()
 
     with task.transaction(force_rollback=True):
@@ -81,7 +81,7 @@ def test_rows_and_entries_land_together_or_not_at_all(feed, changelog, connect):
 
 
 @pytest.mark.parametrize("change", [{"kind": "transactional"}, {"partitions": 4}])
-def test_other_shapes_of_states_keep_one_too(new_feed, fresh, conn, change):
+def test_other_forms_of_states_have_one_too(new_feed, fresh, conn, change):
     feed = new_feed(spec := fresh(replace(VIEWS, **change)))
     feed.run(views(("a", 1)))
     batch = feed.begin(1)
@@ -91,18 +91,18 @@ def test_other_shapes_of_states_keep_one_too(new_feed, fresh, conn, change):
     assert versions(Changelog(conn, spec), "a", upto=2) == [(2, 3), (1, 1)]
 
 
-def test_rows_that_cannot_go_back_keep_their_entries_when_their_batch_is_reverted(new_feed, fresh, conn):
+def test_rows_that_cannot_be_reverted_keep_their_entries(new_feed, fresh, conn):
     feed = new_feed(spec := fresh(replace(VIEWS, kind="transactional")))
     feed.run(views(("a", 1)))
     feed.apply(feed.begin(1), spec, views(("a", 2), ("b", 1)))
 
-    feed.run(views(("a", 2)))  # without b, which is there all the same
+    feed.run(views(("a", 2)))  # without b, which stays
 
     changelog = Changelog(conn, spec)
     assert (versions(changelog, "a"), versions(changelog, "b")) == ([(2, 3), (1, 1)], [(2, 1)])
 
 
-def test_a_state_that_asked_for_none_is_refused(conn):
+def test_a_state_declared_without_one_is_refused(conn):
     with pytest.raises(SpecError) as caught:
         Changelog(conn, replace(VIEWS, changelog=False))
 
@@ -120,7 +120,7 @@ def test_a_global_state_has_a_history(new_feed, fresh, conn):
 class TestAppendRows:
     NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 
-    def test_rows_become_entries_and_no_value_a_tombstone(self, changelog):
+    def test_rows_become_entries_and_none_a_tombstone(self, changelog):
         changelog.append_rows([("a",), ("b",)], [Versioned({"n": 1}, 1, at=self.NOON), Versioned(None, 2, {"n": 5}, 1)])
 
         assert (versions(changelog, "a", upto=9), versions(changelog, "b", upto=9)) == ([(1, 1)], [(2, None)])
@@ -132,7 +132,7 @@ class TestAppendRows:
 
         assert versions(changelog, "a", upto=1) == [(1, 2)]
 
-    def test_a_writer_that_was_left_behind_changes_no_history(self, changelog):
+    def test_a_stale_writer_changes_no_history(self, changelog):
         changelog.append_rows([("a",)], [Versioned({"n": 7}, 7)])
 
         with pytest.raises(StaleBatchError) as caught:
@@ -151,7 +151,7 @@ class TestAppendRows:
         assert versions(changelog, "a", upto=1) == []
 
     def test_two_that_append_the_same_keys_in_any_order_wait_for_each_other(self, feed, changelog, connect):
-        """A doubled task: the second finds what the first wrote, and writes it again."""
+        """A task that runs twice: the second run replaces the entries of the first."""
         keys = [(f"{n:03}",) for n in range(300)]
         twins = [Changelog(connect(), changelog.spec) for _ in range(2)]
 
@@ -167,20 +167,20 @@ class TestAppendRows:
 
 
 class TestAsOf:
-    def told(self, changelog, txid, *pages):
+    def versions(self, changelog, txid, *pages):
         return [
             change and (change.txid, change.value and change.value["n"])
             for change in changelog.as_of(txid, [(page,) for page in pages])
         ]
 
-    def test_each_key_is_told_in_the_order_asked(self, feed, changelog):
+    def test_each_key_is_answered_in_the_order_asked(self, feed, changelog):
         feed.run(views(("a", 1), ("b", 1)))
         feed.run(views(("a", 1)))
         feed.run(views(("a", 1), ("new", 1)))
 
-        assert self.told(changelog, 2, "new", "b", "a", "b") == [None, (1, 1), (2, 2), (1, 1)]
-        assert self.told(changelog, 0, "a") == [None]
-        assert self.told(changelog, 3) == []
+        assert self.versions(changelog, 2, "new", "b", "a", "b") == [None, (1, 1), (2, 2), (1, 1)]
+        assert self.versions(changelog, 0, "a") == [None]
+        assert self.versions(changelog, 3) == []
 
     def test_out_of_reach_is_an_error_that_names_the_oldest_batch(self, feed, changelog, conn):
         for _ in range(4):
@@ -191,11 +191,11 @@ class TestAsOf:
             changelog.as_of(2, [("a",)])
 
         assert caught.value.oldest == 3
-        assert self.told(changelog, 3, "a") == [(3, 3)]
+        assert self.versions(changelog, 3, "a") == [(3, 3)]
 
-    def test_an_open_batch_is_not_told(self, feed, changelog):
+    def test_an_open_batch_is_left_out(self, feed, changelog):
         feed.apply(feed.begin(0), feed.specs[0], views(("a", 1)))
 
         with pytest.raises(NotCommittedError):
             changelog.as_of(1, [("a",)])
-        assert self.told(changelog, 0, "a") == [None]
+        assert self.versions(changelog, 0, "a") == [None]

@@ -11,19 +11,19 @@ TIMES = st.datetimes(datetime(2013, 3, 1), datetime(2013, 3, 20), timezones=st.j
 TTLS = st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=30))
 
 
-def test_a_version_lives_until_its_time_has_run_out_to_the_microsecond():
+def test_a_version_is_live_until_its_ttl_has_passed_to_the_microsecond():
     ttl = timedelta(hours=1)
 
     assert is_live(False, NOON, ttl, NOON + ttl - timedelta(microseconds=1))
     assert not is_live(False, NOON, ttl, NOON + ttl)
 
 
-def test_a_version_without_a_ttl_lives_for_ever_unless_it_is_removed():
+def test_a_version_without_a_ttl_is_live_unless_it_is_removed():
     assert is_live(False, NOON, None, NOON + timedelta(days=100_000))
     assert not is_live(True, NOON, None, NOON)
 
 
-def test_the_longest_ttl_there_is_overflows_nothing(conn):
+def test_the_longest_ttl_does_not_overflow(conn):
     assert is_live(False, NOON, timedelta.max, NOON)
     assert ask(conn, False, NOON, timedelta(days=100_000_000), NOON)
 

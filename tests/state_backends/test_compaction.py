@@ -45,7 +45,7 @@ class TestChangelog:
         assert removed(steps) == {"changelog entries": 2}
         assert (txids(feed, "a"), txids(feed, "b")) == ([7, 6, 5, 3], [4])
 
-    def test_reads_in_the_past_are_told_how_far_they_reach(self, feed, conn):
+    def test_reads_before_the_horizon_are_refused_with_the_oldest_batch(self, feed, conn):
         oldest = "SELECT oldest_txid FROM tidemark.state WHERE name = %s"
         for _ in range(3):
             feed.run(views(("a", 1)))
@@ -66,7 +66,7 @@ class TestChangelog:
 
         assert txids(feed, "a") == [3, 2, 1]
 
-    def test_the_committed_batch_can_still_be_set_back_with_its_history(self, feed, conn):
+    def test_the_committed_batch_can_still_be_reverted_with_its_history(self, feed, conn):
         for _ in range(3):
             feed.run(views(("a", 1)))
         list(compact(conn, feed.specs[0], keep=NOTHING))
@@ -76,7 +76,7 @@ class TestChangelog:
         assert feed.read(feed.specs[0], ("a",), ("b",)) == [{"n": 2}, {"n": 1}]
         assert (txids(feed, "a"), txids(feed, "b")) == ([2], [3])
 
-    def test_a_second_run_finds_nothing(self, feed, conn):
+    def test_a_second_run_removes_nothing(self, feed, conn):
         for _ in range(5):
             feed.run(views(("a", 1), ("b", 1)))
         list(compact(conn, feed.specs[0], keep=NOTHING))
@@ -108,7 +108,7 @@ def found(conn, spec, txid):
 
 
 class TestDeadEntries:
-    """Entries that say no more than their absence would."""
+    """Entries whose deletion changes no answer."""
 
     HOUR = timedelta(hours=1)
 
@@ -142,7 +142,7 @@ class TestDeadEntries:
         assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {}
         assert (found(conn, feed.specs[0], 1), found(conn, feed.specs[0], 2)) == ({"a": 1}, {})
 
-    def test_a_removal_is_told_of_as_long_as_anything_is_even_if_there_was_nothing_to_remove(self, feed, conn):
+    def test_a_removal_after_the_horizon_stays_even_if_nothing_was_there(self, feed, conn):
         feed.run([])
         self.remove(feed, "never")
 
@@ -186,8 +186,8 @@ class TestDeadEntries:
         assert removed(compact(conn, spec, keep=self.HOUR)) == {}
         assert (found(conn, spec, 2), found(conn, spec, 3)) == ({"a": 1}, {})
 
-    def test_a_tombstone_whose_older_entry_was_passed_over_stays(self, feed, conn, connect):
-        """Somebody held the older entry; were the tombstone dropped, the removed key would be back."""
+    def test_a_tombstone_whose_older_entry_was_skipped_stays(self, feed, conn, connect):
+        """The older entry was locked. Without the tombstone, the removed key would come back."""
         feed.run(views(("a", 1)))
         self.remove(feed, "a")
         feed.run([])
@@ -257,7 +257,7 @@ class TestTombstones:
         counts.multi_remove([(key,) for key in keys])
 
     @pytest.mark.parametrize("kind", ["opaque", "transactional", "non_transactional"])
-    def test_tombstones_go_once_nobody_could_need_them(self, new_feed, fresh, conn, kind):
+    def test_tombstones_are_deleted_once_they_are_not_needed(self, new_feed, fresh, conn, kind):
         feed = new_feed(spec := fresh(replace(VIEWS, kind=kind, changelog=False)))
         feed.run(views(("a", 1), ("b", 1)))
         batch = feed.begin(1)
@@ -268,7 +268,7 @@ class TestTombstones:
         assert removed(compact(conn, spec, keep=NOTHING)) == {"tombstones": 1}
         assert [key for key, _ in feed.backing(spec).scan()] == [("b",)]
 
-    def test_a_removal_that_may_be_undone_stays(self, feed, conn):
+    def test_a_removal_that_may_be_reverted_stays(self, feed, conn):
         feed.run(views(("a", 1), ("b", 1)))
         batch = feed.begin(1)
         self.remove(feed, batch.txid, "a")
@@ -280,7 +280,7 @@ class TestTombstones:
 
         assert feed.read(feed.specs[0], ("a",)) == [{"n": 1}]
 
-    def test_a_removal_younger_than_what_is_to_be_kept_stays_to_be_told_of(self, new_feed, fresh, conn):
+    def test_a_removal_within_the_retention_stays(self, new_feed, fresh, conn):
         feed = new_feed(spec := fresh(replace(VIEWS, changelog=False)))
         feed.run(views(("a", 1)))
         batch = feed.begin(1)
@@ -331,7 +331,7 @@ class TestPreviousVersions:
             ("b",): Versioned("newest", 3, "new", 2),
         }
 
-    def test_the_committed_batch_can_still_be_set_back(self, texts, conn):
+    def test_the_committed_batch_can_still_be_reverted(self, texts, conn):
         self.run(texts, ("a", "old"))
         self.run(texts, ("a", "new"))
         list(compact(conn, texts.specs[0], keep=NOTHING))
@@ -352,7 +352,7 @@ class TestPreviousVersions:
 
         assert removed(compact(conn, spec, keep=NOTHING)) == ({"previous versions": 1} if measure == "wide" else {})
 
-    def test_versions_younger_than_what_is_to_be_kept_stay(self, texts, conn):
+    def test_versions_within_the_retention_stay(self, texts, conn):
         for value in ("old", "new"):
             self.run(texts, ("a", value))
         self.run(texts, ("b", 1))
@@ -361,7 +361,7 @@ class TestPreviousVersions:
 
 
 class TestLedger:
-    def test_old_batches_go_but_for_the_last_thousand(self, feed, conn, monkeypatch):
+    def test_old_batches_are_deleted_except_the_last_thousand(self, feed, conn, monkeypatch):
         monkeypatch.setattr(maintenance, "KEPT_BATCHES", 3)
         for _ in range(8):
             feed.run(views(("a", 1)))
@@ -372,7 +372,7 @@ class TestLedger:
         assert steps["ledger rows"] == 4
         assert [txid for (txid,) in kept] == [5, 6, 7, 8]
 
-    def test_the_batch_before_the_committed_one_stays_to_be_set_back_to(self, feed, conn, monkeypatch):
+    def test_the_batch_before_the_committed_one_stays_for_a_revert(self, feed, conn, monkeypatch):
         monkeypatch.setattr(maintenance, "KEPT_BATCHES", 1)
         batches = [feed.run(views(("a", 1))) for _ in range(4)]
         list(compact(conn, feed.specs[0], keep=NOTHING))

@@ -22,7 +22,7 @@ def batch(feed):
     return feed.begin(0)
 
 
-def held(conn, batch):
+def stored(conn, batch):
     return conn.execute(
         "SELECT state, part, source, line_number, line, reason FROM tidemark.dead_letter WHERE pipeline = %s "
         "AND txid = %s ORDER BY id",
@@ -37,18 +37,18 @@ def test_letters_are_kept_with_their_place_and_reason(conn, batch):
         )
 
     assert count == 2
-    assert held(conn, batch) == [
+    assert stored(conn, batch) == [
         ("s", 3, "a.json", 1, "{", "no JSON"),
         ("s", 3, "state views", None, "{}", "key is null"),
     ]
 
 
-def test_a_task_run_again_replaces_its_own_letters_alone(conn, batch):
+def test_a_task_run_again_replaces_its_own_letters_only(conn, batch):
     for part, lines in [(0, "ab"), (1, "c"), (0, "d")]:
         with conn.transaction():
             write_dead_letters(conn, batch, letters(*lines), part=part)
 
-    assert [(part, line) for _, part, _, _, line, _ in held(conn, batch)] == [(1, "c"), (0, "d")]
+    assert [(part, line) for _, part, _, _, line, _ in stored(conn, batch)] == [(1, "c"), (0, "d")]
 
 
 def test_two_runs_of_one_task_at_once_leave_its_letters_once(conn, batch, connect):
@@ -65,7 +65,7 @@ def test_two_runs_of_one_task_at_once_leave_its_letters_once(conn, batch, connec
         thread.join(0.2)
     thread.join()
 
-    assert [row[4] for row in held(conn, batch)] == ["a", "b"]
+    assert [row[4] for row in stored(conn, batch)] == ["a", "b"]
 
 
 def test_two_tasks_do_not_wait_for_each_other(batch, connect):
@@ -78,20 +78,20 @@ def test_two_tasks_do_not_wait_for_each_other(batch, connect):
         assert write_dead_letters(two, batch, letters("a"), part=1) == 1
 
 
-def test_a_retry_takes_back_the_letters_of_its_batch_alone(conn, feed, batch):
+def test_a_retry_deletes_the_letters_of_its_batch_only(conn, feed, batch):
     write_dead_letters(conn, batch, letters("a"))
     feed.ledger.commit(batch)
     later = feed.begin(1)
     write_dead_letters(conn, later, letters("b", "c"))
 
     assert delete_dead_letters(conn, feed.ledger.begin(1)) == 2
-    assert (len(held(conn, batch)), held(conn, later)) == (1, [])
+    assert (len(stored(conn, batch)), stored(conn, later)) == (1, [])
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "\t\\N\n\\.", "é" * (MAX_LINE_CHARACTERS + 5), ""])
-def test_no_text_is_too_broken_to_be_put_aside(conn, batch, text):
+def test_any_text_can_be_stored(conn, batch, text):
     write_dead_letters(conn, batch, [DeadLetter(text, text, text)])
 
-    ((_, _, source, _, line, reason),) = held(conn, batch)
+    ((_, _, source, _, line, reason),) = stored(conn, batch)
     assert source == line == reason
     assert len(line) == min(len(text), MAX_LINE_CHARACTERS)

@@ -1,74 +1,102 @@
+import os
+import socket
+
 import psycopg
 import pytest
 
 from state_backends import BatchLedger, Catalog, driver_status
+from state_backends.driver_status import DesiredState, read_desired_state, set_desired_state
+from state_backends.ledger import lock_fence
 
 
 @pytest.fixture
 def name(conn, request):
-    """A pipeline with nobody to drive it."""
+    """A registered pipeline without a driver."""
     Catalog(conn).install()
     Catalog(conn).register_pipeline(request.node.name, spout="opaque")
     return request.node.name
 
 
-class TestWishes:
-    def test_nobody_wishes_anything_at_first(self, conn, name):
-        assert driver_status.orders(conn, name) == driver_status.DesiredState(fence=0, held=False, paused=False)
+class TestDesiredState:
+    def test_at_first_a_pipeline_is_desired_to_run(self, conn, name):
+        assert read_desired_state(conn, name) == DesiredState(fence=0, held=False, paused=False)
 
-    def test_a_wish_may_come_before_the_first_driver(self, conn, name):
-        driver_status.wish(conn, name, paused=True, by="ann")
+    def test_it_can_be_set_before_the_first_driver(self, conn, name):
+        set_desired_state(conn, name, paused=True, by="ann")
 
-        orders = driver_status.orders(conn, name)
-        assert (orders.paused, orders.by, orders.since is not None) == (True, "ann", True)
+        desired = read_desired_state(conn, name)
+        assert (desired.paused, desired.by, desired.since is not None) == (True, "ann", True)
 
-    def test_a_wish_that_stands_remains_the_first_ones(self, conn, name):
-        driver_status.wish(conn, name, paused=True, by="ann")
-        first = driver_status.orders(conn, name)
+    def test_setting_the_same_again_keeps_who_set_it_first(self, conn, name):
+        set_desired_state(conn, name, paused=True, by="ann")
+        first = read_desired_state(conn, name)
 
-        driver_status.wish(conn, name, paused=True, by="bob")
+        set_desired_state(conn, name, paused=True, by="bob")
 
-        assert driver_status.orders(conn, name) == first
+        assert read_desired_state(conn, name) == first
 
-    def test_the_last_wish_counts(self, conn, name):
-        driver_status.wish(conn, name, paused=True, by="ann")
-        driver_status.wish(conn, name, paused=False, by="bob")
+    def test_the_last_change_counts(self, conn, name):
+        set_desired_state(conn, name, paused=True, by="ann")
+        set_desired_state(conn, name, paused=False, by="bob")
 
-        orders = driver_status.orders(conn, name)
-        assert (orders.paused, orders.by) == (False, "bob")
+        desired = read_desired_state(conn, name)
+        assert (desired.paused, desired.by) == (False, "bob")
 
-    def test_a_wish_outlives_drivers(self, conn, name):
-        driver_status.wish(conn, name, paused=True, by="ann")
+    def test_it_outlives_drivers(self, conn, name):
+        set_desired_state(conn, name, paused=True, by="ann")
         ledger = BatchLedger(conn, name)
         ledger.acquire()
 
-        orders = driver_status.orders(conn, name)
+        desired = read_desired_state(conn, name)
         ledger.release()
 
-        assert (orders.fence, orders.held, orders.paused) == (1, True, True)
+        assert (desired.fence, desired.held, desired.paused) == (1, True, True)
 
-    def test_an_unknown_pipeline_is_refused_and_has_no_orders(self, conn, name):
+    def test_an_unknown_pipeline_is_refused_and_has_none(self, conn, name):
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
-            driver_status.wish(conn, "nothing", paused=True, by="ann")
+            set_desired_state(conn, "nothing", paused=True, by="ann")
 
-        assert driver_status.orders(conn, "nothing") == driver_status.DesiredState(fence=None, held=False, paused=False)
+        assert read_desired_state(conn, "nothing") == DesiredState(fence=None, held=False, paused=False)
 
 
-class TestReports:
-    def test_a_driver_says_how_often_it_failed_and_when_it_tries_again(self, conn, name):
+class TestReport:
+    def test_a_report_has_status_message_and_progress(self, conn, name):
+        driver = "SELECT host, pid, status, message, progress FROM tidemark.driver WHERE pipeline = %s"
+        here = (socket.gethostname(), os.getpid())
+        BatchLedger(conn, name).acquire()
+        assert conn.execute(driver, [name]).fetchone() == (*here, "starting", "", {})
+
+        driver_status.report(conn, name, "running", progress={"lag": 3})
+        driver_status.report(conn, name, "restarting", "in 4 s")
+
+        assert conn.execute(driver, [name]).fetchone() == (*here, "restarting", "in 4 s", {"lag": 3})
+
+    def test_a_report_does_not_wait_for_tasks(self, conn, connect, name):
+        ledger, task, driver = BatchLedger(conn, name), connect(), connect()
+        ledger.acquire()
+        batch = ledger.begin(0)
+        driver.execute("SET lock_timeout = '2s'")
+
+        with task.transaction():
+            lock_fence(task, batch)
+            driver_status.report(driver, name, "running")
+
+        assert reported(driver, name)[0] == "running"
+
+    def test_a_driver_reports_how_often_it_failed_and_when_it_tries_again(self, conn, name):
         ledger = BatchLedger(conn, name)
         ledger.acquire()
         (at,) = conn.execute("SELECT now()").fetchone()
 
         driver_status.report(conn, name, "restarting", "why", failures=2, max_failures=8, next_try_at=at)
 
-        assert told(conn, name) == ("restarting", "why", 2, 8, at)
+        assert reported(conn, name) == ("restarting", "why", 2, 8, at)
         ledger.acquire()
         ledger.release()
-        assert told(conn, name) == ("starting", "", 0, None, None)
+        assert reported(conn, name) == ("starting", "", 0, None, None)
 
 
-def told(conn, name):
+def reported(conn, name):
     return conn.execute(
         "SELECT status, message, failures, max_failures, next_try_at FROM tidemark.driver WHERE pipeline = %s", [name]
     ).fetchone()

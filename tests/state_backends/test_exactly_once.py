@@ -1,4 +1,4 @@
-"""Whatever fails, is tried again, comes late or is cleaned up meanwhile, readers see what one clean run makes.
+"""Under failures, retries, stale tasks and clean-up, readers see what one clean run makes.
 
 A plain dict model is fed each batch once, when it is committed. Between any two steps, and so in the middle of
 batches too, both states of the pipeline must read as the model does: whole batches, at one txid.
@@ -60,7 +60,7 @@ class Pipeline(RuleBasedStateMachine):
         self.sales: dict[Any, tuple[float, float]] = {}
         self.txid = 0
         self.before: Any = None  # the model a batch ago, where the ledger can go back to it
-        self.reach = 0  # how far back the changelog tells
+        self.reach = 0  # the oldest batch that the changelog covers
         self.past: dict[int, Any] = {0: ({}, {})}  # what readers saw at each batch, at its time
 
     def connect(self) -> psycopg.Connection:
@@ -163,7 +163,7 @@ class Pipeline(RuleBasedStateMachine):
         self.zombies.append(self.batch)
         self.batch, self.left_open, self.before = None, False, before
 
-    # What goes wrong beside it
+    # Failures and clean-up
 
     @rule(cut=st.booleans())
     def restart_the_driver(self, cut: bool) -> None:
@@ -215,7 +215,7 @@ class Pipeline(RuleBasedStateMachine):
         if state == 0:
             self.reach = max(self.reach, self.txid - 1)
 
-    # What must hold at any time
+    # Invariants
 
     @invariant()
     def readers_see_the_last_committed_batch_whole(self) -> None:
@@ -234,15 +234,15 @@ class Pipeline(RuleBasedStateMachine):
 
     @invariant()
     def readers_of_the_batch_before_see_what_was_seen_then(self) -> None:
-        """The state without a changelog tells of the keys whose version has not been overwritten twice since."""
+        """The state without a changelog answers for keys that have not been overwritten twice since."""
         for txid in range(max(self.txid - 1, 0), self.txid + 1):
             visits, sales = self.past[txid]
             with suppress(OutOfReachError) if txid < self.reach else nullcontext():
                 assert found(StateReader(self.eye, self.specs[0]).multi_get(KEYS, as_of=txid)) == visits
             for key in KEYS:
                 with suppress(OutOfReachError):
-                    told = found(StateReader(self.eye, self.specs[1]).multi_get([key], as_of=txid))
-                    assert told == ({key: sales[key]} if key in sales else {})
+                    answered = found(StateReader(self.eye, self.specs[1]).multi_get([key], as_of=txid))
+                    assert answered == ({key: sales[key]} if key in sales else {})
 
     @precondition(lambda self: not self.left_open)
     @invariant()
@@ -293,7 +293,7 @@ class TestTheHole:
 
         assert feed.read(spec, ("dog",), ("new",), ("cat",)) == [{"n": 8}, {"n": 1}, {"n": 1 + len(replay)}]
 
-    def test_is_closed_for_a_batch_that_was_committed_and_came_again(self, feed):
+    def test_is_closed_for_a_committed_batch_that_came_again(self, feed):
         (spec,) = feed.specs
         feed.run([{"page": "dog", "n": 1}])
 
@@ -302,7 +302,7 @@ class TestTheHole:
 
         assert feed.read(spec, ("dog",), ("cat",)) == [{"n": 8}, {"n": 2}]
 
-    def test_a_version_used_up_by_an_undone_batch_is_not_mistaken_for_a_new_key(self, feed):
+    def test_a_version_used_up_by_a_reverted_batch_is_not_mistaken_for_a_new_key(self, feed):
         (spec,) = feed.specs
         feed.run([{"page": "dog", "n": 1}])
         feed.apply(feed.begin(2), spec, [{"page": "dog", "n": 1}])

@@ -33,7 +33,7 @@ def feed(new_feed, fresh):
 
 
 @pytest.mark.parametrize("change", [{}, {"kind": "transactional"}, {"partitions": 4}])
-def test_expired_rows_go_and_others_stay(new_feed, fresh, conn, change):
+def test_expired_rows_are_deleted_and_others_stay(new_feed, fresh, conn, change):
     feed = new_feed(fresh(replace(VIEWS, **change)))
     feed.run(views(("old", 1), ("kept", 1)))
     wait(feed, 40)
@@ -45,7 +45,7 @@ def test_expired_rows_go_and_others_stay(new_feed, fresh, conn, change):
     assert feed.read(feed.specs[0], ("old",), ("kept",)) == ["missing", {"n": 2}]
 
 
-def test_rows_of_a_state_that_keeps_no_txid_go_too(new_feed, fresh, conn):
+def test_rows_without_a_txid_are_deleted_too(new_feed, fresh, conn):
     feed = new_feed(fresh(replace(VIEWS, kind="non_transactional")))
     feed.run(views(("old", 1)))
     wait(feed, 61)
@@ -53,7 +53,7 @@ def test_rows_of_a_state_that_keeps_no_txid_go_too(new_feed, fresh, conn):
     assert removed(expire(conn, feed.specs[0])) == 1
 
 
-def test_without_a_ttl_nothing_ever_goes(new_feed, fresh, conn):
+def test_without_a_ttl_nothing_is_deleted(new_feed, fresh, conn):
     feed = new_feed(fresh(replace(VIEWS, ttl=None)))
     feed.run(views(("a", 1)))
     wait(feed, 60 * 24 * 10_000)
@@ -63,7 +63,7 @@ def test_without_a_ttl_nothing_ever_goes(new_feed, fresh, conn):
     assert keys(feed) == ["a"]
 
 
-def test_a_row_of_the_committed_batch_goes_and_setting_that_batch_back_is_exact_all_the_same(feed, conn):
+def test_reverting_the_committed_batch_is_exact_after_its_expired_rows_are_deleted(feed, conn):
     feed.run(views(("a", 10)))
     feed.run(views(("a", 1), ("b", 1)))
     wait(feed, 61)
@@ -74,7 +74,7 @@ def test_a_row_of_the_committed_batch_goes_and_setting_that_batch_back_is_exact_
     assert feed.read(feed.specs[0], ("a",), ("b",)) == ["missing", {"n": 2}]
 
 
-def test_while_a_batch_is_open_its_clock_decides_not_the_walls(feed, conn):
+def test_while_a_batch_is_open_its_time_decides_and_not_now(feed, conn):
     feed.run(views(("a", 10)))
     feed.run([])
     wait(feed, 59)
@@ -89,19 +89,19 @@ def test_while_a_batch_is_open_its_clock_decides_not_the_walls(feed, conn):
     assert feed.read(feed.specs[0], ("a",)) == [{"n": 11}]
 
 
-def test_a_row_that_an_open_batch_has_taken_up_stays_and_can_be_reverted(feed, conn):
+def test_a_row_that_an_open_batch_has_updated_stays_and_can_be_reverted(feed, conn):
     feed.run(views(("a", 10), ("b", 10)))
     feed.run([])
     wait(feed, 61)
     feed.apply(feed.begin(2), feed.specs[0], views(("a", 1)))
 
-    assert removed(expire(conn, feed.specs[0])) == 1  # b, which would fold as nothing
+    assert removed(expire(conn, feed.specs[0])) == 1  # b, which the merge would count as absent
 
     feed.run(views(("b", 1)), batch_id=2)
     assert feed.read(feed.specs[0], ("a",), ("b",)) == ["expired", {"n": 1}]
 
 
-def test_a_commit_set_back_after_an_expiry_run_is_exact(feed, conn):
+def test_a_commit_reverted_after_an_expiry_run_is_exact(feed, conn):
     feed.run(views(("a", 10), ("b", 10)))
     wait(feed, 30)
     feed.run(views(("a", 1)))
@@ -123,7 +123,7 @@ class TestBesideWriters:
         wait(feed, 61)
         return feed, feed.begin(2)
 
-    def test_a_row_that_a_task_is_refreshing_is_passed_over_without_waiting(self, expired, conn, connect):
+    def test_a_row_that_a_task_is_updating_is_skipped_without_waiting(self, expired, conn, connect):
         feed, batch = expired
         task = connect()
         conn.execute("SET lock_timeout = '2s'")
@@ -135,12 +135,12 @@ class TestBesideWriters:
 
         assert feed.read(feed.specs[0], ("a",), ("b",)) == [{"n": 1}, "missing"]
 
-    def test_a_row_that_was_refreshed_between_look_and_lock_stays(self, expired, connect):
-        """The page is chosen under one snapshot; what counts is the row as it is when its lock is held."""
+    def test_a_row_that_was_updated_between_select_and_lock_stays(self, expired, connect):
+        """The page is selected under one snapshot; what counts is the row once its lock is held."""
         feed, batch = expired
         gate, walker, task = connect(), connect(), connect()
         gate.execute("SELECT pg_advisory_lock(1)")
-        # A function in the row's condition holds the walk back after it has taken its snapshot.
+        # A function in the condition delays the statement after it has taken its snapshot.
         gate.execute(
             "CREATE OR REPLACE FUNCTION tidemark.pause() RETURNS boolean LANGUAGE plpgsql VOLATILE AS "
             "'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END'"
@@ -163,7 +163,7 @@ class TestBesideWriters:
         assert removed(steps) == 0
         assert [row.value for _, row in feed.backing(feed.specs[0]).scan()] == [{"n": 1}, {"n": 1}]
 
-    def test_a_page_holds_the_ledger_so_that_no_batch_begins_under_it(self, feed, connect):
+    def test_a_page_locks_the_ledger_so_that_no_batch_begins_meanwhile(self, feed, connect):
         feed.run(views(("a", 1)))
         walker = connect()
         feed.conn.execute("SET lock_timeout = '100ms'")
@@ -175,7 +175,7 @@ class TestBesideWriters:
 
         assert feed.ledger.begin(1).txid == 2
 
-    def test_expiry_that_never_rests_changes_no_result(self, feed, connect):
+    def test_continuous_expiry_changes_no_result(self, feed, connect):
         pages = [f"{n:03}" for n in range(300)]
         errors, spec = [], feed.specs[0]
         walker = connect()

@@ -1,4 +1,4 @@
-"""Keys as bytes: they sort as PostgreSQL sorts keys, and come back as they were."""
+"""Keys as bytes: they sort as PostgreSQL sorts keys, and decode to the same keys."""
 
 import math
 import struct
@@ -50,7 +50,7 @@ def _order(part):
     return (part != part, 0.0 if part != part else part) if isinstance(part, float) else part
 
 
-def test_every_type_of_key_has_a_form():
+def test_every_key_type_has_an_encoding():
     assert set(PARTS) == set(KEY_TYPES)
 
 
@@ -66,7 +66,7 @@ def test_bytes_sort_as_keys_do(drawn):
 @pytest.mark.parametrize("kind", PARTS)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_the_order_is_that_of_the_database(kind, data, conn):
+def test_the_order_is_that_of_postgresql(kind, data, conn):
     parts = data.draw(st.lists(PARTS[kind], max_size=20))
     collation = 'COLLATE "C"' if kind == "text" else ""
 
@@ -78,7 +78,7 @@ def test_the_order_is_that_of_the_database(kind, data, conn):
 
 
 @given(specs_and_keys())
-def test_keys_come_back_as_they_were(drawn):
+def test_keys_decode_to_the_same_keys(drawn):
     spec, key, _ = drawn
     codec = KeyBytes(spec)
 
@@ -99,7 +99,7 @@ def test_a_prefix_of_parts_is_a_prefix_of_bytes(drawn, parts):
 
 
 @given(st.binary(), st.binary())
-def test_what_follows_a_prefix_lies_beyond_all_that_begin_with_it(prefix, rest):
+def test_after_prefix_is_greater_than_all_bytes_with_the_prefix(prefix, rest):
     beyond = after_prefix(prefix)
 
     if beyond is None:
@@ -134,7 +134,7 @@ def test_the_edges_of_each_type_are_in_order(kind, ascending):
     assert [repr(codec.decode(key)[0]) for key in encoded] == [repr(part) for part in ascending]
 
 
-def test_a_nan_of_any_form_is_one_key_and_a_zero_has_no_sign():
+def test_every_nan_is_one_key_and_zero_has_no_sign():
     encode = KeyBytes(spec_of("double precision")).encode
     (negative,) = struct.unpack(">d", bytes.fromhex("fff8000000000001"))
 
@@ -142,7 +142,7 @@ def test_a_nan_of_any_form_is_one_key_and_a_zero_has_no_sign():
     assert encode((-0.0,)) == encode((0.0,))
 
 
-def test_the_one_key_of_a_global_state_is_no_bytes():
+def test_the_key_of_a_global_state_is_empty():
     codec = KeyBytes(spec_of())
 
     assert codec.encode(()) == b""

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from state_backends import BatchLedger, Catalog, Count, StateSpec, driver_status
+from state_backends import BatchLedger, Catalog, Count, StateSpec
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
 from state_backends.ledger import CHANNEL, lock_fence, record_metrics
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
-SOON = 10  # seconds in which anything that is not stuck has happened
+SOON = 10  # seconds; enough for anything that is not stuck
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def name(fresh):
 
 @pytest.fixture
 def ledger(conn, name):
-    """The ledger of a new pipeline, taken over and bound."""
+    """The ledger of a new pipeline, acquired and bound."""
     Catalog(conn).register_pipeline(name, spout="opaque")
     ledger = BatchLedger(conn, name)
     ledger.acquire()
@@ -115,7 +115,7 @@ class TestBatches:
         assert ledger.begin(2, spout="transactional").attempt == 2
 
     @pytest.mark.parametrize("spout", ["opaque", "non_transactional"])
-    def test_any_other_spout_sets_the_commit_back_by_one(self, ledger, conn, name, spout):
+    def test_any_other_spout_reverts_the_commit(self, ledger, conn, name, spout):
         commit_batches(ledger, 3)
 
         batch = ledger.begin(2, spout=spout)
@@ -126,7 +126,7 @@ class TestBatches:
         assert row(conn, name) == (3, 2, 2, None, None, None)
         assert ledger.begin(2).attempt == 3
 
-    def test_a_batch_set_back_may_fail_and_come_again(self, ledger, conn, name):
+    def test_a_reverted_batch_may_fail_and_come_again(self, ledger, conn, name):
         commit_batches(ledger, 2)
         ledger.begin(1)
 
@@ -135,7 +135,7 @@ class TestBatches:
         assert (again.txid, again.attempt) == (2, 3)
         assert row(conn, name)[:3] == (1, 1, 0)
 
-    def test_the_very_first_batch_can_be_set_back(self, ledger, conn, name):
+    def test_the_first_batch_can_be_reverted(self, ledger, conn, name):
         commit_batches(ledger, 1)
 
         batch = ledger.begin(0)
@@ -143,7 +143,7 @@ class TestBatches:
         assert (batch.txid, batch.attempt) == (1, 2)
         assert row(conn, name)[:3] == (0, 0, -1)
 
-    def test_a_batch_cannot_be_set_back_once_the_next_has_begun(self, ledger, conn, name):
+    def test_a_batch_cannot_be_reverted_once_the_next_has_begun(self, ledger, conn, name):
         commit_batches(ledger, 2)
         ledger.begin(2)
         before = row(conn, name)
@@ -153,7 +153,7 @@ class TestBatches:
 
         assert row(conn, name) == before
 
-    def test_a_batch_set_back_lets_no_second_one_be_set_back(self, ledger):
+    def test_after_one_reverted_batch_no_second_one_is_reverted(self, ledger):
         commit_batches(ledger, 3)
         ledger.begin(2)
 
@@ -171,7 +171,7 @@ class TestBatches:
             "restore the newest one"
         )
 
-    def test_a_batch_further_on_is_refused_with_the_missing_ones(self, ledger, name):
+    def test_a_later_batch_is_refused_with_the_missing_ones(self, ledger, name):
         commit_batches(ledger, 1)
 
         with pytest.raises(BatchOrderError) as caught:
@@ -192,14 +192,14 @@ class TestBatches:
 
         assert row(conn, name) == before
 
-    def test_time_never_runs_backwards_from_batch_to_batch(self, ledger, conn, name):
+    def test_batch_times_never_decrease(self, ledger, conn, name):
         commit_batches(ledger, 1)
         conn.execute("UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 hour'")
         (committed,) = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
 
         assert ledger.begin(1).batch_time == committed
 
-    def test_the_record_of_a_batch_tells_its_story(self, ledger, conn, name):
+    def test_the_record_of_a_batch_has_its_figures(self, ledger, conn, name):
         ledger.begin(0, offsets={"topic": [1]})
         batch = ledger.begin(0, offsets={"topic": [2]})
         ledger.commit(batch, rows_in=5, keys_written={"views": 3}, dead_letters=1)
@@ -212,7 +212,7 @@ class TestBatches:
 
         assert record == [(1, 2, 0, 1, batch.batch_time, {"topic": [2]}, 5, {"views": 3}, 1, True)]
 
-    def test_the_record_of_a_batch_set_back_is_open_again(self, ledger, conn, name):
+    def test_the_record_of_a_reverted_batch_is_open_again(self, ledger, conn, name):
         ledger.commit(ledger.begin(0), rows_in=5, keys_written={"views": 3}, dead_letters=1)
 
         ledger.begin(0)
@@ -222,12 +222,12 @@ class TestBatches:
             [name],
         ).fetchall() == [(2, None, None, None, 0)]
 
-    def test_the_record_tells_what_came_late_how_it_was_spread_and_how_far_time_is(self, ledger, conn, name):
-        mark = datetime(2013, 1, 1, 10, tzinfo=UTC)
+    def test_the_record_has_late_events_the_spread_over_tasks_and_the_watermark(self, ledger, conn, name):
+        watermark = datetime(2013, 1, 1, 10, tzinfo=UTC)
         spread = {"views": {"tasks": 4, "largest": 9}}
-        ledger.commit(ledger.begin(0), late=5, dropped=2, tasks=spread, watermark=mark)
+        ledger.commit(ledger.begin(0), late=5, dropped=2, tasks=spread, watermark=watermark)
 
-        assert quality(conn, name) == [(5, 2, spread, mark)]
+        assert quality(conn, name) == [(5, 2, spread, watermark)]
 
     def test_a_retry_begins_without_the_figures_of_the_attempt_before(self, ledger, conn, name):
         batch = ledger.begin(0)
@@ -239,7 +239,7 @@ class TestBatches:
         assert quality(conn, name) == [(0, 0, None, None)]
         assert metrics(conn, name) == [({},)]
 
-    def test_totals_rise_with_each_batch_and_a_batch_set_back_counts_once(self, ledger, conn, name):
+    def test_totals_rise_with_each_batch_and_a_reverted_batch_counts_once(self, ledger, conn, name):
         ledger.commit(ledger.begin(0), dead_letters=1, late=2, dropped=1)
         ledger.commit(ledger.begin(1), dead_letters=10, late=20, dropped=10)
         ledger.commit(ledger.begin(1), dead_letters=3, late=5, dropped=4)
@@ -255,7 +255,7 @@ class TestBatches:
 
         assert totals(conn, name) == (4, 4, 0)
 
-    def test_the_totals_of_a_ledger_that_kept_none_begin_with_the_dead_letters_there_are(self, ledger, conn, name):
+    def test_totals_of_a_ledger_without_any_start_from_the_stored_dead_letters(self, ledger, conn, name):
         for batch_id in range(2):
             batch = ledger.begin(batch_id)
             write_dead_letters(conn, batch, [DeadLetter("a.txt", "{", "not JSON")])
@@ -280,7 +280,7 @@ class TestBatches:
         assert none == [({},)]
         assert metrics(conn, name) == [({"input_rows": 3},)]
 
-    def test_a_commit_tells_listeners_once_it_is_visible(self, ledger, connect, name):
+    def test_a_commit_notifies_listeners_once_it_is_visible(self, ledger, connect, name):
         listener = connect()
         listener.execute(f"LISTEN {CHANNEL}")
         batch = ledger.begin(0)
@@ -288,8 +288,8 @@ class TestBatches:
 
         ledger.commit(batch)
 
-        (told,) = listener.notifies(timeout=SOON, stop_after=1)
-        assert json.loads(told.payload) == {"pipeline": name, "txid": 1}
+        (notice,) = listener.notifies(timeout=SOON, stop_after=1)
+        assert json.loads(notice.payload) == {"pipeline": name, "txid": 1}
         assert row(listener, name)[0] == 1
 
     def test_a_batch_is_committed_once(self, ledger, conn, name):
@@ -312,15 +312,15 @@ class TestFence:
             assert conn.info.transaction_status == TransactionStatus.INTRANS
 
     def test_an_earlier_attempt_may_not(self, ledger, conn, name):
-        left = ledger.begin(0)
+        earlier = ledger.begin(0)
         ledger.begin(0)
 
         with pytest.raises(FencedError) as caught, conn.transaction():
-            lock_fence(conn, left)
+            lock_fence(conn, earlier)
 
-        assert str(caught.value) == taken_over(name, left)
+        assert str(caught.value) == taken_over(name, earlier)
         with pytest.raises(FencedError):
-            ledger.commit(left)
+            ledger.commit(earlier)
 
     def test_nothing_may_write_once_the_batch_is_committed(self, ledger, conn):
         batch = ledger.begin(0)
@@ -329,7 +329,7 @@ class TestFence:
         with pytest.raises(FencedError), conn.transaction():
             lock_fence(conn, batch)
 
-    def test_a_commit_set_back_refuses_the_tasks_of_the_old_attempt(self, ledger, conn):
+    def test_a_reverted_commit_refuses_the_tasks_of_the_old_attempt(self, ledger, conn):
         batch = ledger.begin(0)
         ledger.commit(batch)
         ledger.begin(0)
@@ -341,7 +341,7 @@ class TestFence:
         self, ledger, conn, connect, name
     ):
         batch = ledger.begin(0)
-        conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had been cut
+        conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had ended
         new = BatchLedger(connect(), name)
         assert new.acquire() == 2
 
@@ -374,9 +374,9 @@ class TestFence:
             f"pipeline {name!r} is held by a live driver (host {socket.gethostname()!r}, pid {os.getpid()}, since "
             f"{since:%Y-%m-%d %H:%M:%S %Z}); stop it before starting another"
         )
-        assert ledger.begin(0).txid == 1  # and the first one goes on
+        assert ledger.begin(0).txid == 1  # and the first one continues
 
-    def test_a_transaction_around_it_keeps_its_own_patience(self, conn, name):
+    def test_a_surrounding_transaction_keeps_its_lock_timeout(self, conn, name):
         with conn.transaction():
             conn.execute("SET LOCAL lock_timeout = '7s'")
             Catalog(conn).register_pipeline(name, spout="opaque")
@@ -384,7 +384,7 @@ class TestFence:
 
             assert conn.execute("SHOW lock_timeout").fetchone() == ("7s",)
 
-    def test_a_killed_driver_lets_the_next_one_in(self, connect, name):
+    def test_a_killed_driver_releases_the_pipeline(self, connect, name):
         killed, admin = connect(), connect()
         Catalog(admin).register_pipeline(name, spout="opaque")
         BatchLedger(killed, name).acquire()
@@ -466,7 +466,7 @@ class TestFence:
 
             assert two.info.transaction_status == TransactionStatus.INTRANS
 
-    def test_the_world_can_see_whether_a_driver_lives(self, ledger, conn, name):
+    def test_has_driver_says_whether_a_driver_is_alive(self, ledger, conn, name):
         has_driver = "SELECT tidemark.has_driver(%s)"
         assert conn.execute(has_driver, [name]).fetchone() == (True,)
 
@@ -476,7 +476,7 @@ class TestFence:
 
 
 class TestCheckpoint:
-    def test_binding_to_the_same_checkpoint_again_is_nothing(self, ledger, conn, name):
+    def test_binding_to_the_same_checkpoint_again_changes_nothing(self, ledger, conn, name):
         commit_batches(ledger, 2)
         before = row(conn, name)
 
@@ -484,7 +484,7 @@ class TestCheckpoint:
 
         assert row(conn, name) == before
 
-    def test_another_checkpoint_over_filled_states_is_refused_with_the_ways_out(self, ledger, conn, name):
+    def test_another_checkpoint_over_filled_states_is_refused_with_the_remedies(self, ledger, conn, name):
         commit_batches(ledger, 2)
         before = row(conn, name)
 
@@ -494,12 +494,12 @@ class TestCheckpoint:
         assert str(caught.value) == (
             f"pipeline {name!r}: its states were fed from checkpoint 'checkpoint' up to batch 2, and this is "
             "checkpoint 'another': input would be counted twice or left out; restore the old checkpoint, or run with "
-            "--reprocess to feed the states anew from the start of the input, or with --rebind if the source goes on "
+            "--reprocess to rebuild the states from the start of the input, or with --rebind if the source continues "
             "exactly where they stopped"
         )
         assert row(conn, name) == before
 
-    def test_a_rebound_pipeline_counts_the_checkpoints_batches_from_0_and_its_own_on(self, ledger):
+    def test_a_rebound_pipeline_counts_batches_from_0_and_txids_on(self, ledger):
         commit_batches(ledger, 2)
 
         ledger.bind("another", rebind=True)
@@ -512,7 +512,7 @@ class TestCheckpoint:
         ledger.bind("another")
         assert ledger.begin(1).txid == 4
 
-    def test_a_pipeline_that_has_committed_nothing_takes_any_checkpoint(self, ledger):
+    def test_a_pipeline_without_commits_accepts_any_checkpoint(self, ledger):
         ledger.begin(0)  # and its driver died
 
         ledger.bind("another")
@@ -529,28 +529,17 @@ class TestCheckpoint:
         assert batch.txid == 3
 
 
-class TestRoster:
-    def test_a_driver_says_how_it_is(self, ledger, conn, name):
-        columns = "host, pid, status, message, progress"
-        driver = f"SELECT {columns} FROM tidemark.driver WHERE pipeline = %s"
-        here = (socket.gethostname(), os.getpid())
-        assert conn.execute(driver, [name]).fetchone() == (*here, "starting", "", {})
+def test_a_waiting_driver_takes_over_once_the_old_session_has_ended(ledger, connect):
+    dying = connect()
+    ledger.release()
+    BatchLedger(dying, ledger.pipeline).acquire()
+    closing = threading.Timer(0.3, dying.close)
+    closing.start()
 
-        driver_status.report(conn, name, "running", progress={"lag": 3})
-        driver_status.report(conn, name, "restarting", "in 4 s")
+    fence = ledger.acquire(patience_ms=10_000)
 
-        assert conn.execute(driver, [name]).fetchone() == (*here, "restarting", "in 4 s", {"lag": 3})
-
-    def test_a_report_does_not_wait_for_tasks(self, ledger, connect, name):
-        batch, task, driver = ledger.begin(0), connect(), connect()
-        driver.execute("SET lock_timeout = '2s'")
-
-        with task.transaction():
-            lock_fence(task, batch)
-            driver_status.report(driver, name, "running")
-
-        status = driver.execute("SELECT status FROM tidemark.driver WHERE pipeline = %s", [name])
-        assert status.fetchone() == ("running",)
+    closing.join()
+    assert fence == 3
 
 
 def wait_until_blocked(conn: psycopg.Connection, other: psycopg.Connection) -> None:
@@ -569,16 +558,3 @@ def wait_until(conn: psycopg.Connection, question: str, parameters: list[int]) -
             return
         threading.Event().wait(timedelta(milliseconds=10).total_seconds())
     raise TimeoutError(question)
-
-
-def test_a_driver_that_waits_takes_over_as_soon_as_the_dying_session_is_gone(ledger, connect):
-    dying = connect()
-    ledger.release()
-    BatchLedger(dying, ledger.pipeline).acquire()
-    farewell = threading.Timer(0.3, dying.close)
-    farewell.start()
-
-    fence = ledger.acquire(patience_ms=10_000)
-
-    farewell.join()
-    assert fence == 3

@@ -38,7 +38,7 @@ def remove(feed, *pages):
 
 
 def filled(feed):
-    """Feed a state that has a bit of everything, and a batch that is open."""
+    """Feed a state with rows of every form, and leave a batch open."""
     feed.run(views(("once", 1), ("often", 1), ("gone", 1), ("brief", 1)))
     feed.run(views(("often", 1), ("two", 1), ("brief", 1)))
     remove(feed, "gone")
@@ -57,7 +57,7 @@ def rows_of(backing):
     return {key[0]: (row, row.at, row.prev_at) for key, row in backing.scan()}
 
 
-# What the newest two entries make of it: `gone` was removed for good, `brief` might still be undone.
+# Expected from the newest two entries: the removal of `gone` is final, that of `brief` may still be reverted.
 EXPECTED = {
     "brief": Versioned(None, 6, {"n": 2}, 2),
     "late": Versioned({"n": 1}, 5),
@@ -71,7 +71,7 @@ EXPECTED = {
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_the_rows_are_those_of_the_committed_batch(new_feed, fresh, conn, target, partitions):
     feed = filled(new_feed(spec := fresh(replace(VIEWS, partitions=partitions))))
-    feed.begin(feed.next_batch_id())  # takes the open batch back, so that the rows show what is to come out
+    feed.begin(feed.next_batch_id())  # reverts the open batch, so that the rows show the expected result
     before = {page: part for page, part in rows_of(feed.backing(spec)).items() if page != "gone"}
     lose(feed)
     backing = {
@@ -87,7 +87,7 @@ def test_the_rows_are_those_of_the_committed_batch(new_feed, fresh, conn, target
     assert {page: at for page, (_, at, _) in after.items()} == {page: at for page, (_, at, _) in before.items()}
 
 
-def test_readers_see_before_and_after_the_same_in_all_their_ways(feed, conn):
+def test_every_read_answers_the_same_before_and_after(feed, conn):
     filled(feed)
     keys = [(page,) for page in (*EXPECTED, "gone", "new", "nope")]
     reader = StateReader(conn, feed.specs[0])
@@ -105,7 +105,7 @@ def test_readers_see_before_and_after_the_same_in_all_their_ways(feed, conn):
     assert seen() == before
 
 
-def test_the_pipeline_goes_on_from_the_rebuilt_rows_whatever_comes_next(feed, conn):
+def test_the_pipeline_continues_from_the_rebuilt_rows(feed, conn):
     filled(feed)
     lose(feed)
     list(rebuild(Changelog(conn, feed.specs[0]), feed.backing(feed.specs[0])))
@@ -114,7 +114,7 @@ def test_the_pipeline_goes_on_from_the_rebuilt_rows_whatever_comes_next(feed, co
     assert feed.read(feed.specs[0], ("often",), ("once",), ("new",)) == [{"n": 5}, {"n": 2}, "missing"]
 
 
-def test_the_committed_batch_can_still_be_set_back(feed, conn):
+def test_the_committed_batch_can_still_be_reverted(feed, conn):
     feed.run(views(("a", 1), ("b", 1)))
     feed.run(views(("a", 1), ("new", 1)))
     lose(feed)
@@ -125,7 +125,7 @@ def test_the_committed_batch_can_still_be_set_back(feed, conn):
     assert feed.read(feed.specs[0], ("a",), ("b",), ("new",)) == [{"n": 1}, {"n": 6}, "missing"]
 
 
-def test_a_removal_in_the_committed_batch_can_still_be_undone(feed, conn):
+def test_a_removal_in_the_committed_batch_can_still_be_reverted(feed, conn):
     feed.run(views(("a", 1)))
     remove(feed, "a")
     lose(feed)
@@ -148,7 +148,7 @@ def test_a_transactional_state_keeps_one_version_and_its_txid(new_feed, fresh, c
     assert feed.specs == [spec]
 
 
-def test_json_values_and_global_states_come_back_too(new_feed, fresh, conn):
+def test_json_values_and_global_states_are_rebuilt_too(new_feed, fresh, conn):
     texts = new_feed(fresh(StateSpec("texts", key={"page": "text"}, value="jsonb", changelog=True))).specs[0]
     totals = new_feed(fresh(StateSpec("totals", measures={"n": Count(), "top": Max("x")}, changelog=True)))
     for number in (1, 2):
@@ -183,7 +183,7 @@ def test_rows_past_their_ttl_are_left_out_as_expiry_would_leave_them(new_feed, f
     assert list(before) == ["kept"]
 
 
-def test_what_an_open_batch_may_build_upon_is_not_left_out(new_feed, fresh, conn):
+def test_rows_that_an_open_batch_may_need_are_not_left_out(new_feed, fresh, conn):
     feed = new_feed(spec := fresh(replace(VIEWS, ttl=HOUR)))
     feed.run(views(("a", 1)))
     feed.begin(1)
@@ -216,7 +216,7 @@ class TestChunks:
             feed.run(views(*((f"{n}", n) for n in range(10))))
         return feed
 
-    def test_each_step_says_how_far_it_is(self, many, conn):
+    def test_each_step_reports_its_progress(self, many, conn):
         conn.execute(f"ANALYZE tidemark_changelog.{many.specs[0].name}")
 
         steps = list(rebuild(Changelog(conn, many.specs[0]), MemoryBackingMap(many.specs[0]), chunk_keys=4))
@@ -224,7 +224,7 @@ class TestChunks:
         assert steps == [Progress(("3",), 4, 10, 3), Progress(("7",), 8, 10, 3), Progress(("9",), 10, 10, 3)]
 
     @pytest.mark.parametrize("resumed", [True, False])
-    def test_a_run_that_is_killed_goes_on_from_its_last_key_or_starts_over(self, many, conn, connect, resumed):
+    def test_a_killed_run_resumes_from_its_last_key_or_starts_over(self, many, conn, connect, resumed):
         spec = many.specs[0]
         before = list(many.backing(spec).scan())
         lose(many)
@@ -243,7 +243,7 @@ class TestChunks:
         assert list(many.backing(spec).scan()) == before
         assert rest[-1].keys == (4 if resumed else 10)
 
-    def test_a_chunk_whose_put_dies_is_put_again(self, many, conn):
+    def test_a_chunk_whose_put_fails_is_put_again(self, many, conn):
         """The step is yielded only once its rows are there."""
         spec, target = many.specs[0], MemoryBackingMap(many.specs[0])
         put, left = target.multi_put, [1]
@@ -266,7 +266,7 @@ class TestChunks:
 
 
 class TestUpTo:
-    def test_an_earlier_batch_can_be_had(self, feed, conn):
+    def test_an_earlier_batch_can_be_rebuilt(self, feed, conn):
         for _ in range(3):
             feed.run(views(("a", 1)))
         target = MemoryBackingMap(feed.specs[0])
@@ -296,6 +296,6 @@ class TestUpTo:
         with pytest.raises(StaleBatchError):
             list(rebuild(Changelog(conn, feed.specs[0]), target))
 
-    def test_a_state_that_nobody_feeds_is_refused(self, conn, fresh):
+    def test_a_state_that_is_not_registered_is_refused(self, conn, fresh):
         with pytest.raises(UnknownStateError):
             next(rebuild(Changelog(conn, spec := fresh(VIEWS)), MemoryBackingMap(spec)))

@@ -15,15 +15,15 @@ COUNTS = {"n": Count()}
     [
         (
             {"name": "Views", "measures": COUNTS},
-            "state 'Views': 'Views' is no name; use a lower case letter, then letters, digits or underscores, "
+            "state 'Views': 'Views' is not a valid name; use a lower case letter, then letters, digits or underscores, "
             "at most 40 in all",
         ),
-        ({"name": "v" * 41, "measures": COUNTS}, "is no name"),
-        ({"name": 'v"; drop', "measures": COUNTS}, "is no name"),
-        ({"name": "", "measures": COUNTS}, "is no name"),
-        ({"name": "views\n", "measures": COUNTS}, "is no name"),
-        ({"key": {"Page": "text"}, "measures": COUNTS}, "'Page' is no name"),
-        ({"measures": {"1st": Count()}}, "'1st' is no name"),
+        ({"name": "v" * 41, "measures": COUNTS}, "is not a valid name"),
+        ({"name": 'v"; drop', "measures": COUNTS}, "is not a valid name"),
+        ({"name": "", "measures": COUNTS}, "is not a valid name"),
+        ({"name": "views\n", "measures": COUNTS}, "is not a valid name"),
+        ({"key": {"Page": "text"}, "measures": COUNTS}, "'Page' is not a valid name"),
+        ({"measures": {"1st": Count()}}, "'1st' is not a valid name"),
         (
             {"key": {"txid": "text"}, "measures": COUNTS},
             "state 'views': column 'txid' is taken or reserved; choose another name",
@@ -32,7 +32,7 @@ COUNTS = {"n": Count()}
         ({"key": {"prev_page": "text"}, "measures": COUNTS}, "column 'prev_page' is taken"),
         ({"key": {"value": "text"}, "value": "jsonb"}, "column 'value' is taken"),
         ({"measures": {"a": Mean("x"), "a_sum": Count()}}, "column 'a_sum' is taken"),
-        # Mean stores a_sum and a_count, yet shows itself as what it is called.
+        # Mean stores a_sum and a_count, and the view shows it as `a`.
         ({"key": {"a": "text"}, "measures": {"a": Mean("x")}}, "column 'a' is taken"),
         ({"measures": {"txid": Mean("x")}}, "column 'txid' is taken"),
         ({"key": {"ttl": "text"}, "measures": COUNTS}, "column 'ttl' is taken"),
@@ -48,16 +48,16 @@ COUNTS = {"n": Count()}
         ({"value": "bytea"}, "state 'views': value 'bytea' is not supported; use 'jsonb' or measures"),
         (
             {"measures": COUNTS, "kind": "exact"},
-            "state 'views': kind 'exact' is none of opaque, transactional, non_transactional",
+            "state 'views': kind 'exact' is not one of opaque, transactional, non_transactional",
         ),
-        ({"measures": COUNTS, "ttl": timedelta()}, "must be longer than nothing; None means for ever"),
-        ({"measures": COUNTS, "ttl": timedelta(days=-1)}, "must be longer than nothing"),
+        ({"measures": COUNTS, "ttl": timedelta()}, "must be longer than zero; None means unlimited"),
+        ({"measures": COUNTS, "ttl": timedelta(days=-1)}, "must be longer than zero"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "partitions": 0},
             "state 'views': partitions 0 must be 1 or more, and 1 without a key",
         ),
         ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be 1 or more, and 1 without a key"),
-        ({"measures": COUNTS, "backend": "memory"}, "state 'views': backend 'memory' is none of postgres, redis"),
+        ({"measures": COUNTS, "backend": "memory"}, "state 'views': backend 'memory' is not one of postgres, redis"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "backend": "redis", "partitions": 2},
             "state 'views': partitions 2 spread a table, and a state in redis has none; leave them at 1",
@@ -76,8 +76,8 @@ def test_a_wrong_declaration_is_refused_by_name(arguments, message):
 
 
 @pytest.mark.parametrize("make", [lambda: Sum("x", type="money"), lambda: Sum("x", type="text")])
-def test_a_measure_of_no_number_type_is_refused(make):
-    with pytest.raises(SpecError, match=r"Sum\('x'\): type '\w+' is none of bigint, double precision, numeric"):
+def test_a_sum_of_another_type_than_a_number_is_refused(make):
+    with pytest.raises(SpecError, match=r"Sum\('x'\): type '\w+' is not one of bigint, double precision, numeric"):
         make()
 
 
@@ -100,7 +100,7 @@ KEYS = st.one_of(st.tuples(TEXTS, NUMBERS, TEXTS), st.lists(PARTS, max_size=4), 
 @example([("a", True, "b")])
 @example([("a", 1)])
 @given(keys=st.lists(KEYS, max_size=3))
-def test_many_keys_are_checked_as_each_of_them_would_be(keys):
+def test_check_keys_gives_what_check_key_gives_for_each(keys):
     spec = StateSpec("views", key={"page": "text", "size": "integer", "to": "text"}, measures=COUNTS)
     outcomes = []
 
@@ -125,5 +125,5 @@ def test_a_message_stays_short_whatever_it_quotes(part, kind):
 
 
 def test_a_state_with_more_measures_than_an_answer_can_hold_is_refused():
-    with pytest.raises(SpecError, match="1 key columns and 51 measures; there is room for 32 and 50"):
+    with pytest.raises(SpecError, match="1 key columns and 51 measures; the limits are 32 and 50"):
         StateSpec("s", key={"k": "text"}, measures={f"m{number}": Count() for number in range(51)})

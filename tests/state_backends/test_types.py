@@ -1,4 +1,4 @@
-"""SQL types: the one table, and what stands beside it."""
+"""SQL types: the table itself, and the dicts by SQL or Python type that must agree with it."""
 
 import uuid
 from datetime import UTC, date, datetime
@@ -63,7 +63,7 @@ def test_a_dict_by_sql_type_covers_the_table(names, of):
         pytest.param(column.VALUE_TYPES, TYPES, id="values of measures"),
     ],
 )
-def test_a_dict_of_some_types_has_none_that_the_table_lacks(names, of):
+def test_a_dict_of_some_types_has_only_types_of_the_table(names, of):
     assert set(names) < set(of)
 
 
@@ -79,7 +79,7 @@ def test_a_dict_of_some_types_has_none_that_the_table_lacks(names, of):
         ),
     ],
 )
-def test_a_dict_by_python_type_covers_the_table_but_for_what_has_a_default(pythons, of):
+def test_a_dict_by_python_type_covers_the_table_except_defaults(pythons, of):
     assert pythons == {sql_type.python for sql_type in of}
 
 
@@ -106,7 +106,7 @@ def test_subsets_derive_from_the_table():
     assert list(column.VALUE_TYPES) == ["bigint", "double precision", "numeric", "text", "boolean", "timestamptz"]
 
 
-def test_a_type_that_is_not_in_the_table_travels_as_text():
+def test_a_type_that_is_not_in_the_table_is_handled_as_text():
     unknown = type_of("tsvector")
 
     assert (unknown.spark, unknown.arrow, unknown.is_ordered) == ("tsvector", pa.string(), False)
@@ -126,7 +126,7 @@ def smallint(monkeypatch):
 
 
 @pytest.mark.parametrize("backend", ["memory", "postgres", "redis"])
-def test_a_type_that_is_added_to_the_table_serves_keys_and_values(smallint, backend, conn):
+def test_a_type_that_is_added_to_the_table_works_for_keys_and_values(smallint, backend, conn):
     backing = BACKENDS[backend](conn)(smallint)
     keys = [(-(2**15),), (-1,), (2**15 - 1,)]
 

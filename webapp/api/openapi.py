@@ -109,7 +109,7 @@ NOT_COMMITTED = example(
 )  # fmt: skip
 OUT_OF_REACH = example(
     "too long ago", 410, "Gone",
-    "state 'routes': batch 3 is out of reach, what is asked can be told from batch 17 on; ask for that or a later one",
+    "state 'routes': batch 3 is out of reach, this query can be answered from batch 17 on; ask for that or a later one",
     oldest_txid=17,
 )  # fmt: skip
 NOT_REACHED = example(

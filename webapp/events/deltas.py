@@ -149,9 +149,9 @@ def _begin(reads: _StateReads, event: str, fields: dict[str, Any]) -> Delta:
         now = reads.changes(0, batches=0)
         name = "ready" if event == "snapshot" else event
         start = frame(name, _fields(reads, now.txid, now.as_of) | fields, now.txid)
-        return Delta([start], Cursor(now.txid, now.attempt, now.mark))
+        return Delta([start], Cursor(now.txid, now.attempt, now.catalog_version))
     # Read before the snapshot: if the declaration changes in between, the next delta is a reset.
-    version = reads.changes(0, batches=0).mark
+    version = reads.changes(0, batches=0).catalog_version
     seen = reads.snapshot()
     results = {"isolation": reads.reader.isolation, "results": orjson.Fragment(seen.results)}
     start = frame(event, _fields(reads, seen.txid, seen.as_of) | fields | results, seen.txid)
@@ -171,7 +171,7 @@ def _resume(reads: _StateReads, cursor: Cursor) -> Delta:
     if reason is not None:
         return _reset(reads, reason)
     ready = frame("ready", _fields(reads, cursor.txid, None) | {"resumed": True}, cursor.txid)
-    return Delta([ready], Cursor(cursor.txid, now.attempt_then, now.mark), more=True)
+    return Delta([ready], Cursor(cursor.txid, now.attempt_then, now.catalog_version), more=True)
 
 
 def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
@@ -183,7 +183,7 @@ def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
         return _reset(reads, reason)
     frames = [_batch(reads, batch) for batch in now.batches if _is_sent(reads, batch)]
     last = now.batches[-1] if now.more else now
-    return Delta(frames, Cursor(last.txid, last.attempt, now.mark), now.more)
+    return Delta(frames, Cursor(last.txid, last.attempt, now.catalog_version), now.more)
 
 
 def _gap(now: Changes, cursor: Cursor) -> str | None:
@@ -196,7 +196,7 @@ def _gap(now: Changes, cursor: Cursor) -> str | None:
 
 
 def _compare(reads: _StateReads, cursor: Cursor) -> Delta:
-    version = reads.changes(0, batches=0).mark
+    version = reads.changes(0, batches=0).catalog_version
     # A cursor without results was made while the state still had a changelog.
     if version != cursor.catalog_version or not cursor.results:
         return _reset(reads, "the state was redeclared or reprocessed")

@@ -240,7 +240,7 @@ def _wish(name: str, requested_by: str, *, paused: bool) -> None:
     if name not in names:
         raise UnknownPipelineError.among(name, names)
     with transaction.atomic():
-        driver_status.wish(readers.connection(), name, paused=paused, by=requested_by)
+        driver_status.set_desired_state(readers.connection(), name, paused=paused, by=requested_by)
         record("pipeline.pause" if paused else "pipeline.resume", f"pipeline {name}", by=requested_by)
 
 

@@ -81,7 +81,7 @@ def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, reg
     assert conn.execute("SELECT count(*), sum(count) FROM tidemark_live.words").fetchone() == (5_000, 5_000)
 
 
-def watch(conn: psycopg.Connection, enough=lambda: False, until: float | None = None) -> set[int]:
+def watch(conn: psycopg.Connection, done=lambda: False, until: float | None = None) -> set[int]:
     """Return the numbers of connected tasks that were seen."""
     deadline = until or time.monotonic() + 180
     seen = set()

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "aggregators.md"
 
 @contextmanager
 def documented_reducer():
-    """Run the example, last line and all; the registration ends with the context."""
+    """Run the example with its registration, which is undone when the context ends."""
     [example] = re.findall(r"```python\n(from state_backends.*?)```", PAGE.read_text(), re.DOTALL)
     names = {}
     exec(example, names)  # noqa: S102

@@ -1,4 +1,4 @@
-"""The twins of an aggregator's Python: its SQL and its Lua, run on values, and when two results are the same."""
+"""Runs an aggregator's SQL and Lua on values, to compare the results with its Python."""
 
 import math
 from fractions import Fraction
@@ -12,7 +12,7 @@ PYTHON_TYPES = {"bigint": int, "double precision": float}
 
 
 def in_lua(client, aggregator, stored, partial):
-    """Fold as the merge on Redis does, where numbers are text and nothing is nil."""
+    """Fold as the merge on Redis does, where numbers are text and a missing value is nil."""
     sides = {"stored": stored, "partial": partial}
     columns = [(side, suffix) for side in sides for suffix in aggregator.columns]
     names = {
@@ -42,7 +42,7 @@ def in_sql(conn, aggregator, template, **sides):
 
 
 def typed(value, sql_type):
-    """The value as a column of a state's table gives it: text is in byte order there."""
+    """Return the value as a column of a state's table has it: text is in byte order there."""
     collation = sql.SQL(' COLLATE "C"' if sql_type == "text" else "")
     return sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(sql_type)) + collation
 
@@ -60,7 +60,7 @@ def same(left, right, rounded=False):
 
 
 def moments(numbers):
-    """A partial of numbers, each part the double that is nearest to the true one."""
+    """Return the partial of a variance, each part the double that is nearest to the exact value."""
     if not numbers:
         return {"count": 0, "mean": None, "m2": None}
     exact = [Fraction(number) for number in numbers]

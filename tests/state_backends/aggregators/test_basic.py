@@ -161,7 +161,7 @@ def test_a_fold_may_be_reordered_and_regrouped(case, data):
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_nothing_folds_as_nothing(case, data):
+def test_a_missing_side_changes_nothing(case, data):
     aggregator, _ = CASES[case]
     value = data.draw(partials(case))
     nothing = dict.fromkeys(aggregator.columns)

@@ -66,11 +66,11 @@ class TestLatest:
         [
             (lambda: Latest(by="t"), "Latest: 0 columns; keep one to 50"),
             (lambda: Latest(*(f"c{n}" for n in range(51)), by="t"), "Latest: 51 columns; keep one to 50"),
-            (lambda: Latest("depTime", by="t"), "Latest('depTime'): no name for a stored column"),
-            (lambda: Latest("x'y", by="t"), 'Latest("x\'y"): no name for a stored column'),
-            (lambda: Latest("x", "at_x", by="t"), "Latest('at_x'): no name for a stored column, or one that stands"),
-            (lambda: Latest("by", by="t"), "Latest('by'): no name for a stored column"),
-            (lambda: Latest(x="numeric", by="t"), "Latest('x'): type 'numeric' is none of text, bigint, double"),
+            (lambda: Latest("depTime", by="t"), "Latest('depTime'): not a valid name for a stored column"),
+            (lambda: Latest("x'y", by="t"), 'Latest("x\'y"): not a valid name for a stored column'),
+            (lambda: Latest("x", "at_x", by="t"), "Latest('at_x'): not a valid name for a stored column, or the name"),
+            (lambda: Latest("by", by="t"), "Latest('by'): not a valid name for a stored column"),
+            (lambda: Latest(x="numeric", by="t"), "Latest('x'): type 'numeric' is not one of text, bigint, double"),
         ],
     )
     def test_a_column_that_cannot_be_stored_is_refused(self, make, message):
@@ -90,6 +90,6 @@ class TestLatest:
 @pytest.mark.parametrize("aggregator", [First, Last])
 def test_a_type_that_cannot_be_stored_is_refused(aggregator):
     with pytest.raises(
-        SpecError, match=r"(First|Last)\('x'\): type 'json' is none of bigint, double precision, numeri"
+        SpecError, match=r"(First|Last)\('x'\): type 'json' is not one of bigint, double precision, numeri"
     ):
         aggregator("x", by="t", type="json")

@@ -1,4 +1,4 @@
-"""A measure of a user's own, the one that docs/aggregators.md shows, folded in plain Python on every backend."""
+"""A user's own aggregator, the example of docs/aggregators.md, folded in Python on every backend."""
 
 from itertools import permutations
 
@@ -42,7 +42,7 @@ def test_it_folds_in_any_order_and_nothing_counts_as_empty(spec):
         assert spec.fold(parts[0], spec.fold(parts[1], parts[2]))["last"] == [SFO, LAX]
 
 
-def test_a_replay_builds_upon_the_version_before(new_backing, spec):
+def test_a_replay_starts_from_the_previous_version(new_backing, spec):
     counts = OpaqueMap(new_backing(spec))
     key = ("JFK",)
     for txid, n, pairs in [(1, 1, [ORD]), (2, 2, [LAX, BOS]), (2, 1, [SFO])]:

@@ -120,7 +120,7 @@ def test_an_entry_is_there_until_its_ttl_and_absent_from_then_on(row, fresh):
 
 @rows("ttl", 4, 5)
 def test_a_ttl_of_zero_or_less_is_refused_where_samza_takes_it_as_unlimited(row):
-    with pytest.raises(SpecError, match="must be longer than nothing"):
+    with pytest.raises(SpecError, match="must be longer than zero"):
         StateSpec("short", value="jsonb", ttl=timedelta(milliseconds=ROWS[row]["ttl_ms"]))
 
 

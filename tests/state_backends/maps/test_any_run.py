@@ -1,4 +1,4 @@
-"""Any run of batches, failures, replays with other contents, restarts and stragglers ends as one clean run would.
+"""Any run of batches, failures, replays with other contents, restarts and stale writers ends as one clean run would.
 
 A plain dict model is fed each batch once, when it is committed. Runs over every backend; what SQL merges, and what the
 ledger guards, is driven the same way in test_exactly_once.py.
@@ -26,7 +26,7 @@ batches = st.lists(calls, max_size=3)
 
 
 class Run(RuleBasedStateMachine):
-    """One opaque state, and whoever writes it."""
+    """One opaque state and its writers."""
 
     map_class: Any = OpaqueMap
 
@@ -34,13 +34,13 @@ class Run(RuleBasedStateMachine):
         super().__init__()
         self.backing = self.new_backing()
         self.counts = self.map_class(self.backing)
-        self.stragglers: list[tuple[int, Any]] = []
+        self.stale: list[tuple[int, Any]] = []
         self.clock = datetime(2013, 1, 1, tzinfo=UTC)
         self.committed: dict[Any, tuple[int, datetime]] = {}
         self.building: dict[Any, tuple[int, datetime]] = {}
         self.txid = 0
         self.is_open = False  # a batch has been begun and not been committed
-        self.is_alive = False  # and whoever began it is still at it
+        self.is_alive = False  # and its writer is still running
 
     def live(self, rows: dict[Any, tuple[int, datetime]]) -> list[int | None]:
         return [rows[key][0] if key in rows and self.clock - rows[key][1] < TTL else None for key in KEYS]
@@ -61,7 +61,7 @@ class Run(RuleBasedStateMachine):
     @precondition(lambda self: self.is_alive)
     @rule()
     def run_the_task_again(self) -> None:
-        """Its acknowledgement was lost, so another executor does the same once more, upon what is there already."""
+        """Its acknowledgement was lost, so another executor runs it again over the rows that are there already."""
         calls, self.calls = self.calls, []
         self.counts = self.map_class(self.backing)
         self.counts.begin_commit(self.txid + 1, at=self.clock)
@@ -94,7 +94,7 @@ class Run(RuleBasedStateMachine):
     def commit(self) -> None:
         self.txid += 1
         self.counts.commit(self.txid)
-        self.stragglers.append((self.txid, self.counts))
+        self.stale.append((self.txid, self.counts))
         self.counts = self.map_class(self.backing)
         self.committed, self.is_open, self.is_alive = self.building, False, False
 
@@ -110,11 +110,11 @@ class Run(RuleBasedStateMachine):
     def let_time_pass(self, times: int) -> None:
         self.clock += times * WAIT
 
-    @precondition(lambda self: self.stragglers)
+    @precondition(lambda self: self.stale)
     @rule(data=st.data())
-    def a_straggler_comes_late(self, data: Any) -> None:
+    def a_stale_writer_is_refused(self, data: Any) -> None:
         """It may not touch what newer batches wrote. (What they did not write only the ledger can keep from it.)"""
-        txid, counts = data.draw(st.sampled_from(self.stragglers[-3:]))
+        txid, counts = data.draw(st.sampled_from(self.stale[-3:]))
         newer = [key for key, row in zip(KEYS, self.backing.multi_get(KEYS), strict=True) if row and row.txid > txid]
         counts.begin_commit(txid, at=self.clock)
         for key in newer:
@@ -123,14 +123,14 @@ class Run(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.is_open)
     @rule()
-    def forget_what_is_dead(self) -> None:
-        """Expiry and compaction, as far as a backing map without SQL has them."""
+    def delete_what_has_expired(self) -> None:
+        """Expiry and compaction, for backing maps without SQL."""
         dead = [key for key, seen in zip(KEYS, self.live(self.committed), strict=True) if seen is None]
         self.backing.multi_remove(dead)
 
     @precondition(lambda self: not self.is_open)
     @invariant()
-    def everyone_reads_what_is_committed(self) -> None:
+    def readers_see_what_is_committed(self) -> None:
         reader = self.map_class(self.backing)
         reader.begin_commit(None, at=self.clock)
 

@@ -1,4 +1,4 @@
-"""Trident's cases of how rows and keys are written down (tests/vectors/trident.json): ours is another form, as sound.
+"""Trident's cases of how rows and keys are written down (tests/vectors/trident.json): ours differs and is as exact.
 
 Storm stores an opaque row as the JSON list [txid, value, previous]; ours have typed columns or fields. What carries
 over is that a row comes back as it was, and what Storm's form loses.
@@ -47,10 +47,10 @@ def test_a_row_comes_back_as_it_was(backing, kind):
 
 def test_a_null_of_the_non_transactional_kind_reads_as_absent(backing):
     """Storm writes `null` and reads it as nothing; here it is a tombstone, which reads so too."""
-    if_kind = MAPS["non_transactional"](backing("non_transactional"))
-    if_kind.multi_put([("a",)], [ROWS["json_non_transactional_null"]["value"]])
+    counts = MAPS["non_transactional"](backing("non_transactional"))
+    counts.multi_put([("a",)], [ROWS["json_non_transactional_null"]["value"]])
 
-    assert if_kind.multi_get([("a",)]) == [None]
+    assert counts.multi_get([("a",)]) == [None]
 
 
 def test_a_row_written_outside_a_batch_can_be_read_in_the_next(backing):
@@ -79,7 +79,7 @@ def test_a_small_number_read_back_can_be_counted_on(backing):
     ("case", "key_type"), list(zip(KEYS.values(), ["text", "bigint"], strict=True)), ids=list(KEYS)
 )
 def test_keys_of_any_type_are_keys(backing, case, key_type):
-    """Storm's default key is one text and anything else raises; ours are typed, and a state's names never meet."""
+    """Storm's default key is one text and anything else raises; ours are typed, and two states share none."""
     rows, others = backing("opaque", key_type), backing("opaque", key_type)
 
     rows.multi_put([tuple(case["key"])], [Versioned(1, 1)])

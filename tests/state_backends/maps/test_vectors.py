@@ -59,7 +59,7 @@ CHOICES = {
         [{"key": ["a"], "value": 6, "prev": 5, "txid": 3}],
     ),
     "opaque_null_txid_replay_not_idempotent": Choice(
-        "outside a batch nothing can be told to be a replay; the row keeps its txid",
+        "outside a batch no write can be recognised as a replay; the row keeps its txid",
         final=[{"key": ["a"], "value": 6, "prev": 1, "txid": 2}],
     ),
     "transactional_txid_behind_is_silent": Choice(
@@ -134,7 +134,7 @@ class StoreDown(Exception):
 
 
 class Store:
-    """The backing map of a case, which can be told to refuse a write."""
+    """The backing map of a case, which can be made to refuse a write."""
 
     is_down = False
 

@@ -1,4 +1,4 @@
-"""Both readers over the same rows: a state in a table beside its twin in Redis."""
+"""Both readers over the same rows: a state in a table and its twin in Redis."""
 
 import os
 import uuid

@@ -59,7 +59,7 @@ steps = st.lists(
 
 
 class History:
-    """Feeds one state, and remembers what readers saw after each batch."""
+    """Feeds one state and records what readers saw after each batch."""
 
     def __init__(self, feed):
         self.feed = feed
@@ -90,7 +90,7 @@ class History:
     def retried(self, both):
         failed, adds = both
         self.open(failed)
-        # One version cannot go back: such a state is for sources that bring the same again.
+        # One version cannot be reverted: such a state is for sources that replay the same tuples.
         self.batch(adds if self.spec.kind == "opaque" else failed)
 
     def again(self, adds):
@@ -101,7 +101,7 @@ class History:
             self.finish(batch, adds)
 
     def open(self, adds):
-        """Leave a batch open; the next step that runs one begins by undoing it."""
+        """Leave a batch open; the next step that runs one begins by reverting it."""
         if self.spec.kind != "opaque":
             adds = self.left or adds
         self.write(self.feed.begin(self.feed.next_batch_id()), adds)
@@ -144,7 +144,7 @@ class History:
 
 
 def seen(reader, **as_of):
-    """Return what a lookup and a page of entries tell; that an answer is expired and not missing is told now only."""
+    """Return the answers of a lookup and of a page. Only a read of now distinguishes expired from missing."""
     lookup, page = reader.multi_get(KEYS, **as_of), reader.page(**as_of)
     assert (lookup.txid, lookup.attempt, lookup.as_of) == (page.txid, page.attempt, page.as_of)
     return [answer["value"] for answer in lookup.parsed()], page.parsed()
@@ -162,7 +162,7 @@ def without_times(answers):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=steps)
-def test_every_batch_reads_as_it_did_then_or_says_it_cannot(new_feed, fresh, state, steps):
+def test_every_batch_reads_as_it_did_then_or_is_refused(new_feed, fresh, state, steps):
     history = History(new_feed(fresh(STATES[state])))
 
     for step, argument in steps:
@@ -228,7 +228,7 @@ class TestAnswers:
         ]
         assert reader.multi_get([], as_of=2).parsed() == []
 
-    def test_entries_are_searched_ordered_and_paged_as_ever(self, logged, conn):
+    def test_entries_are_searched_ordered_and_paged_as_now(self, logged, conn):
         logged.run(views(("ab", 1), ("ac", 5), ("b", 9)))
         logged.run(views(("ab", 100), ("new", 7)))
         reader = StateReader(conn, logged.specs[0])
@@ -258,7 +258,7 @@ class TestAnswers:
         (entry,) = StateReader(conn, texts.specs[0]).page(as_of=1).parsed()
         assert (answer["value"], entry["value"]) == ({"x": [1]}, {"x": [1]})
 
-    def test_ttl_is_reckoned_at_the_time_of_the_batch(self, new_feed, fresh):
+    def test_ttl_counts_at_the_time_of_the_batch(self, new_feed, fresh):
         feed = new_feed(fresh(VIEWS))
         feed.run(views(("a", 1)))
         feed.run([])
@@ -267,7 +267,7 @@ class TestAnswers:
 
         assert [read(feed, txid, ("a",)) for txid in (1, 2, 3)] == [[1], [1], ["expired"]]
 
-    def test_wrong_questions_are_refused_as_ever(self, logged, conn, fresh):
+    def test_wrong_arguments_are_refused_as_now(self, logged, conn, fresh):
         reader = StateReader(conn, logged.specs[0])
 
         with pytest.raises(KeyShapeError, match="key 0: page must be text, got 7"):
@@ -301,13 +301,13 @@ class TestReach:
 
         assert caught.value.oldest == 3
         assert str(caught.value) == (
-            f"state {logged.specs[0].name!r}: batch 2 is out of reach, what is asked can be told from batch 3 on; ask "
-            "for that or a later one"
+            f"state {logged.specs[0].name!r}: batch 2 is out of reach, this query can be answered from batch 3 on; "
+            "ask for that or a later one"
         )
         assert read(logged, 3, ("a",)) == [3]
         assert oldest(logged, -1, ("a",)) == 3
 
-    def test_a_state_that_was_added_later_cannot_tell_of_batches_before(self, logged, conn, fresh):
+    def test_a_state_that_was_added_later_cannot_answer_for_earlier_batches(self, logged, conn, fresh):
         logged.run(views(("a", 1)))
         late = fresh(VIEWS)
         Catalog(conn).register_states(logged.pipeline, [late], {late.name: ""})
@@ -318,7 +318,7 @@ class TestReach:
         assert caught.value.oldest == 1
         assert StateReader(conn, late).multi_get([("a",)], as_of=1).parsed()[0]["status"] == "missing"
 
-    def test_what_an_open_batch_writes_shows_in_no_past(self, logged, bare):
+    def test_rows_of_an_open_batch_are_never_shown(self, logged, bare):
         for feed in (logged, bare):
             feed.run(views(("a", 1)))
             feed.apply(feed.begin(1), feed.specs[0], views(("a", 5), ("new", 1)))
@@ -329,7 +329,7 @@ class TestReach:
 class TestWithoutAChangelog:
     """Two versions: each key reaches back as far as the older one was written."""
 
-    def test_the_batch_before_the_committed_one_can_be_told(self, bare):
+    def test_the_batch_before_the_committed_one_can_be_read(self, bare):
         bare.run(views(("a", 1), ("b", 1)))
         bare.run(views(("a", 1), ("new", 1)))
 
@@ -339,7 +339,7 @@ class TestWithoutAChangelog:
             ["b"],
         ]
 
-    def test_a_key_overwritten_twice_since_cannot_be_told_and_others_can(self, bare):
+    def test_a_key_overwritten_twice_since_cannot_be_read_and_others_can(self, bare):
         bare.run(views(("a", 1), ("b", 1)))
         bare.run(views(("a", 1)))
         bare.run(views(("a", 1)))
@@ -389,7 +389,7 @@ class TestWithoutAChangelog:
         assert read(feed, 1, ("a",)) == [1]
         assert read(feed, 0, ("a",)) == ["missing"]
 
-    def test_a_batch_whose_time_is_forgotten_cannot_be_told(self, new_feed, fresh, conn, monkeypatch):
+    def test_a_batch_whose_record_is_deleted_cannot_be_read(self, new_feed, fresh, conn, monkeypatch):
         monkeypatch.setattr(maintenance, "KEPT_BATCHES", 1)
         feed = new_feed(one := fresh(BARE), two := fresh(BARE))
         for _ in range(4):
@@ -402,7 +402,7 @@ class TestWithoutAChangelog:
         assert caught.value.oldest == 3
         assert StateReader(conn, two).multi_get([("a",)], as_of=3).parsed()[0]["value"] == {"n": 1}
 
-    def test_a_transactional_row_tells_nothing_of_the_time_before_it(self, new_feed, fresh):
+    def test_a_transactional_row_has_nothing_from_before_it(self, new_feed, fresh):
         feed = new_feed(fresh(replace(BARE, kind="transactional")))
         feed.run(views(("a", 1), ("b", 1)))
         feed.run(views(("a", 1)))
@@ -411,7 +411,7 @@ class TestWithoutAChangelog:
         assert read(feed, 1, ("b",), ("nope",)) == [1, "missing"]
         assert oldest(feed, 1, ("a",)) == 2
 
-    def test_a_state_without_txids_can_tell_the_committed_batch_while_none_is_open(self, new_feed, fresh):
+    def test_a_state_without_txids_answers_for_the_committed_batch_while_none_is_open(self, new_feed, fresh):
         feed = new_feed(fresh(replace(BARE, kind="non_transactional")))
         feed.run(views(("a", 1)))
         feed.run([])
@@ -423,17 +423,17 @@ class TestWithoutAChangelog:
 
 
 def test_reads_in_the_past_beside_compaction_are_right_or_refused(logged, connect, monkeypatch):
-    """Pages go while readers look; who finds an entry gone finds the reach shortened, too."""
+    """Compaction deletes pages while readers read; a reader that misses an entry is refused."""
     monkeypatch.setattr(maintenance, "PAGE_ROWS", 7)
     for _ in range(5):
         logged.run(views(*((f"{n:02}", 1) for n in range(30))))
     keys = [(f"{n:02}",) for n in range(30)]
     reader = StateReader(connect(), logged.specs[0])
-    told = []
+    answers = []
 
     for _ in compact(logged.conn, logged.specs[0], keep=NOTHING):
         for txid in (1, 4, 5):
             with suppress(OutOfReachError):
-                told.append((txid, {answer["value"]["n"] for answer in reader.multi_get(keys, as_of=txid).parsed()}))
+                answers.append((txid, {answer["value"]["n"] for answer in reader.multi_get(keys, as_of=txid).parsed()}))
 
-    assert set(map(str, told)) == {"(4, {4})", "(5, {5})"}
+    assert set(map(str, answers)) == {"(4, {4})", "(5, {5})"}

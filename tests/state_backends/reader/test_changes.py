@@ -1,4 +1,4 @@
-"""What a follower is told batch by batch adds up to what a lookup says, or it is told why not."""
+"""The changes of each batch add up to what a lookup answers, or `gap` says why they do not."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -31,8 +31,8 @@ def flight(origin, carrier, flights):
     return {"origin": origin, "carrier": carrier, "flights": flights, "mean_delay_sum": 5.0, "mean_delay_count": 2}
 
 
-def told(changed):
-    """Batch to the changes it is told with, None where they are not all told."""
+def by_batch(changed):
+    """Return txid to its changes, None where they are not complete."""
     return {batch.txid: orjson.loads(batch.changes) if batch.complete else None for batch in changed.batches}
 
 
@@ -45,62 +45,62 @@ def feed(new_feed, fresh):
     return new_feed(fresh(VIEWS))
 
 
-class TestWhatIsTold:
-    def test_each_batch_comes_with_the_finished_values_that_it_gave_in_key_order(self, feed):
+class TestChanges:
+    def test_each_batch_has_its_finished_values_in_key_order(self, feed):
         feed.run(views(("b", 2), ("a", 1)))
         feed.run(views(("a", 4)))
 
         changed = changes(feed.conn, feed.specs[0], 0)
 
-        assert told(changed) == {1: [found("a", 1), found("b", 2)], 2: [found("a", 5)]}
+        assert by_batch(changed) == {1: [found("a", 1), found("b", 2)], 2: [found("a", 5)]}
         assert (changed.txid, changed.attempt) == (2, 1)
 
-    def test_only_batches_after_the_one_asked_for_are_told_and_a_batch_without_changes_too(self, feed):
+    def test_only_later_batches_come_and_one_without_changes_too(self, feed):
         feed.run(views(("a", 1)))
         feed.run(views())
         feed.run(views(("a", 1)))
 
-        assert told(changes(feed.conn, feed.specs[0], 1)) == {2: [], 3: [found("a", 2)]}
+        assert by_batch(changes(feed.conn, feed.specs[0], 1)) == {2: [], 3: [found("a", 2)]}
 
-    def test_what_is_open_is_not_told(self, feed):
+    def test_an_open_batch_is_left_out(self, feed):
         feed.run(views(("a", 1)))
         feed.apply(feed.begin(1), feed.specs[0], views(("a", 7)))
 
-        assert told(changes(feed.conn, feed.specs[0], 0)) == {1: [found("a", 1)]}
+        assert by_batch(changes(feed.conn, feed.specs[0], 0)) == {1: [found("a", 1)]}
 
-    def test_a_removed_key_is_told_and_so_is_a_version_that_has_expired_since(self, feed):
+    def test_a_removed_key_comes_and_so_does_a_version_that_has_expired_since(self, feed):
         spec = feed.specs[0]
         feed.run(views(("a", 1), ("b", 1)))
         let_time_pass(feed.conn, [spec], feed.pipeline, 2 * HOUR)
         feed.run(views(("c", 3)))
         feed.conn.execute(f"UPDATE tidemark_changelog.{spec.name} SET removed = true WHERE page = 'b'")
 
-        changed = told(changes(feed.conn, spec, 0))
+        changed = by_batch(changes(feed.conn, spec, 0))
 
         assert changed[1] == [{"key": [page], "status": "removed", "value": None} for page in "ab"]
         assert changed[2] == [found("c", 3)]
 
-    def test_keys_and_prefixes_narrow_what_is_told(self, new_feed, fresh):
+    def test_keys_and_prefixes_restrict_the_changes(self, new_feed, fresh):
         feed = new_feed(fresh(FLIGHTS))
         feed.run([flight("EWR", "AA", 1), flight("JFK", "AA", 2), flight("JFK", "B6", 3)])
 
         by_key = changes(feed.conn, feed.specs[0], 0, keys=[("JFK", "AA"), ("LGA", "AA")], measures=["flights"])
         by_prefix = changes(feed.conn, feed.specs[0], 0, prefix=("JFK",), measures=["mean_delay"])
 
-        assert told(by_key) == {1: [{"key": ["JFK", "AA"], "status": "found", "value": {"flights": 2}}]}
-        assert [change["key"] for change in told(by_prefix)[1]] == [["JFK", "AA"], ["JFK", "B6"]]
-        assert told(by_prefix)[1][0]["value"] == {"mean_delay": 2.5}
+        assert by_batch(by_key) == {1: [{"key": ["JFK", "AA"], "status": "found", "value": {"flights": 2}}]}
+        assert [change["key"] for change in by_batch(by_prefix)[1]] == [["JFK", "AA"], ["JFK", "B6"]]
+        assert by_batch(by_prefix)[1][0]["value"] == {"mean_delay": 2.5}
 
     @pytest.mark.parametrize(("keys", "count"), [(None, 1), ([()], 1), ([], 0)])
     def test_a_state_of_one_value_has_an_empty_key(self, new_feed, fresh, keys, count):
         feed = new_feed(fresh(TOTALS))
         feed.run([{"n": 3}])
 
-        changed = told(changes(feed.conn, feed.specs[0], 0, keys=keys))
+        changed = by_batch(changes(feed.conn, feed.specs[0], 0, keys=keys))
 
         assert changed == {1: [{"key": [], "status": "found", "value": {"n": 3}}] * count}
 
-    def test_a_json_state_is_told_as_it_is(self, new_feed, fresh):
+    def test_a_json_value_comes_as_it_is(self, new_feed, fresh):
         feed = new_feed(fresh(TEXTS))
         batch = feed.begin(0)
         feed.conn.execute(
@@ -109,40 +109,40 @@ class TestWhatIsTold:
         )
         feed.ledger.commit(batch)
 
-        assert told(changes(feed.conn, feed.specs[0], 0))[1][0]["value"] == [1, {"b": None}]
+        assert by_batch(changes(feed.conn, feed.specs[0], 0))[1][0]["value"] == [1, {"b": None}]
 
-    def test_a_batch_that_changed_more_than_the_limit_is_told_without_its_changes(self, feed):
+    def test_a_batch_that_changed_more_than_the_limit_comes_without_its_changes(self, feed):
         feed.run(views(("a", 1), ("b", 1), ("c", 1)))
         feed.run(views(("a", 1), ("b", 1)))
 
-        changed = told(changes(feed.conn, feed.specs[0], 0, limit=2))
+        changed = by_batch(changes(feed.conn, feed.specs[0], 0, limit=2))
 
         assert changed[1] is None
         assert changed[2] == [found("a", 2), found("b", 2)]
 
-    def test_a_batch_whose_record_says_that_it_is_too_wide_is_not_even_read(self, feed):
+    def test_a_batch_whose_record_says_that_it_is_too_large_is_not_read(self, feed):
         spec = feed.specs[0]
         batch = feed.begin(0)
         feed.apply(batch, spec, views(("a", 1)))
         feed.ledger.commit(batch, keys_written={spec.name: 1_001})
 
-        assert told(changes(feed.conn, spec, 0)) == {1: None}
-        assert told(changes(feed.conn, spec, 0, keys=[("a",)])) == {1: [found("a", 1)]}
-        assert told(changes(feed.conn, spec, 0, prefix=("a",))) == {1: [found("a", 1)]}
+        assert by_batch(changes(feed.conn, spec, 0)) == {1: None}
+        assert by_batch(changes(feed.conn, spec, 0, keys=[("a",)])) == {1: [found("a", 1)]}
+        assert by_batch(changes(feed.conn, spec, 0, prefix=("a",))) == {1: [found("a", 1)]}
 
-    def test_a_state_without_a_changelog_tells_of_batches_alone(self, new_feed, fresh):
+    def test_a_state_without_a_changelog_has_batches_without_changes(self, new_feed, fresh):
         feed = new_feed(fresh(replace(VIEWS, changelog=False)))
         feed.run(views(("a", 1)))
 
-        assert told(changes(feed.conn, feed.specs[0], 0)) == {1: None}
+        assert by_batch(changes(feed.conn, feed.specs[0], 0)) == {1: None}
 
-    def test_a_store_that_shows_an_earlier_batch_is_told_up_to_that_one(self, feed):
+    def test_a_store_that_shows_an_earlier_batch_gets_changes_up_to_it(self, feed):
         for _ in range(3):
             feed.run(views(("a", 1)))
 
         changed = changes(feed.conn, feed.specs[0], 1, upto=2)
 
-        assert (list(told(changed)), changed.txid, changed.attempt) == ([2], 2, 1)
+        assert (list(by_batch(changed)), changed.txid, changed.attempt) == ([2], 2, 1)
 
     def test_many_batches_come_page_by_page(self, feed):
         for _ in range(5):
@@ -150,10 +150,10 @@ class TestWhatIsTold:
 
         pages = [changes(feed.conn, feed.specs[0], after, most_batches=2) for after in (0, 2, 4)]
 
-        assert [list(told(page)) for page in pages] == [[1, 2], [3, 4], [5]]
+        assert [list(by_batch(page)) for page in pages] == [[1, 2], [3, 4], [5]]
         assert [page.more for page in pages] == [True, True, False]
 
-    def test_one_statement_tells_it_all(self, feed):
+    def test_all_of_it_is_one_statement(self, feed):
         for _ in range(5):
             feed.run(views(("a", 1), ("b", 2)))
         counted = Counting(feed.conn)
@@ -162,7 +162,7 @@ class TestWhatIsTold:
 
         assert counted.statements == 1
 
-    def test_questions_that_do_not_fit_are_refused(self, feed, conn):
+    def test_arguments_that_do_not_fit_are_refused(self, feed, conn):
         with pytest.raises(SpecError, match="no measure 'm'"):
             changes(conn, feed.specs[0], 0, measures=["m"])
         with pytest.raises(KeyShapeError):
@@ -171,14 +171,14 @@ class TestWhatIsTold:
             changes(conn, replace(VIEWS, name="nothing_here"), 0)
 
 
-class TestGaps:
-    def test_there_is_none_where_every_batch_is_on_hand(self, feed):
+class TestGap:
+    def test_there_is_none_if_every_batch_is_on_hand(self, feed):
         for _ in range(3):
             feed.run(views(("a", 1)))
 
         assert [changes(feed.conn, feed.specs[0], after).gap(after, None) for after in range(4)] == [None] * 4
 
-    def test_a_batch_that_is_not_committed_any_more_is_one(self, feed):
+    def test_a_batch_that_is_not_committed_any_more_is_a_gap(self, feed):
         feed.run(views(("a", 1)))
         feed.run(views(("a", 1)))
         feed.begin(1)
@@ -189,7 +189,7 @@ class TestGaps:
 
     @pytest.mark.parametrize("seen", [1, None])
     @pytest.mark.parametrize("batches_since", [0, 1])
-    def test_a_batch_that_was_set_back_and_committed_again_is_one(self, feed, seen, batches_since):
+    def test_a_batch_that_was_reverted_and_committed_again_is_a_gap(self, feed, seen, batches_since):
         feed.run(views(("a", 1)))
         feed.run(views(("b", 1)), batch_id=0)
         for _ in range(batches_since):
@@ -200,7 +200,7 @@ class TestGaps:
         assert "replayed" in changed.gap(1, seen)
         assert changed.gap(1, 2) is None
 
-    def test_compaction_makes_one_before_its_horizon(self, feed):
+    def test_compaction_makes_a_gap_before_its_horizon(self, feed):
         spec = feed.specs[0]
         for _ in range(4):
             feed.run(views(("a", 1)))
@@ -209,12 +209,12 @@ class TestGaps:
         assert "no longer on hand" in changes(feed.conn, spec, 2).gap(2, 1)
         assert changes(feed.conn, spec, 3).gap(3, 1) is None
 
-    def test_another_declaration_is_one(self, feed):
+    def test_another_declaration_is_a_gap(self, feed):
         feed.run(views(("a", 1)))
-        before = changes(feed.conn, feed.specs[0], 1).mark
+        before = changes(feed.conn, feed.specs[0], 1).catalog_version
         feed.conn.execute("UPDATE tidemark.state SET version = version + 1 WHERE name = %s", [feed.specs[0].name])
 
-        assert "declared or fed anew" in changes(feed.conn, feed.specs[0], 1).gap(1, 1, before)
+        assert "redeclared or reprocessed" in changes(feed.conn, feed.specs[0], 1).gap(1, 1, before)
 
 
 amounts = st.tuples(*[st.sampled_from([0, 0, 1, 2])] * 3)
@@ -225,8 +225,8 @@ steps = st.lists(
         st.tuples(st.just("the committed batch again"), amounts),
         st.tuples(st.just("open batch"), amounts),
         st.tuples(st.just("compact"), st.none()),
-        st.tuples(st.just("look"), st.none()),
-        st.tuples(st.just("forget what was known but the number"), st.none()),
+        st.tuples(st.just("read"), st.none()),
+        st.tuples(st.just("forget the attempt"), st.none()),
     ),
     min_size=4,
     max_size=16,
@@ -239,21 +239,21 @@ def test_a_follower_ends_with_what_a_lookup_says(new_feed, fresh, steps):
     feed = new_feed(fresh(replace(VIEWS, ttl=None)))
     follower = Follower(feed)
 
-    for step, argument in [*steps, ("look", None)]:
+    for step, argument in [*steps, ("read", None)]:
         follower.do(step, argument)
 
     assert follower.values == follower.lookup()[1]
 
 
 class Follower:
-    """Applies what it is told, reads anew where there is a gap, and looks when the steps say so."""
+    """Applies the changes, and looks all keys up again after a gap."""
 
     KEYS = (("a",), ("b",), ("c",))
 
     def __init__(self, feed):
         self.feed = feed
         (self.spec,) = feed.specs
-        self.read_anew()
+        self.look_up()
 
     def do(self, step, argument):
         last = self.feed.next_batch_id() - 1
@@ -271,21 +271,21 @@ class Follower:
                 self.feed.apply(self.feed.begin(last + 1), self.spec, rows)
             case "compact":
                 list(compact(self.feed.conn, self.spec, keep=timedelta()))
-            case "forget what was known but the number":
+            case "forget the attempt":
                 self.attempt = None
-            case "look":
-                self.look()
+            case "read":
+                self.read()
 
-    def look(self):
+    def read(self):
         changed = changes(self.feed.conn, self.spec, self.txid, limit=2)
-        batches = told(changed)
+        batches = by_batch(changed)
         if changed.gap(self.txid, self.attempt) or None in batches.values():
-            return self.read_anew()
+            return self.look_up()
         for batch in batches.values():
             self.values |= {change["key"][0]: change["value"] for change in batch}
         self.txid, self.attempt = changed.txid, changed.attempt
 
-    def read_anew(self):
+    def look_up(self):
         snapshot, self.values = self.lookup()
         self.txid, self.attempt = snapshot.txid, snapshot.attempt
 

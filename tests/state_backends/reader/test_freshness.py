@@ -1,4 +1,4 @@
-"""How long an answer stays right: which batch a read would have now, and when the first of what was found expires."""
+"""How long an answer is valid: the batch that a read would answer now, and when the first found key expires."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -61,7 +61,7 @@ class TestUntil:
         assert reader.page(after=["a"]).until == second.batch_time + HOUR
 
     @BOTH
-    def test_without_a_ttl_an_answer_never_ends_by_itself(self, twins, place):
+    def test_without_a_ttl_an_answer_does_not_expire(self, twins, place):
         feed = twins(VIEWS, ttl=None)
         feed.commit(*rows("a"))
         reader = feed.readers()[place]
@@ -75,7 +75,7 @@ class TestUntil:
 
         assert feed.readers()[place].multi_get([("a",)], as_of=1).until is None
 
-    def test_a_version_of_an_open_batch_prolongs_nothing(self, twins):
+    def test_a_version_of_an_open_batch_does_not_prolong_an_answer(self, twins):
         feed = twins(VIEWS)
         first = feed.commit(*rows("a"))
         feed.write(feed.begin(1), rows("a"))
@@ -87,7 +87,7 @@ class TestUntil:
 
         assert expiry(night, timedelta(days=1)) == night.astimezone(UTC) + timedelta(hours=24)
 
-    def test_a_ttl_that_ends_after_all_time_never_ends(self):
+    def test_a_ttl_that_ends_after_the_year_9999_never_ends(self):
         assert expiry(datetime(2024, 1, 1, tzinfo=UTC), timedelta.max) is None
 
 
@@ -109,7 +109,7 @@ class TestCommitted:
         page = reader.page()
         assert reader.committed() == (page.txid, page.attempt, page.as_of) == (2, 1, batch.batch_time)
 
-    def test_a_state_that_nobody_feeds_is_unknown(self, conn, client, fresh):
+    def test_a_state_that_is_not_registered_is_unknown(self, conn, client, fresh):
         for backend in ("postgres", "redis"):
             reader = state_reader(conn, replace(fresh(VIEWS), backend=backend))
             with pytest.raises(UnknownStateError):

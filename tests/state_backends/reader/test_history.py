@@ -19,14 +19,14 @@ def add(n, page="a"):
     return {"page": page, "n": n}
 
 
-def told(reader, key=("a",), **question):
+def versions(reader, key=("a",), **question):
     """Return txid and value of each version, None for a removal."""
     answer = reader.history(key, **question)
     return [(each["txid"], each["value"] and each["value"]["n"]) for each in answer.parsed()], answer.complete
 
 
 @BOTH
-def test_every_version_is_told_newest_first_with_its_batch_and_time(twins, place):
+def test_every_version_comes_newest_first_with_its_batch_and_time(twins, place):
     feed = twins(VIEWS, changelog=True)
     first = feed.commit(add(1))
     feed.commit(add(9, "b"))
@@ -35,13 +35,13 @@ def test_every_version_is_told_newest_first_with_its_batch_and_time(twins, place
 
     answer = feed.readers()[place].history(("a",))
 
-    versions = answer.parsed()
-    assert [(each["txid"], each["status"], each["value"]) for each in versions] == [
+    found = answer.parsed()
+    assert [(each["txid"], each["status"], each["value"]) for each in found] == [
         (4, "found", {"n": 5}),
         (3, "removed", None),
         (1, "found", {"n": 1}),
     ]
-    times = [datetime.fromisoformat(each["at"]) for each in versions]
+    times = [datetime.fromisoformat(each["at"]) for each in found]
     assert times == [batch.batch_time for batch in (third, second, first)]
     assert (answer.txid, answer.attempt, answer.as_of, answer.complete) == (4, 1, third.batch_time, True)
 
@@ -53,51 +53,51 @@ def test_older_versions_follow_page_by_page(twins, place):
         feed.commit(add(1))
     reader = feed.readers()[place]
 
-    assert told(reader, limit=2) == ([(5, 5), (4, 4)], True)
-    assert told(reader, limit=2, before=4) == ([(3, 3), (2, 2)], True)
-    assert told(reader, limit=2, before=2) == ([(1, 1)], True)
-    assert told(reader, limit=2, before=1) == ([], True)
+    assert versions(reader, limit=2) == ([(5, 5), (4, 4)], True)
+    assert versions(reader, limit=2, before=4) == ([(3, 3), (2, 2)], True)
+    assert versions(reader, limit=2, before=2) == ([(1, 1)], True)
+    assert versions(reader, limit=2, before=1) == ([], True)
 
 
 @BOTH
 @pytest.mark.parametrize("changelog", [True, False])
-def test_what_an_open_batch_writes_is_not_told(twins, place, changelog):
+def test_rows_of_an_open_batch_are_left_out(twins, place, changelog):
     feed = twins(VIEWS, changelog=changelog)
     feed.commit(add(1))
     feed.write(feed.begin(1), [add(5), add(7, "new")])
     reader = feed.readers()[place]
 
     # Without a changelog the open batch has used up one of the two versions.
-    assert told(reader) == ([(1, 1)], changelog)
-    assert told(reader, ("new",)) == ([], True)
+    assert versions(reader) == ([(1, 1)], changelog)
+    assert versions(reader, ("new",)) == ([], True)
 
 
 @BOTH
-def test_without_a_changelog_the_row_s_two_versions_are_told_and_that_others_are_gone(twins, place):
+def test_without_a_changelog_the_two_versions_of_the_row_come_as_incomplete(twins, place):
     feed = twins(VIEWS)
     reader = feed.readers()[place]
-    assert told(reader) == ([], True)
+    assert versions(reader) == ([], True)
 
     for n, seen in enumerate(([(1, 1)], [(2, 2), (1, 1)], [(3, 3), (2, 2)]), 1):
         feed.commit(add(1))
         # A row with a version before it may have had others before that.
-        assert told(reader) == (seen, n == 1)
+        assert versions(reader) == (seen, n == 1)
     feed.commit(gone=[("a",)])
 
-    assert told(reader) == ([(4, None), (3, 3)], False)
-    assert told(reader, limit=1) == ([(4, None)], True)
-    assert told(reader, before=4) == ([(3, 3)], False)
-    assert told(reader, before=3) == ([], False)
+    assert versions(reader) == ([(4, None), (3, 3)], False)
+    assert versions(reader, limit=1) == ([(4, None)], True)
+    assert versions(reader, before=4) == ([(3, 3)], False)
+    assert versions(reader, before=3) == ([], False)
 
 
 @pytest.mark.parametrize("kind", ["transactional", "non_transactional"])
 @BOTH
-def test_kinds_that_keep_one_version_tell_that_one(twins, place, kind):
+def test_kinds_that_keep_one_version_show_that_one(twins, place, kind):
     feed = twins(VIEWS, kind=kind)
     feed.commit(add(1))
     feed.commit(add(1))
 
-    assert told(feed.readers()[place]) == ([(2 if kind == "transactional" else None, 2)], False)
+    assert versions(feed.readers()[place]) == ([(2 if kind == "transactional" else None, 2)], False)
 
 
 def test_a_version_that_a_revert_used_up_is_not_taken_for_none(new_feed, fresh, conn):
@@ -107,20 +107,20 @@ def test_a_version_that_a_revert_used_up_is_not_taken_for_none(new_feed, fresh, 
     feed.apply(feed.begin(2), spec, views(("a", 1)))
     feed.begin(2)
 
-    assert told(StateReader(conn, spec)) == ([(2, 2)], False)
+    assert versions(StateReader(conn, spec)) == ([(2, 2)], False)
 
 
 @pytest.mark.parametrize("changelog", [True, False])
-def test_what_compaction_took_is_missing_and_that_is_said(new_feed, fresh, conn, changelog):
+def test_after_compaction_a_history_is_incomplete(new_feed, fresh, conn, changelog):
     feed = new_feed(spec := fresh(replace(VIEWS, changelog=changelog)))
     for _ in range(4):
         feed.run(views(("a", 1)))
     list(compact(conn, spec, keep=timedelta()))
 
-    versions, complete = told(StateReader(conn, spec))
+    shown, complete = versions(StateReader(conn, spec))
 
-    assert (versions[0], complete) == ((4, 4), False)
-    assert len(versions) < 4
+    assert (shown[0], complete) == ((4, 4), False)
+    assert len(shown) < 4
 
 
 @BOTH
@@ -137,7 +137,7 @@ def test_a_global_state_and_one_of_json_values_have_a_history_too(twins, place, 
     texts.ledger.commit(batch)
     texts.rows_in_redis.publish(1)
 
-    assert told(totals.readers()[place], ()) == ([(1, 3)], True)
+    assert versions(totals.readers()[place], ()) == ([(1, 3)], True)
     assert texts.readers()[place].history(("a",)).parsed()[0]["value"] == {"x": [1]}
 
 
@@ -156,7 +156,7 @@ def test_a_row_in_redis_that_moves_on_meanwhile_is_read_again(twins, monkeypatch
 
     monkeypatch.setattr(RedisBackingMap, "multi_get", moving)
 
-    assert told(reader) == ([(3, 3), (2, 2)], False)
+    assert versions(reader) == ([(3, 3), (2, 2)], False)
 
     monkeypatch.setattr(RedisBackingMap, "multi_get_committed", lambda rows, keys: (1, []))
     with pytest.raises(MovedOnError):
@@ -164,7 +164,7 @@ def test_a_row_in_redis_that_moves_on_meanwhile_is_read_again(twins, monkeypatch
 
 
 @BOTH
-def test_wrong_questions_are_refused(twins, place, conn, client, fresh):
+def test_wrong_arguments_are_refused(twins, place, conn, client, fresh):
     with pytest.raises(KeyShapeError, match="page must be text, got 7"):
         twins(VIEWS).readers()[place].history((7,))
     unknown = replace(fresh(VIEWS), backend=["postgres", "redis"][place])

@@ -1,4 +1,4 @@
-"""Pages, of a state in a table and of its twin in Redis: put together they are the whole, whatever goes on between."""
+"""Pages, of a state in a table and of its twin in Redis: together they hold every entry while batches are committed."""
 
 import math
 import uuid
@@ -77,7 +77,7 @@ class Order:
 
 
 def pages(reader, between=lambda: None, **question):
-    """Yield the entries of all pages, each begun behind the one before; something may happen between them."""
+    """Yield the entries of all pages, each continued from the one before; `between` runs between them."""
     after = None
     while True:
         page = reader.page(after=after, **question)
@@ -137,8 +137,8 @@ def test_a_range_is_what_its_bounds_say_part_by_part(twins, types, data):
             if key.startswith(under) and key >= low and (not stop or key < high)
         ]
         for reader in feed.readers():
-            told = [order.shown(entry) for entry in pages(reader, prefix=prefix, start=start, stop=stop, limit=4)]
-            assert told == asked
+            shown = [order.shown(entry) for entry in pages(reader, prefix=prefix, start=start, stop=stop, limit=4)]
+            assert shown == asked
 
 
 MEASURES = {
@@ -168,9 +168,9 @@ def test_pages_by_a_measure_are_the_whole_in_its_order_nulls_last(twins, kind, d
     expected += [n for n, value in enumerate(values) if value is None]
 
     for reader in feed.readers():
-        told = [entry["key"][0] for entry in pages(reader, order_by="x", descending=descending, limit=limit)]
+        shown = [entry["key"][0] for entry in pages(reader, order_by="x", descending=descending, limit=limit)]
 
-        assert told == expected
+        assert shown == expected
 
 
 def rank(value):
@@ -180,7 +180,7 @@ def rank(value):
 
 @BOTH
 @pytest.mark.parametrize("order_by", [None, "n"])
-def test_the_last_entry_as_json_has_it_is_where_the_next_page_begins(twins, place, order_by):
+def test_the_next_page_begins_after_the_last_entry_as_json(twins, place, order_by):
     feed = twins(replace(PAIRS, key={"a": "double precision", "b": "bigint"}))
     keys = [(a, b) for a in (-math.inf, -0.0, 0.1, 1e22, math.nan) for b in (-(1 << 63), 0, (1 << 63) - 1)]
     feed.commit(*({"a": a, "b": b, "n": (1 << 53) + n % 4, "top": None} for n, (a, b) in enumerate(keys)))
@@ -232,7 +232,7 @@ def test_pages_as_of_a_batch_are_that_batch_whatever_is_committed_or_open(twins,
         opened = feed.begin(feed.next_batch_id())
         added = data.draw(st.dictionaries(st.integers(0, 9), st.integers(1, 2)))
         feed.write(opened, [{"page": str(key), "n": n} for key, n in added.items()])
-        assert told(feed.readers()[0], txid) == told(feed.readers()[1], txid) == states[txid]
+        assert all_entries(feed.readers()[0], txid) == all_entries(feed.readers()[1], txid) == states[txid]
         feed.ledger.commit(opened)
         feed.rows_in_redis.publish(opened.txid)
 
@@ -245,7 +245,7 @@ def test_pages_as_of_a_batch_are_that_batch_whatever_is_committed_or_open(twins,
         assert {int(entry["key"][0]): entry["value"]["n"] for entry in seen} == states[txid]
 
 
-def told(reader, txid):
+def all_entries(reader, txid):
     return {int(entry["key"][0]): entry["value"]["n"] for entry in pages(reader, limit=2, as_of=txid)}
 
 
@@ -258,7 +258,7 @@ def test_without_a_changelog_pages_of_the_past_are_right_or_out_of_reach(twins, 
     states = states_of(history)
 
     for reader in feed.readers():
-        assert told(reader, len(history)) == states[-1]
+        assert all_entries(reader, len(history)) == states[-1]
         for txid, state in enumerate(states):
             with suppress(OutOfReachError):
                 seen = list(pages(reader, limit=limit, order_by=order_by, as_of=txid))
@@ -273,7 +273,7 @@ def table(twins):
 
 
 class TestReachWithoutAChangelog:
-    """A page needs to be told what it shows, and no more."""
+    """Only the entries that a page shows must be known."""
 
     def page(self, reader, **question):
         return [entry["key"][0] for entry in reader.page(as_of=1, **question).parsed()]
@@ -334,7 +334,7 @@ class TestReachWithoutAChangelog:
         feed.commit(*rows(VIEWS, [("c",)]))
 
         assert [entry["key"] for entry in second.parsed()] == [["b"]]
-        with pytest.raises(OutOfReachError, match="can be told from batch 3 on"):
+        with pytest.raises(OutOfReachError, match="can be answered from batch 3 on"):
             reader.page(as_of=1, limit=1, after=second.after)
 
 
@@ -389,7 +389,7 @@ class TestPage:
             assert [entry["key"][1] for entry in pages(reader, search="3", limit=1, as_of=at)] == [3]
 
     @BOTH
-    def test_behind_a_place_before_the_range_a_page_begins_with_the_range(self, twins, place):
+    def test_after_an_entry_before_the_range_a_page_begins_with_the_range(self, twins, place):
         feed = twins(PAIRS)
         feed.commit(*({"a": a, "b": b, "n": 1, "top": None} for a in "abc" for b in range(2)))
         reader = feed.readers()[place]
@@ -422,9 +422,9 @@ class TestPage:
         feed = new_feed(spec := fresh(replace(VIEWS, partitions=4)))
         feed.run(rows(spec, [(f"{n:02}",) for n in range(20)]))
 
-        told = [entry["key"][0] for entry in pages(state_reader(conn, spec, None), limit=3)]
+        shown = [entry["key"][0] for entry in pages(state_reader(conn, spec, None), limit=3)]
 
-        assert told == [f"{n:02}" for n in range(20)]
+        assert shown == [f"{n:02}" for n in range(20)]
 
     @BOTH
     def test_a_measure_may_be_called_as_a_column_of_the_statement(self, twins, place):
@@ -475,7 +475,7 @@ class TestPage:
         with pytest.raises(NotCommittedError):
             reader.page(as_of=1)
 
-    def test_a_state_that_nobody_feeds_is_unknown(self, conn, client, fresh):
+    def test_a_state_that_is_not_registered_is_unknown(self, conn, client, fresh):
         for backend in ("postgres", "redis"):
             reader = state_reader(conn, replace(fresh(VIEWS), backend=backend))
             with pytest.raises(UnknownStateError):
@@ -538,7 +538,7 @@ def rows_read(scan):
 class TestScan:
     """A state in Redis is scanned where no index has the order."""
 
-    def test_a_scan_cut_short_says_so_and_where_to_go_on(self, twins, monkeypatch):
+    def test_a_bounded_scan_is_incomplete_and_says_where_to_continue(self, twins, monkeypatch):
         feed = twins(VIEWS)
         feed.commit(*rows(VIEWS, [(f"p{n:02}",) for n in range(20)]), *rows(VIEWS, [("x",)]))
         _, reader = feed.readers()
@@ -549,7 +549,7 @@ class TestScan:
         assert (first.parsed(), first.complete, first.after) == ([], False, ["p05"])
         assert [entry["key"] for entry in pages(reader, search="x")] == [["x"]]
 
-    def test_a_page_of_a_batch_that_was_taken_back_is_read_again(self, twins, monkeypatch):
+    def test_a_page_of_a_reverted_batch_is_read_again(self, twins, monkeypatch):
         feed = twins(VIEWS)
         feed.commit(*rows(VIEWS, [("a",), ("b",)]))
         feed.commit(*rows(VIEWS, [("a",), ("b",)]))

@@ -90,7 +90,7 @@ class TestLookup:
             f"state {spec.name!r}: no measure 'speed'; there are flights, mean_delay, top, miles"
         )
 
-    def test_nan_and_infinity_are_told_as_text(self, new_feed, fresh):
+    def test_nan_and_infinity_are_text(self, new_feed, fresh):
         feed = new_feed(spec := fresh(FLIGHTS))
 
         feed.run([flight("JFK", "AA", 1, float("nan"), 1, float("inf"))])
@@ -122,7 +122,7 @@ class TestLookup:
         assert caught.value.index == 1
 
     @pytest.mark.parametrize("ask", [lambda reader: reader.multi_get([("a",)]), lambda reader: reader.page()])
-    def test_a_state_that_nobody_feeds_is_refused(self, conn, fresh, ask):
+    def test_a_state_that_is_not_registered_is_refused(self, conn, fresh, ask):
         spec = fresh(VIEWS)
 
         with pytest.raises(UnknownStateError) as caught:
@@ -180,7 +180,7 @@ class TestCommittedBatch:
 
         assert feed.read(one, ("a",)) + feed.read(two, ()) == [{"n": 11}, {"n": 11}]
 
-    def test_a_commit_set_back_shows_the_batch_before_it_at_once(self, feed, reader):
+    def test_a_reverted_commit_shows_the_batch_before_it_at_once(self, feed, reader):
         first = feed.run(views(("a", 1)))
         feed.run(views(("a", 10), ("new", 1)))
 
@@ -270,7 +270,7 @@ class TestTimeToLive:
 
         assert [entry["key"] for entry in reader.page().parsed()] == [["b"]]
 
-    def test_an_expired_row_that_is_fed_again_starts_anew(self, feed):
+    def test_an_expired_row_that_is_updated_counts_from_the_start(self, feed):
         feed.run(views(("a", 10)))
         self.wait(feed, 61)
 
@@ -319,7 +319,7 @@ class TestEntries:
     def keys(self, snapshot):
         return [tuple(entry["key"]) for entry in snapshot.parsed()]
 
-    def test_entries_come_in_key_order_with_all_there_is_to_know(self, feed, reader):
+    def test_entries_come_in_key_order_with_value_txid_and_time(self, feed, reader):
         feed.run(views(("b", 1), ("B", 2), ("é", 3), ("a", 4)))
         batch = feed.run(views(("a", 1)))
 
@@ -363,7 +363,7 @@ class TestEntries:
     def test_a_search_finds_parts_that_begin_so_letter_for_letter(self, flights, search, found):
         assert set(self.keys(flights.page(search=search))) == found
 
-    def test_a_measure_there_is_not_cannot_order(self, flights):
+    def test_an_unknown_measure_cannot_order(self, flights):
         with pytest.raises(SpecError, match="no measure 'origin'; there are flights, mean_delay"):
             flights.page(order_by="origin")
 

@@ -154,7 +154,7 @@ def test_a_state_of_json_values_answers_alike(twins):
 
     for ask in (lambda reader: reader.multi_get([(ann,), (uuid.UUID(int=8),)]), lambda reader: reader.page()):
         assert told(ask, in_redis) == told(ask, in_table)
-    with pytest.raises(SpecError, match="holds JSON values, which nothing folds"):
+    with pytest.raises(SpecError, match="holds JSON values, which cannot be folded"):
         in_redis.combine([(ann,)])
 
 

@@ -97,7 +97,7 @@ class TestTtl:
         assert (catalog.get(name).ttl, catalog.terms(name).edited) == (None, {"ttl"})
 
     def test_nothing_is_no_ttl(self, feed, catalog, name):
-        with pytest.raises(SpecError, match="must be longer than nothing"):
+        with pytest.raises(SpecError, match="must be longer than zero"):
             catalog.edit(name, ttl=timedelta())
 
         assert catalog.get(name).ttl == 10 * DAY

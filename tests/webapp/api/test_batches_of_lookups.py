@@ -148,7 +148,7 @@ class TestCombine:
         response = api.ask("POST", "/states/profiles/query", {"keys": [7], "combine": True})
 
         assert response.status_code == 400
-        assert "holds JSON values, which nothing folds" in response.json()["detail"]
+        assert "holds JSON values, which cannot be folded" in response.json()["detail"]
 
 
 def together(api, *queries, **when):

@@ -77,14 +77,14 @@ class TestPause:
             ("paused", "API key keeper"),
             ("running", "API key keeper"),
         ]
-        assert not driver_status.orders(filled.conn, "flights").paused
+        assert not driver_status.read_desired_state(filled.conn, "flights").paused
 
     @pytest.mark.parametrize("act", ["pause", "resume"])
     def test_a_key_that_may_only_read_steers_nothing(self, filled, api, act):
         response = api.ask("POST", f"/pipelines/flights/{act}")
 
         assert response.status_code == 403
-        assert driver_status.orders(filled.conn, "flights").since is None
+        assert driver_status.read_desired_state(filled.conn, "flights").since is None
 
     @pytest.mark.parametrize("act", ["pause", "resume"])
     def test_an_unknown_pipeline_is_a_404_that_names_those_there_are(self, filled, keeper, act):

@@ -78,7 +78,7 @@ def test_a_driver_in_trouble_brings_new_content(filled, reader, change):
 
 def test_a_wish_brings_new_content(filled, reader):
     page = reader.get("/pipelines/flights/")
-    driver_status.wish(filled.conn, "flights", paused=True, by="ann")
+    driver_status.set_desired_state(filled.conn, "flights", paused=True, by="ann")
 
     answer = ask(reader, "/pipelines/flights/", next_question(page))
 

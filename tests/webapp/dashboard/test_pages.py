@@ -145,7 +145,7 @@ class TestPause:
         assert "Resumed. Asked for by admin just now ; the driver goes on in a moment." in told(resumed)
 
     def test_a_pause_without_a_driver_says_that_the_next_one_waits(self, filled, reader):
-        driver_status.wish(filled.conn, "flights", paused=True, by="ann")
+        driver_status.set_desired_state(filled.conn, "flights", paused=True, by="ann")
         filled.report("stopped")
 
         page = told(reader.get("/pipelines/flights/"))
@@ -157,7 +157,7 @@ class TestPause:
         assert "Pause pipeline" not in text(reader.get("/pipelines/flights/"))
         assert reader.post(f"/pipelines/flights/{act}").status_code == 403
         assert Client().post(f"/pipelines/flights/{act}").status_code == 302
-        assert driver_status.orders(filled.conn, "flights").since is None
+        assert driver_status.read_desired_state(filled.conn, "flights").since is None
 
     def test_a_link_from_elsewhere_pauses_nothing(self, filled, admin_user):
         visitor = Client(enforce_csrf_checks=True)
@@ -165,7 +165,7 @@ class TestPause:
 
         assert visitor.post("/pipelines/flights/pause").status_code == 403
         assert visitor.get("/pipelines/flights/pause").status_code == 405
-        assert not driver_status.orders(filled.conn, "flights").paused
+        assert not driver_status.read_desired_state(filled.conn, "flights").paused
 
     def test_an_unknown_pipeline_names_those_there_are(self, filled, admin_client):
         response = admin_client.post("/pipelines/fligths/pause")

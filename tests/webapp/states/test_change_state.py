@@ -96,7 +96,7 @@ class TestCommand:
         assert caught.value.returncode == 2
 
     def test_a_refusal_is_passed_on(self, filled):
-        with pytest.raises(CommandError, match="must be longer than nothing"):
+        with pytest.raises(CommandError, match="must be longer than zero"):
             set_state(CARRIERS, "--ttl", "0d")
 
         with pytest.raises(CommandError, match="'carriers' does not exist; there are"):

@@ -130,7 +130,7 @@ class TestPipelines:
     def test_what_people_wish_is_told_apart_from_what_the_driver_does(self, flights):
         flights.report("running")
         before = queries.pipeline("flights")
-        driver_status.wish(flights.conn, "flights", paused=True, by="ann")
+        driver_status.set_desired_state(flights.conn, "flights", paused=True, by="ann")
 
         status = queries.pipeline("flights")
 

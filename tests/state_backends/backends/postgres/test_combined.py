@@ -214,7 +214,7 @@ class TestAnswer:
             StateReader(conn, fresh(VIEWS)).combine([("a",)])
 
         assert str(caught.value) == (
-            f"state {texts.name!r}: holds JSON values, which nothing folds; look its keys up, or give it measures"
+            f"state {texts.name!r}: holds JSON values, which cannot be folded; look its keys up, or give it measures"
         )
 
 

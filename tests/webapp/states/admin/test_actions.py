@@ -175,13 +175,13 @@ class TestMaintenance:
 class TestPause:
     @pytest.mark.parametrize(("action", "paused"), [("pause", True), ("resume", False)])
     def test_pipelines_are_paused_and_resumed_by_those_who_may(self, filled, admin_client, onlooker, action, paused):
-        driver_status.wish(filled.conn, "flights", paused=not paused, by="ann")
+        driver_status.set_desired_state(filled.conn, "flights", paused=not paused, by="ann")
         act(onlooker, action, "flights", at=PIPELINES)
-        refused = driver_status.orders(filled.conn, "flights")
+        refused = driver_status.read_desired_state(filled.conn, "flights")
 
         page = act(admin_client, action, "flights", at=PIPELINES, follow=True)
 
-        orders = driver_status.orders(filled.conn, "flights")
+        orders = driver_status.read_desired_state(filled.conn, "flights")
         assert (refused.paused, orders.paused, orders.by) == (not paused, paused, "admin")
         assert "pipeline &#x27;flights&#x27;: its driver" in page.content.decode()
         assert f"{action.capitalize()} .." not in onlooker.get(PIPELINES).content.decode()
@@ -198,11 +198,11 @@ class TestPause:
         ],
     )
     def test_a_page_says_first_what_will_happen(self, filled, admin_client, action, paused, dead, will):
-        driver_status.wish(filled.conn, "flights", paused=paused, by="ann")
+        driver_status.set_desired_state(filled.conn, "flights", paused=paused, by="ann")
         if dead:
             filled.die()
 
         page = act(admin_client, action, "flights", at=PIPELINES, confirmed=False)
 
         assert asked(page)["flights"][2] == will
-        assert driver_status.orders(filled.conn, "flights").by == "ann"
+        assert driver_status.read_desired_state(filled.conn, "flights").by == "ann"

@@ -21,12 +21,12 @@ def test_pipelines_are_listed_with_their_status(filled):
 
 def test_a_pipeline_is_paused_and_resumed_by_name(filled):
     paused = called("pause", "flights")
-    rests = driver_status.orders(filled.conn, "flights").paused
+    rests = driver_status.read_desired_state(filled.conn, "flights").paused
     resumed = called("resume", "flights")
 
     assert paused == ["flights: running, paused wanted by command pipelines pause, batch 2 committed"]
     assert resumed == ["flights: running, running wanted by command pipelines resume, batch 2 committed"]
-    assert (rests, driver_status.orders(filled.conn, "flights").paused) == (True, False)
+    assert (rests, driver_status.read_desired_state(filled.conn, "flights").paused) == (True, False)
 
 
 def test_json_is_one_pipeline_per_line(filled):
@@ -47,4 +47,4 @@ def test_without_a_name_nothing_is_paused_or_resumed(filled, action):
         called(action)
 
     assert refused.value.returncode == 2
-    assert driver_status.orders(filled.conn, "flights").since is None
+    assert driver_status.read_desired_state(filled.conn, "flights").since is None

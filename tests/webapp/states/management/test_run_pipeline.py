@@ -112,10 +112,10 @@ class TestSigterm:
             conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
             places.land("2.txt", "cat\n")
             self.end_while("restarting", conn, database_url, places)
-            driver_status.wish(conn, "word_count", paused=True, by="ann")
+            driver_status.set_desired_state(conn, "word_count", paused=True, by="ann")
             self.end_while("paused", conn, database_url, places)
 
-            driver_status.wish(conn, "word_count", paused=False, by="ann")
+            driver_status.set_desired_state(conn, "word_count", paused=False, by="ann")
             conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
             run_through(database_url, places)
 

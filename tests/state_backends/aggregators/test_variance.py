@@ -1,4 +1,4 @@
-"""Variance and standard deviation: right to the last digits where the numbers are large and lie close together."""
+"""Variance and standard deviation: exact to the last digits even where the numbers are large and close together."""
 
 import math
 from fractions import Fraction
@@ -19,12 +19,12 @@ batches = st.lists(st.lists(st.integers(-1000, 1000), max_size=6), min_size=1, m
 offsets = st.sampled_from([0, 1e6, -1e9, 1e12, 1e15])
 
 
-def of_one(number):
+def single(number):
     return {"count": 1, "mean": number, "m2": 0.0}
 
 
 @given(batches=batches, offset=offsets, scale=st.sampled_from([1.0, 1e-3, 1e-100, 1e100]))
-def test_it_is_that_of_exact_arithmetic_whatever_is_added_to_every_number(batches, offset, scale):
+def test_it_equals_exact_arithmetic_at_any_offset_and_scale(batches, offset, scale):
     numbers = [[(offset + number) * scale for number in batch] for batch in batches]
     every = [Fraction(number) for batch in numbers for number in batch]
     exact = moments(every)
@@ -33,15 +33,15 @@ def test_it_is_that_of_exact_arithmetic_whatever_is_added_to_every_number(batche
 
     assert folded["count"] == len(every)
     if every:
-        # What rounding the mean to a double costs, a few times over.
+        # Some 20 times the error of rounding the mean to a double.
         step = 20 * math.ulp(max(abs(float(x)) for x in every))
         spread = math.sqrt(exact["m2"] / len(every))
         assert abs(folded["mean"] - exact["mean"]) <= step
         assert abs(folded["m2"] - exact["m2"]) <= len(every) * step * (spread + step) + 1e-9 * exact["m2"]
 
 
-def test_a_sum_of_squares_would_have_lost_all_digits():
-    folded = reduce(Variance("x").fold, [of_one(1e9 + n) for n in (4.0, 7.0, 13.0, 16.0)], NOTHING)
+def test_digits_that_a_sum_of_squares_loses_are_kept():
+    folded = reduce(Variance("x").fold, [single(1e9 + n) for n in (4.0, 7.0, 13.0, 16.0)], NOTHING)
 
     assert Variance("x").finish(folded) == 30.0
 
@@ -57,7 +57,7 @@ def test_a_sum_of_squares_would_have_lost_all_digits():
         ("population", [5, 7], 1.0),
     ],
 )
-def test_of_few_numbers(conn, of, numbers, variance):
+def test_the_variance_of_few_numbers(conn, of, numbers, variance):
     stored = moments(numbers)
     for aggregator, expected in [
         (Variance("x", of=of), variance),
@@ -70,8 +70,8 @@ def test_of_few_numbers(conn, of, numbers, variance):
 EXTREMES = [
     {"count": 2**40, "mean": 1e140, "m2": 1e298},
     {"count": 2**40, "mean": -1e140, "m2": 0.0},
-    of_one(1e-100),
-    of_one(1e-100 + 1e-116),
+    single(1e-100),
+    single(1e-100 + 1e-116),
     {"count": 2**40, "mean": 0.0, "m2": 0.0},
     {"count": 3, "mean": NAN, "m2": NAN},
     {"count": 0, "mean": None, "m2": None},
@@ -82,7 +82,7 @@ EXTREMES = [
 @pytest.mark.parametrize("left", EXTREMES)
 @pytest.mark.parametrize("right", EXTREMES)
 def test_nothing_overflows_or_underflows(conn, client, left, right):
-    """PostgreSQL raises where Python goes to infinity or zero, and an error would stop the pipeline."""
+    """PostgreSQL raises an error where Python gives infinity or zero, and an error would stop the pipeline."""
     variance = Variance("x")
 
     folded = {
@@ -95,12 +95,12 @@ def test_nothing_overflows_or_underflows(conn, client, left, right):
 
 
 def test_a_nan_stays():
-    folded = reduce(Variance("x").fold, [of_one(1.0), {"count": 1, "mean": NAN, "m2": NAN}, of_one(2.0)], NOTHING)
+    folded = reduce(Variance("x").fold, [single(1.0), {"count": 1, "mean": NAN, "m2": NAN}, single(2.0)], NOTHING)
 
     assert math.isnan(Variance("x").finish(folded))
     assert math.isnan(StdDev("x").finish(folded))
 
 
-def test_anything_but_a_sample_or_a_population_is_refused():
-    with pytest.raises(SpecError, match=r"StdDev\('x'\): of 'all' is none of sample, population"):
+def test_an_unknown_divisor_is_refused():
+    with pytest.raises(SpecError, match=r"StdDev\('x'\): of 'all' is not one of sample, population"):
         StdDev("x", of="all")
