@@ -1,1 +1,1 @@
-"""What Tidemark's speed is measured by: ratios against a limit or a peer, taken in one run on one machine."""
+"""Benchmarks: Tidemark's speed as ratios to a limit or an alternative, measured in one run on one machine."""

@@ -2,11 +2,10 @@
 
 import argparse
 import signal
-import sys
 
-from benchmarks import bulk, freshness, generic, ingest, listeners, lookup, merge, redis_merge, scaling
+from benchmarks import bulk, event_streams, freshness, generic, ingest, lookup, merge, redis_merge, scaling
 
-# Name to the function that yields its cases; its module says what is measured.
+# Name to the function that yields its cases. The docstring of its module says what is measured.
 BENCHMARKS = {
     "merge": merge.run,
     "generic": generic.run,
@@ -16,25 +15,27 @@ BENCHMARKS = {
     "ingest": ingest.run,
     "freshness": freshness.run,
     "lookup": lookup.run,
-    "events": listeners.run,
+    "events": event_streams.run,
 }
-# Those whose input is events.
-SCALED = {"ingest", "freshness"}
+# Those with the option --events.
+WITH_EVENTS = {"ingest", "freshness"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--json", action="store_true", help="one JSON object per case and line")
-    parser.add_argument("--events", type=int, help="how many, for a quick run of " + " or ".join(sorted(SCALED)))
+    parser.add_argument(
+        "--events", type=int, help="number of input events, for a quick run of " + " or ".join(sorted(WITH_EVENTS))
+    )
     arguments = parser.parse_args()
-    # A run that is told to end stops its servers, as one that is interrupted does.
+    # SIGTERM stops the servers, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     scale = {} if arguments.events is None else {"events": arguments.events}
     for name in BENCHMARKS if arguments.name == "all" else [arguments.name]:
-        for case in BENCHMARKS[name](**(scale if name in SCALED else {})):
+        for case in BENCHMARKS[name](**(scale if name in WITH_EVENTS else {})):
             print(case.as_json() if arguments.json else case.as_text(), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
-"""What lookups are compared with: Django with nothing but a route and a view that runs the same statement.
+"""The reference for lookups: Django with only a route and a view that runs the same statement.
 
-No middleware, no authentication, no checks: the body's keys become the statement's parameters, and the JSON that
-PostgreSQL makes becomes the answer's. The statement is planned once per connection, as Tidemark's is.
+No middleware, no authentication, no validation: the body's keys are the statement's parameters, and the JSON that
+PostgreSQL returns is sent as it is. The statement is planned once per connection, as Tidemark's is.
 """
 
 import os
@@ -22,7 +22,7 @@ settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],
     DATABASES={"default": database(os.environ["DATABASE_URL"], prepare_threshold=3) | {"CONN_MAX_AGE": 600}},
     ROOT_URLCONF=__name__,
-    SECRET_KEY="of no use here",  # noqa: S106
+    SECRET_KEY="unused",  # noqa: S106
     USE_TZ=True,
 )
 application = get_wsgi_application()
@@ -34,10 +34,11 @@ def look_up(request: HttpRequest) -> HttpResponse:
     keys = [key[0] for key in orjson.loads(request.body)["keys"]]
     connection.ensure_connection()
     row = psycopg.Cursor(connection.connection).execute(STATEMENT, [keys, SALES.name]).fetchone()
+    assert row is not None
     txid, _, as_of, results, *_ = row
     answer = {"txid": txid, "as_of": as_of, "state": SALES.name, "isolation": "committed"}
     body = orjson.dumps(answer | {"results": orjson.Fragment(results)})
-    # A middleware would say how long it is; without that the server sends it in chunks, which takes longer.
+    # Otherwise the server sends the body in chunks, which takes longer.
     return HttpResponse(body, content_type="application/json", headers={"Content-Length": str(len(body))})
 
 

@@ -1,6 +1,6 @@
-"""Where the time of a query's batches goes: Spark's own phases, its jobs and stages, and calls that we name.
+"""Where the time of a query's batches goes: Spark's own phases, its jobs and stages, and calls of given methods.
 
-Nothing here knows how a batch is run, so it goes on telling when that changes.
+It does not depend on how the pipelines run a batch.
 """
 
 import statistics
@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
-LAST_WORDS_SECONDS = 30.0  # for Spark's events to reach us after a query has ended
-WHOLE = "triggerExecution"  # a batch with all of Spark's bookkeeping, by Spark's own name
-INSIDE = "addBatch"  # what foreachBatch runs, or a sink of Spark's own
+REPORT_SECONDS = 30.0  # for Spark to report the end of a query
+WHOLE = "triggerExecution"  # a batch with all of Spark's bookkeeping; Spark's own name
+INSIDE = "addBatch"  # what foreachBatch runs, or one of Spark's sinks
 
 Milliseconds = dict[str, float]
 
@@ -47,7 +47,7 @@ class BatchTimes(StreamingQueryListener):
         self.run_id = str(event.runId)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        if INSIDE in event.progress.durationMs:  # else the query has only looked for input
+        if INSIDE in event.progress.durationMs:  # absent if the query has only checked for input
             self.batches.append({name: float(ms) for name, ms in event.progress.durationMs.items()})
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
@@ -59,29 +59,29 @@ class BatchTimes(StreamingQueryListener):
 
 @contextmanager
 def batch_times(spark: SparkSession) -> Iterator[BatchTimes]:
-    """Note the batches of the one query that runs and ends meanwhile.
+    """Record the batches of the one query that runs in the block.
 
-    Raises TimeoutError where Spark does not report its end.
+    Raises TimeoutError if Spark does not report its end.
     """
     times = BatchTimes()
     spark.streams.addListener(times)
     try:
         yield times
-        if not times.ended.wait(LAST_WORDS_SECONDS):
-            raise TimeoutError(f"Spark has not reported the query's end after {LAST_WORDS_SECONDS} s")
+        if not times.ended.wait(REPORT_SECONDS):
+            raise TimeoutError(f"Spark has not reported the query's end after {REPORT_SECONDS} s")
     finally:
         spark.streams.removeListener(times)
 
 
 @contextmanager
 def call_spans(owner: type, *methods: str) -> Iterator[dict[str, list[Span]]]:
-    """Note each call of a class's methods meanwhile, method to calls in their order."""
-    noted: dict[str, list[Span]] = {method: [] for method in methods}
+    """Record each call of a class's methods in the block: method to its calls, in order."""
+    recorded: dict[str, list[Span]] = {method: [] for method in methods}
     originals = {method: getattr(owner, method) for method in methods}
     for method, original in originals.items():
-        setattr(owner, method, _noting(original, noted[method]))
+        setattr(owner, method, _recording(original, recorded[method]))
     try:
-        yield noted
+        yield recorded
     finally:
         for method, original in originals.items():
             setattr(owner, method, original)
@@ -90,10 +90,10 @@ def call_spans(owner: type, *methods: str) -> Iterator[dict[str, list[Span]]]:
 def job_spans(spark: SparkSession, run_id: str) -> list[dict[str, Span]]:
     """Return the jobs of each batch and their stages, in order: `job_1`, `job_1_stage_1` ..
 
-    A stage that Spark skipped is left out. Spark remembers the last 1,000 jobs.
+    Stages that Spark skipped are left out. Spark keeps the last 1,000 jobs.
     """
     context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # it hears of a job's end a moment later than we
+    context.listenerBus().waitUntilEmpty()  # it learns of a job's end later than we
     store = context.statusStore()
     jobs = [job for job in _items(store.jobsList(None)) if _or(job.jobGroup(), "") == run_id]
     per_batch: dict[int, list[Any]] = defaultdict(list)
@@ -103,9 +103,9 @@ def job_spans(spark: SparkSession, run_id: str) -> list[dict[str, Span]]:
 
 
 def timeline(spans: Mapping[str, Span], inside: float) -> Milliseconds:
-    """Return how long each span took, the pause before each one, and what `inside` of the batch lies around them all.
+    """Return the duration of each span, the pause before it, and as `around` the rest of `inside`; all in ms.
 
-    A stage is a part of its job, and has no pause.
+    A stage is part of its job and has no pause.
     """
     parts: Milliseconds = {}
     outer = {name: span for name, span in spans.items() if "stage" not in name}
@@ -119,20 +119,20 @@ def timeline(spans: Mapping[str, Span], inside: float) -> Milliseconds:
 
 
 def medians(batches: Iterable[Milliseconds]) -> Milliseconds:
-    """Return the median of each part over the batches; one that lacks a part counts as 0 there."""
+    """Return the median of each part over the batches; a batch without the part counts as 0."""
     every = list(batches)
     names = dict.fromkeys(name for batch in every for name in batch)
     return {name: statistics.median(batch.get(name, 0.0) for batch in every) for name in names}
 
 
-def _noting(call: Callable[..., Any], noted: list[Span]) -> Callable[..., Any]:
+def _recording(call: Callable[..., Any], recorded: list[Span]) -> Callable[..., Any]:
     @wraps(call)
     def timed(*positional: Any, **named: Any) -> Any:
         began = time.time()
         try:
             return call(*positional, **named)
         finally:
-            noted.append(Span(1000 * began, 1000 * time.time()))
+            recorded.append(Span(1000 * began, 1000 * time.time()))
 
     return timed
 
@@ -151,7 +151,7 @@ def _span(timed: Any) -> Span:
 
 
 def _batch_id(job: Any) -> int:
-    # Spark describes a query's jobs by `id = .. runId = .. batch = 7`.
+    # Spark describes the jobs of a query as `id = .. runId = .. batch = 7`.
     _, _, number = _or(job.description(), "batch = -1").rpartition("batch = ")
     return int(number) if number.isdecimal() else -1
 

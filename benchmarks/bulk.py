@@ -1,4 +1,4 @@
-"""bulk: a million keys through multi_put and multi_get in one call each, and the memory it takes beside the rows."""
+"""bulk: a million keys through multi_put and multi_get in one call each, and the memory it takes besides the rows."""
 
 import resource
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ KEYS = 1_000_000
 def run() -> Iterable[Case]:
     keys = [(f"page-{number:07}",) for number in range(KEYS)]
     rows = [Versioned(number, 1) for number in range(KEYS)]
-    # The peak never falls, so what takes least comes first.
+    # The peak never falls, so the backend that takes the least memory comes first.
     with database() as conn:
         tables.create(conn, StateTable(VIEWS))
         yield from _backend("postgres", PostgresBackingMap(conn, VIEWS), keys, rows)
@@ -31,13 +31,13 @@ def _backend(name: str, backing: IBackingMap, keys: list[tuple[str]], rows: list
     before = _peak_megabytes()
     started = perf_counter()
     backing.multi_put(keys, rows)
-    put, beside = perf_counter(), _peak_megabytes() - before
+    put, extra = perf_counter(), _peak_megabytes() - before
     found = backing.multi_get(keys)
     got = perf_counter()
     assert found == rows
     yield Case(f"{name}_multi_put", KEYS / (put - started), "keys/s")
     yield Case(f"{name}_multi_get", KEYS / (got - put), "keys/s")
-    yield Case(f"{name}_put_memory_beside_the_rows", beside, "MB")
+    yield Case(f"{name}_put_memory_beside_the_rows", extra, "MB")
 
 
 def _peak_megabytes() -> float:

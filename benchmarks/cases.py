@@ -1,4 +1,4 @@
-"""Cases: work that is timed side by side, round by round, so that a noisy machine disturbs all of them alike."""
+"""Cases are timed side by side, round by round, so that a noisy machine affects all of them alike."""
 
 import json
 import statistics
@@ -11,7 +11,7 @@ ROUNDS = 9
 
 @dataclass(frozen=True)
 class Case:
-    """One figure. value: the median of its rounds, in `unit`. spread: half of them lie within this share of it.
+    """One figure. value: the median of its rounds, in `unit`. spread: half of them lie within this fraction of it.
 
     ratio: reference to this case's value divided by the reference's, the median over rounds.
     """
@@ -37,9 +37,9 @@ class Case:
 def side_by_side(
     work: Mapping[str, Callable[[int], int]], unit: str, references: Sequence[str], rounds: int = ROUNDS
 ) -> list[Case]:
-    """Run each piece of work once a round, in turn, and return their rates; the first round warms up.
+    """Run each function once per round, in turn, and return a case for each; the first round warms up.
 
-    work: name to a function of the round's number that returns how many it did. Ratios are taken within a round.
+    work: name to a function of the round's number that returns how many units it did.
     """
     rates: dict[str, list[float]] = {name: [] for name in work}
     for number in range(rounds + 1):
@@ -51,7 +51,7 @@ def side_by_side(
 
 
 def compared(warm: Mapping[str, list[float]], unit: str, references: Sequence[str]) -> list[Case]:
-    """Return a case per name, from its rates round by round; ratios are taken within a round."""
+    """Return a case per name from its rates by round; ratios are taken within a round."""
     return [
         Case(
             name,

@@ -1,22 +1,22 @@
-"""Files entered: through how many of this project's files one batch, one lookup and one event go.
+"""How many of this project's files one batch, one lookup and one event enter.
 
-- call: a function of the three packages is called; its caller is the nearest project function below it on the stack,
-  directly or with a library between them, or nobody. Calls while a module is imported do not count, nor do class
-  bodies, methods that `dataclass` generates (they belong to no file), and the resumption of generators and coroutines:
-  one of these counts when its body begins, and its caller is what runs it then.
+- call: a function of the three packages is called. Its caller is the nearest project function below it on the stack,
+  with or without library functions between them; there may be none. Not counted: calls while a module is imported,
+  class bodies, methods that `dataclass` generates (they have no file), and resumptions of generators and coroutines.
+  One of these counts when its body begins, and its caller is what runs it then.
 - entered: a file of which a function was called.
-- re-entry: a call from another project file into a file that was entered before. It counts every such call, so it grows
-  with the rows; `re-entering calls, distinct` counts each pair of calling and called function once.
+- re-entry: a call from another project file into a file that was entered before. Every such call counts, so the number
+  grows with the rows; `re-entering calls, distinct` counts each pair of calling and called function once.
 
-The runs are small and real, each in a process of its own:
+The runs are small and real, each in its own process:
 
-- batch: word_count over a folder with two files, one file a batch, on Spark's local[1]; the driver's side is what runs
-  below foreachBatch, the executors' is what runs in Spark's Python workers, which trace themselves.
+- batch: word_count over a folder with two files, one file per batch, on Spark's local[1]. `driver` is what runs below
+  foreachBatch, `executors` what runs in Spark's Python workers, which trace themselves.
 - lookup: two keys over the WSGI application with an API key, its rate limit and all middleware.
-- event: the ASGI application; `subscribe` is from the request to the first event, `change` from the commit's
-  notification to the frame sent. The commit itself is not in it.
+- event: the ASGI application. `subscribe` is from the request to the first event, `change` from the notification of a
+  commit to the event sent, without the commit itself.
 
-"first" is the first of its kind in a process, where nothing is cached; the other comes after it.
+"first" is the first of its kind in a process, where nothing is cached; the other one follows it.
 """
 
 import asyncio
@@ -46,42 +46,42 @@ FIRST_LANDING = 1_700_000_000
 PAGES = "bench_pages"  # the state, and the pipeline that feeds it
 FUNCTION_BEGINS = bytes([dis.opmap["RESUME"], 0])
 
-# What a Python worker of Spark runs when it starts; the daemon that it is forked from hands its profile on.
+# Runs when Spark's Python daemon starts; the workers, which are forked from it, inherit its profile function.
 SITECUSTOMIZE = "from benchmarks.entered_files import trace_process\ntrace_process({calls!r})\n"
 
-# Caller and called, each `file:function`; the caller is empty where no project function is below.
+# Caller and called, each `file:function`; the caller is empty if there is none in the project.
 Call = tuple[str, str]
 
 
 class Tracer:
-    """A profile function for sys.setprofile. note: takes each call."""
+    """A profile function for sys.setprofile. record: is called with each call."""
 
-    def __init__(self, note: Callable[[Call], object] | None = None) -> None:
-        self._note = note
+    def __init__(self, record: Callable[[Call], object] | None = None) -> None:
+        self._record = record
 
     @contextmanager
     def recording(self) -> Iterator[list[Call]]:
-        """Give a list that all calls go into meanwhile, in the threads that have this profile function."""
+        """Give a list that collects all calls in the block, in the threads that have this profile function."""
         calls: list[Call] = []
-        self._note = calls.append
+        self._record = calls.append
         try:
             yield calls
         finally:
-            self._note = None
+            self._record = None
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        note = self._note
-        if note is None or event != "call" or not project_file(frame.f_code) or not is_called(frame):
+        record = self._record
+        if record is None or event != "call" or not project_file(frame.f_code) or not is_called(frame):
             return
         below = [each.f_code for each in _stack(frame.f_back) if project_file(each.f_code)]
         if not any(code.co_name == "<module>" for code in below):
-            note((_place(below[0]) if below else "", _place(frame.f_code)))
+            record((_place(below[0]) if below else "", _place(frame.f_code)))
 
 
 def is_called(frame: FrameType) -> bool:
-    """Tell whether a frame is a function's, not a module's or a class's, and begins.
+    """Return whether a frame is a function's, not a module's or a class's, at the beginning of its body.
 
-    One that begins stands at RESUME 0; a generator or coroutine that goes on at another RESUME (Python 3.11's dis).
+    There it is at RESUME 0; a generator or coroutine that is resumed is at another RESUME (Python 3.11's dis).
     """
     code, at = frame.f_code, frame.f_lasti
     return bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_code[at : at + 2] == FUNCTION_BEGINS
@@ -95,7 +95,7 @@ def _relative(filename: str) -> str:
 
 
 def project_file(code: CodeType) -> str:
-    """Return the path of the code's file below the repository, empty where it is none of the project's."""
+    """Return the path of the code's file relative to the repository, empty if it is not the project's."""
     return _relative(code.co_filename)
 
 
@@ -112,41 +112,45 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 def summary(calls: Sequence[Call]) -> dict[str, Any]:
     """Return the counts of a run, its files in the order entered, and how often each was re-entered."""
     order: dict[str, int] = {}
-    again: list[Call] = []
+    reentries: list[Call] = []
     for call in calls:
         caller, called = (place.partition(":")[0] for place in call)
         if called not in order:
             order[called] = 0
         elif caller and caller != called:
             order[called] += 1
-            again.append(call)
-    counts = {"files entered": len(order), "re-entries": len(again), "re-entering calls, distinct": len({*again})}
+            reentries.append(call)
+    counts = {
+        "files entered": len(order),
+        "re-entries": len(reentries),
+        "re-entering calls, distinct": len({*reentries}),
+    }
     return counts | {"order": list(order), "re-entered": {file: times for file, times in order.items() if times}}
 
 
 def trace_process(calls: str) -> None:
-    """Trace this process and those forked from it, each call a line at the end of the file `calls`."""
-    written = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    sys.setprofile(Tracer(lambda call: os.write(written, f"{json.dumps(call)}\n".encode())))
+    """Trace this process and those forked from it; append each call as a line to the file `calls`."""
+    descriptor = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    sys.setprofile(Tracer(lambda call: os.write(descriptor, f"{json.dumps(call)}\n".encode())))
 
 
 def run() -> dict[str, Any]:
-    """Return the summary of each run, by name. Needs Java; PostgreSQL and Redis are started if none are named."""
+    """Return the summary of each run, by name. Needs Java; PostgreSQL and Redis are started if not configured."""
     from benchmarks.servers import database, redis_client
 
     summaries: dict[str, Any] = {}
     for measured in (batches, lookups, events):
-        # A process each: settings, signals and caches of one are not to meet those of the other.
+        # A process each, because settings, signal handlers and caches are global.
         spawn = multiprocessing.get_context("spawn")
         with database() as conn, redis_client(), ProcessPoolExecutor(1, mp_context=spawn) as process:
-            url = _url(conn.info.dbname)
-            with patch.dict(os.environ, {"DATABASE_URL": url, "SECRET_KEY": "of a benchmark", "LOG_FORMAT": "json"}):
+            url = _database_url(conn.info.dbname)
+            with patch.dict(os.environ, {"DATABASE_URL": url, "SECRET_KEY": "benchmark-only", "LOG_FORMAT": "json"}):
                 traces = process.submit(measured).result()
         summaries |= {name: summary(calls) for name, calls in traces.items()}
     return summaries
 
 
-def _url(database: str) -> str:
+def _database_url(database: str) -> str:
     from urllib.parse import urlsplit
 
     return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}").geturl()
@@ -162,16 +166,16 @@ def batches() -> dict[str, list[Call]]:
     tracer = Tracer()
     driver: list[list[Call]] = []
     executors: list[list[Call]] = []
-    with tempfile.TemporaryDirectory() as home:
-        folder, calls = Path(home), Path(home) / "calls"
-        _lay_out_words(folder / "input")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, calls = Path(temporary), Path(temporary) / "calls"
+        _write_words(folder / "input")
         (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(calls=str(calls)))
         each_batch = DataStreamWriter.foreachBatch
 
         def trace_each(writer: DataStreamWriter, run_batch: Callable[..., None]) -> DataStreamWriter:
             def run_traced(*batch: Any) -> None:
                 calls.write_text("")
-                sys.setprofile(tracer)  # of the thread that Spark calls back in, and not of the driver's own
+                sys.setprofile(tracer)  # of the thread in which Spark calls foreachBatch
                 with tracer.recording() as own:
                     run_batch(*batch)
                 driver.append(own)
@@ -179,7 +183,7 @@ def batches() -> dict[str, list[Call]]:
 
             return each_batch(writer, run_traced)
 
-        paths = os.pathsep.join([home, str(ROOT)])
+        paths = os.pathsep.join([temporary, str(ROOT)])
         with patch.dict(os.environ, {"PYTHONPATH": paths}), patch.object(DataStreamWriter, "foreachBatch", trace_each):
             spark = start_session("structure", master="local[1]")
             try:
@@ -195,7 +199,7 @@ def batches() -> dict[str, list[Call]]:
     }
 
 
-def _lay_out_words(folder: Path) -> None:
+def _write_words(folder: Path) -> None:
     folder.mkdir()
     for number, words in enumerate(["to be or not to be", "that is the question"]):
         (folder / f"{number}.txt").write_text(words + "\n")
@@ -217,8 +221,13 @@ def lookups() -> dict[str, list[Call]]:
         environ |= {"HTTP_AUTHORIZATION": f"Bearer {key}", "wsgi.input": io.BytesIO(body)}  # type: ignore[dict-item]
         setup_testing_defaults(environ)
         statuses: list[str] = []
+
+        def start_response(status: str, *_: Any) -> Callable[[bytes], object]:
+            statuses.append(status)
+            return lambda _: None
+
         with tracer.recording() as calls:
-            response = application(environ, lambda status, headers, *_: statuses.append(status))
+            response = application(environ, start_response)
             answer = b"".join(response)
             response.close()
         if statuses != ["200 OK"] or b"missing" in answer:
@@ -247,36 +256,36 @@ async def _subscribe_twice(application: Any, key: str, pages: "_Pages", tracer: 
         with tracer.recording() as traces[f"event, subscribe{suffix}"]:
             stream = asyncio.create_task(client.subscribe())
             await client.next_event()
-        # On this thread and not traced: the loop sees the notification only afterwards.
+        # Not traced. It blocks the event loop, which therefore gets the notification only afterwards.
         pages.commit(["/home"])
         with tracer.recording() as traces[f"event, change{suffix}"]:
             await client.next_event()
-        client.gone.set()
+        client.disconnected.set()
         await stream
     return traces
 
 
 class _Client:
-    """Subscribes to the state of the pages, as a server would call the application for it."""
+    """Subscribes to the state of the pages: calls the application as a server does."""
 
     def __init__(self, application: Any, key: str) -> None:
         headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
         self._scope = {"type": "http", "method": "GET", "path": f"/events/states/{PAGES}", "headers": headers}
         self._application = application
         self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.gone = asyncio.Event()
+        self.disconnected = asyncio.Event()
 
     async def subscribe(self) -> None:
         await self._application(self._scope | {"query_string": b""}, self._receive, self._sent.put)
 
     async def next_event(self) -> None:
-        """Wait until an event is sent. Raises TimeoutError, and RuntimeError if the request is refused."""
+        """Wait until an event is sent. Raises TimeoutError, and RuntimeError if the subscription is refused."""
         while b"event: " not in (message := await asyncio.wait_for(self._sent.get(), WITHIN_SECONDS)).get("body", b""):
             if message.get("status", 200) != 200:
                 raise RuntimeError(f"the subscription was refused: {message}")
 
     async def _receive(self) -> dict[str, Any]:
-        await self.gone.wait()
+        await self.disconnected.wait()
         return {"type": "http.disconnect"}
 
 
@@ -313,6 +322,7 @@ class _Pages:
         from state_backends import Changelog, PostgresBackingMap
 
         batch = self._ledger.begin(self._batches)
+        assert batch is not None
         rows = pa.RecordBatch.from_pylist([{"page": page, "views": 1} for page in pages])
         with self._conn.transaction():
             PostgresBackingMap(self._conn, self._spec).merge([rows], batch.txid, batch.batch_time)

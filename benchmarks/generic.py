@@ -1,4 +1,4 @@
-"""generic: the generic path, which folds in Python what SQL cannot, beside the SQL path on the same rows."""
+"""generic: the generic path, which folds in Python what SQL cannot, compared with the SQL path on the same rows."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from state_backends.table import StateTable
 
 
 class CountInPython(Count):
-    """A count as a user's own aggregator would be: SQL knows nothing of it."""
+    """A count like a user's own aggregator, without an SQL fold."""
 
     fold_sql = {}  # noqa: RUF012
 

@@ -1,9 +1,9 @@
-"""ingest: events a second through a whole pipeline, beside Spark without a sink, its own state store, and a loop.
+"""ingest: events per second through a whole pipeline, compared with Spark without a sink, its state store, and a loop.
 
-All read the same files in the same session, one file a batch, and do the same group-by; a batch's time has Spark's
-bookkeeping in it. `tidemark` is the driver as users run it; `noop` throws the result away, so nobody can be faster;
-`rocksdb` is Spark's own streaming aggregate, which counts exactly too but in a store of its own; `executemany` is what
-people write by hand, and counts replays twice.
+All cases read the same files in the same session, one file per batch, and do the same group-by; a batch's time includes
+Spark's bookkeeping. `tidemark` is the driver as users run it; `noop` discards the result, so it is the upper limit;
+`rocksdb` is Spark's own streaming aggregate, which is exact too, in its own store; `executemany` is the usual
+hand-written upsert, and counts replays twice.
 """
 
 import os
@@ -21,7 +21,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.batch_times import INSIDE, WHOLE, Milliseconds, batch_times, call_spans, job_spans, medians, timeline
 from benchmarks.cases import Case, compared
-from benchmarks.events import SCHEMA, Totals, lay_out_sales
+from benchmarks.input_files import SCHEMA, Totals, lay_out_sales
 from benchmarks.rows import SALES
 from benchmarks.servers import database
 from pipelines.driver import Driver, RunOptions
@@ -47,7 +47,7 @@ BY_HAND = (
 
 @dataclass(frozen=True)
 class Input:
-    """A folder of files, and what they come to."""
+    """A folder of files, and the aggregates of all its events."""
 
     folder: Path
     totals: Totals
@@ -56,13 +56,13 @@ class Input:
         return ParquetFiles(self.folder, schema=SCHEMA, files_per_batch=1)
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The same files with nothing but their columns, as one reads them by hand."""
+        """Return the same files as a plain Spark stream."""
         return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
 
 
 @dataclass
 class Runs:
-    """The warm batches of one case over all rounds: Spark's phases, and what is known of the inside, name to ms."""
+    """The batches of one case after warm-up, over all rounds: Spark's phases, and the parts of addBatch, name to ms."""
 
     phases: list[Milliseconds] = field(default_factory=list)
     inside: list[Milliseconds] = field(default_factory=list)
@@ -73,10 +73,10 @@ class Runs:
 
 def run(events: int = EVENTS) -> Iterable[Case]:
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
-        home = Path(folder)
+        root = Path(folder)
         per_batch = max(events // BATCHES, 1)
-        warm_up = Input(home / "warm_up", lay_out_sales(home / "warm_up", WARM_UP * per_batch, WARM_UP))
-        sales = Input(home / "sales", lay_out_sales(home / "sales", BATCHES * per_batch, BATCHES))
+        warm_up = Input(root / "warm_up", lay_out_sales(root / "warm_up", WARM_UP * per_batch, WARM_UP))
+        sales = Input(root / "sales", lay_out_sales(root / "sales", BATCHES * per_batch, BATCHES))
         spark = start_session("benchmark")
         for setting, value in STATE_STORE.items():
             spark.conf.set(setting, value)
@@ -87,14 +87,14 @@ def run(events: int = EVENTS) -> Iterable[Case]:
                 _round(spark, sales, number, runs)
         finally:
             spark.stop()
-    # Batch by batch: each number is the same file everywhere.
+    # Ratios batch by batch: batch n is the same file in every case.
     yield from compared({name: each.rates(per_batch) for name, each in runs.items()}, "events/s", REFERENCES)
     yield from _profile("tidemark", runs["tidemark"])
     yield from _profile("noop", runs["noop"])
 
 
 def _round(spark: SparkSession, sales: Input, number: int, runs: dict[str, Runs]) -> None:
-    """Run each case once, each round beginning with another, as what ran before leaves its traces."""
+    """Run each case once. Every round starts with another case, because each affects the next one."""
     names = list(CASES)
     first = number % len(names)
     for name in names[first:] + names[:first]:
@@ -118,10 +118,10 @@ def _tidemark(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
 
 
 def _noop(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
-    def throw_away(batch: DataFrame, batch_id: int) -> None:
+    def discard(batch: DataFrame, batch_id: int) -> None:
         _totals(batch).write.format("noop").mode("overwrite").save()
 
-    _drain(sales.stream(spark).writeStream.foreachBatch(throw_away), checkpoint)
+    _drain(sales.stream(spark).writeStream.foreachBatch(discard), checkpoint)
 
 
 def _rocksdb(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
@@ -135,7 +135,7 @@ def _executemany(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
         _check(conn, "by_hand", sales.totals)
 
 
-# tidemark stands beside the one that it is closest to.
+# tidemark runs directly after its main reference.
 CASES: dict[str, Callable[[SparkSession, Input, Path], None]] = {
     "noop": _noop,
     "tidemark": _tidemark,
@@ -155,7 +155,7 @@ def _upsert_by_hand(conn: psycopg.Connection, batch: DataFrame, batch_id: int) -
 
 
 def _drain(writer: DataStreamWriter, checkpoint: Path) -> None:
-    """Run a query through the input there is, as the driver does with `once`."""
+    """Run a query until the input is processed, as the driver does with `once`."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
 
@@ -163,7 +163,7 @@ def _drain(writer: DataStreamWriter, checkpoint: Path) -> None:
 def _check(conn: psycopg.Connection, table: str, expected: Totals) -> None:
     row = conn.execute(f"SELECT count(*), sum(n)::bigint, sum(total) FROM {table}").fetchone()
     assert row is not None
-    assert Totals(*row) == expected, f"{table} holds {Totals(*row)} and the files {expected}"
+    assert Totals(*row) == expected, f"{table} has {Totals(*row)}, the files {expected}"
 
 
 def _url(conn: psycopg.Connection) -> str:
@@ -171,6 +171,6 @@ def _url(conn: psycopg.Connection) -> str:
 
 
 def _profile(name: str, runs: Runs) -> Iterator[Case]:
-    """Where a batch's time goes: Spark's phases, of which `addBatch` is the one that the other parts are inside."""
+    """Yield the parts of a batch's time: Spark's phases, and the parts of the phase `addBatch`."""
     for part, milliseconds in (medians(runs.phases) | medians(runs.inside)).items():
         yield Case(f"{name}_{part}", milliseconds, "ms")

@@ -1,4 +1,4 @@
-"""The system as it runs live, for benchmarks that look at it from outside: a web server, a driver, a client."""
+"""A running system for benchmarks that measure it from outside: a web server, a driver, a client."""
 
 import http.client
 import json
@@ -14,16 +14,16 @@ from pathlib import Path
 from unittest.mock import patch
 
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
-from webapp.states.management.demonstration import Child
+from webapp.states.management.child_process import Child
 
 HEALTHY_WITHIN_SECONDS = 60.0
-FILES_PER_BATCH = 100  # so that files that have come meanwhile do not queue up for a batch each
+FILES_PER_BATCH = 100  # so that waiting files do not need a batch each
 MANAGE = [sys.executable, str(REPOSITORY / "manage.py")]
 
 
 @dataclass(frozen=True)
 class Live:
-    """What runs. folder: where the flights pipeline's input lands."""
+    """The processes. folder: the input of the flights pipeline."""
 
     folder: Path
     port: int
@@ -32,28 +32,28 @@ class Live:
     pipeline: Child
 
     def check(self) -> None:
-        """Raise RuntimeError with its last words where a process has ended."""
+        """Raise RuntimeError with the end of its log if a process has ended."""
         for child in (self.web, self.pipeline):
             if child.exit_code() is not None:
                 raise RuntimeError(f"{child.name} has ended; the end of {child.log}:\n{child.last_words()}")
 
 
 @contextmanager
-def live_flights(dsn: str, home: Path) -> Iterator[Live]:
+def live_flights(dsn: str, root: Path) -> Iterator[Live]:
     """Run the web server and the flights pipeline on an empty database; both end with the block.
 
-    home: a folder for input, checkpoint and logs.
+    root: a folder for input, checkpoint and logs.
     """
-    environ = {"DATABASE_URL": dsn, "TIDEMARK_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
-    folder, port = home / "input", free_port()
+    environ = {"DATABASE_URL": dsn, "TIDEMARK_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
+    folder, port = root / "input", free_port()
     folder.mkdir()
-    # Through the environment, as arguments could be read by everybody on the machine.
+    # Through the environment, because all users of the machine can read arguments.
     with patch.dict(os.environ, environ):
         subprocess.run([*MANAGE, "migrate", "--verbosity", "0"], check=True)
-        made = [*MANAGE, "create_api_key", "benchmark"]
-        key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()
-        web = Child("web", _web(port), home / "web.log")
-        pipeline = Child("pipeline", _pipeline(folder, home / "checkpoint"), home / "pipeline.log", patience=40.0)
+        command = [*MANAGE, "create_api_key", "benchmark"]
+        key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        web = Child("web", _web(port), root / "web.log")
+        pipeline = Child("pipeline", _pipeline(folder, root / "checkpoint"), root / "pipeline.log", patience=40.0)
     live = Live(folder, port, key, web, pipeline)
     try:
         _wait_until_healthy(live)
@@ -64,7 +64,7 @@ def live_flights(dsn: str, home: Path) -> Iterator[Live]:
 
 
 class Lookup:
-    """A client that asks for one state's one row again and again, over one connection, and only for what is new."""
+    """A client that polls the row of a global aggregate over one connection, with `If-None-Match`."""
 
     def __init__(self, live: Live, state: str, measure: str) -> None:
         self._conn = http.client.HTTPConnection(LOOPBACK, live.port, timeout=10)
@@ -74,7 +74,7 @@ class Lookup:
         self._value = 0
 
     def value(self) -> int:
-        """Return the committed value, 0 before there is one. Raises RuntimeError where the answer is an error."""
+        """Return the committed value, 0 before there is one. Raises RuntimeError for an error response."""
         self._conn.request("POST", self._path, body='{"keys": [[]]}', headers=self._headers)
         response = self._conn.getresponse()
         body = response.read()
@@ -82,7 +82,7 @@ class Lookup:
             self._headers["If-None-Match"] = response.headers["ETag"]
             [result] = json.loads(body)["results"]
             self._value = result["value"][self._measure] if result["status"] == "found" else 0
-        elif response.status not in (HTTPStatus.NOT_MODIFIED, HTTPStatus.NOT_FOUND):  # no state yet: not found
+        elif response.status not in (HTTPStatus.NOT_MODIFIED, HTTPStatus.NOT_FOUND):  # 404: no state yet
             raise RuntimeError(f"{self._path} answered {response.status}: {body[:200]!r}")
         return self._value
 

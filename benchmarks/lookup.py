@@ -1,7 +1,7 @@
-"""lookup: 100 keys over HTTP with everything on, beside a bare Django view with the same statement, and pgbench.
+"""lookup: 100 keys over HTTP, compared with a bare Django view that runs the same statement, and with pgbench.
 
-Everything: an API key, its rate limit in Redis, the log, the metrics, all middleware. Both views are served by granian
-in the same way, as the Procfile says, and are asked in turn. A poll is a lookup whose client has the answer: a 304.
+The lookup has an API key, its rate limit in Redis, the log, the metrics and all middleware. Both views are served by
+granian with the same options, and measured in turn. A poll is a lookup whose client has the result already: a 304.
 """
 
 import json
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,20 +24,21 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.cases import ROUNDS, Case, compared, side_by_side
-from benchmarks.http_client import ask_all, once, post
+from benchmarks.http_client import post, request_all, request_once
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database, redis_client
 from pipelines.embedded.data_dir import REPOSITORY, free_port
-from state_backends import BatchLedger, Catalog, PostgresBackingMap, StateReader, ledger
+from state_backends import BatchLedger, Catalog, PostgresBackingMap, StateReader
+from state_backends.ledger import lock_fence
 
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4
-REQUESTS = 1_500  # a round of each, about two seconds
+REQUESTS = 1_500  # per case and round, about two seconds
 POLLS_ALONE = 500
-QUESTIONS = 16  # different ones, so that no cache of one answer helps
+BODIES = 16  # different ones, so that a cached response does not help
 SERVED_WITHIN_SECONDS = 60.0
 QUERY = f"/api/v1/states/{SALES.name}/query"
-# Sum and count of the time that the process itself has seen requests of the route for.
+# Sum and count of the durations that the process itself has measured for this route.
 SERVER_SECONDS = re.compile(r'^tidemark_http_request_seconds_(sum|count)\{route="lookup:query"\} (\S+)$', re.MULTILINE)
 
 
@@ -48,23 +49,23 @@ def run(requests: int = REQUESTS) -> Iterable[Case]:
         key = _migrate_and_make_key(environ)
         real = servers.enter_context(served("webapp.wsgi:application", environ))
         bare = servers.enter_context(served("benchmarks.bare_django:application", environ))
-        bodies = [_body(seed) for seed in range(QUESTIONS)]
+        bodies = [_body(seed) for seed in range(BODIES)]
         lookups = [post(QUERY, body, Authorization=f"Bearer {key}") for body in bodies]
         plain = [post("/query", body) for body in bodies]
-        _check_same(real, lookups, bare, plain)
+        _check_equal(real, lookups, bare, plain)
         polls = [
-            post(QUERY, body, Authorization=f"Bearer {key}", If_None_Match=once(real, lookup).headers["etag"])
+            post(QUERY, body, Authorization=f"Bearer {key}", If_None_Match=request_once(real, lookup).headers["etag"])
             for body, lookup in zip(bodies, lookups, strict=True)
         ]
         work = {
-            "bare_django": lambda _: ask_all(bare, plain, requests, 200, CONNECTIONS),
-            "lookup": lambda _: ask_all(real, lookups, requests, 200, CONNECTIONS),
-            "poll_304": lambda _: ask_all(real, polls, requests, 304, CONNECTIONS),
+            "bare_django": lambda _: request_all(bare, plain, requests, 200, CONNECTIONS),
+            "lookup": lambda _: request_all(real, lookups, requests, 200, CONNECTIONS),
+            "poll_304": lambda _: request_all(real, polls, requests, 304, CONNECTIONS),
         }
         references = ["bare_django"]
         with pgbench(conn, environ, bodies) as transactions:
             if transactions is None:
-                print("no pgbench here, so no figure of the database alone", file=sys.stderr)
+                print("pgbench is not installed, so there is no figure of the database alone", file=sys.stderr)
             else:
                 work["pgbench"] = lambda _: transactions(requests)
                 references.append("pgbench")
@@ -74,30 +75,30 @@ def run(requests: int = REQUESTS) -> Iterable[Case]:
 
 
 def fill(conn: psycopg.Connection) -> None:
-    """Make the state and commit one batch of it."""
+    """Create the state and commit one batch."""
     Catalog(conn).register_pipeline("bench", spout="transactional")
-    batches = BatchLedger(conn, "bench")
-    batches.acquire()
+    ledger = BatchLedger(conn, "bench")
+    ledger.acquire()
     Catalog(conn).register_states("bench", [SALES], {SALES.name: "exactly once"})
-    batches.bind("benchmark")
-    opened = batches.begin(0, spout="transactional")
+    ledger.bind("benchmark")
+    opened = ledger.begin(0, spout="transactional")
     assert opened is not None
     with conn.transaction():
-        ledger.share(conn, opened)
+        lock_fence(conn, opened)
         PostgresBackingMap(conn, SALES).merge([batch(0)], opened.txid, datetime.now(UTC))
-    batches.commit(opened, rows_in=KEYS, keys_written={SALES.name: KEYS})
+    ledger.commit(opened, rows_in=KEYS, keys_written={SALES.name: KEYS})
     conn.execute("VACUUM ANALYZE")
 
 
 @contextmanager
 def served(application: str, environ: Mapping[str, str]) -> Iterator[int]:
-    """Serve a WSGI application by granian; gives the port."""
+    """Serve a WSGI application with granian; give the port."""
     port = free_port()
-    words = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--workers", "2", "--blocking-threads", "32", application]
+    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--workers", "2", "--blocking-threads", "32", application]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            words,
+            command,
             cwd=REPOSITORY,
             env=dict(environ),
             stdout=log,
@@ -116,25 +117,27 @@ def served(application: str, environ: Mapping[str, str]) -> Iterator[int]:
 
 
 @contextmanager
-def pgbench(conn: psycopg.Connection, environ: Mapping[str, str], bodies: list[bytes]) -> Iterator:
-    """Gives what runs the same statement so many times without any of us, and returns that number; None: no pgbench."""
+def pgbench(
+    conn: psycopg.Connection, environ: Mapping[str, str], bodies: list[bytes]
+) -> Iterator[Callable[[int], int] | None]:
+    """Give a function that runs the statement `count` times with pgbench and returns that count; None: no pgbench."""
     program = _pgbench_path()
     if program is None:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
-        words = [program, "--no-vacuum", "--protocol=prepared", f"--client={CONNECTIONS}", "--jobs=1"]
+        command = [program, "--no-vacuum", "--protocol=prepared", f"--client={CONNECTIONS}", "--jobs=1"]
         for number, body in enumerate(bodies):
             keys = pa.array([key[0] for key in json.loads(body)["keys"]]).to_pylist()
             script = Path(folder) / f"{number}.sql"
             script.write_text(_script(number))
-            words += [f"--file={script}", f"--define=keys{number}={{{','.join(keys)}}}"]
-        address = _address_for_libpq(environ["DATABASE_URL"])
+            command += [f"--file={script}", f"--define=keys{number}={{{','.join(keys)}}}"]
+        login = _environ_for_libpq(environ["DATABASE_URL"])
 
         def transactions(count: int) -> int:
             each = count // CONNECTIONS
             subprocess.run(
-                [*words, f"--transactions={each}"], check=True, capture_output=True, env=dict(environ) | address
+                [*command, f"--transactions={each}"], check=True, capture_output=True, env=dict(environ) | login
             )
             return each * CONNECTIONS
 
@@ -152,26 +155,26 @@ def _pgbench_path() -> str | None:
     return shutil.which("pgbench") or (str(installed[-1]) if installed else None)
 
 
-def _address_for_libpq(url: str) -> dict[str, str]:
-    """By environment, as a command line can be read by all on the machine."""
+def _environ_for_libpq(url: str) -> dict[str, str]:
+    """Return libpq's variables. Not as arguments, because all users of the machine can read those."""
     names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
     return {names[part]: str(value) for part, value in conninfo_to_dict(url).items() if part in names and value}
 
 
 def _environ(conn: psycopg.Connection) -> dict[str, str]:
     url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
-    return os.environ | {"DATABASE_URL": url, "SECRET_KEY": "of a benchmark", "LOG_FORMAT": "json", "DEBUG": "0"}
+    return os.environ | {"DATABASE_URL": url, "SECRET_KEY": "benchmark-only", "LOG_FORMAT": "json", "DEBUG": "0"}
 
 
 def _migrate_and_make_key(environ: Mapping[str, str]) -> str:
     manage = [sys.executable, "manage.py"]
     subprocess.run([*manage, "migrate", "--verbosity", "0"], cwd=REPOSITORY, env=dict(environ), check=True)
-    # A rate that is counted and never reached.
-    made = subprocess.run(
+    # A rate limit that is checked and never reached.
+    key = subprocess.run(
         [*manage, "create_api_key", "benchmark", "--rate", "6000000"],
         cwd=REPOSITORY, env=dict(environ), check=True, capture_output=True, text=True,
     )  # fmt: skip
-    return made.stdout.strip()
+    return key.stdout.strip()
 
 
 def _body(seed: int) -> bytes:
@@ -180,37 +183,37 @@ def _body(seed: int) -> bytes:
     return json.dumps({"keys": [[shop] for shop in shops]}).encode()
 
 
-def _check_same(real: int, lookups: list[bytes], bare: int, plain: list[bytes]) -> None:
+def _check_equal(real: int, lookups: list[bytes], bare: int, plain: list[bytes]) -> None:
     for ours, theirs in zip(lookups, plain, strict=True):
-        one, other = once(real, ours), once(bare, theirs)
+        one, other = request_once(real, ours), request_once(bare, theirs)
         if (one.status, other.status) != (200, 200) or json.loads(one.body) != json.loads(other.body):
-            raise RuntimeError(f"the two sides do not answer alike: {one.body[:300]!r} and {other.body[:300]!r}")
+            raise RuntimeError(f"the two responses differ: {one.body[:300]!r} and {other.body[:300]!r}")
         if "ratelimit-remaining" not in one.headers or "x-request-id" not in one.headers:
-            raise RuntimeError("a rate limit or the log is off, so this is not what is to be measured")
+            raise RuntimeError("the lookup ran without its rate limit or request id")
 
 
 def _server_time(port: int, name: str, requests: list[bytes], status: int) -> Case:
-    """One client alone, so that nothing waits for the interpreter: what a request takes within the process."""
+    """Return the time of a request within the process; one client, so that no request waits for the interpreter."""
     milliseconds = []
     for _ in range(ROUNDS + 1):
-        before = _seen(port)
-        ask_all(port, requests, POLLS_ALONE, status, connections=1)
-        after = _seen(port)
+        before = _measured(port)
+        request_all(port, requests, POLLS_ALONE, status, connections=1)
+        after = _measured(port)
         milliseconds.append(1000 * (after["sum"] - before["sum"]) / (after["count"] - before["count"]))
     (case,) = compared({name: milliseconds[1:]}, "ms", [])
     return case
 
 
-def _seen(port: int) -> dict[str, float]:
+def _measured(port: int) -> dict[str, float]:
     scrape = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    return {part: float(value) for part, value in SERVER_SECONDS.findall(once(port, scrape).body.decode())}
+    return {part: float(value) for part, value in SERVER_SECONDS.findall(request_once(port, scrape).body.decode())}
 
 
-def _await_answer(port: int, process: subprocess.Popen) -> None:
+def _await_answer(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + SERVED_WITHIN_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            once(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            request_once(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             return
         except ConnectionError:
             time.sleep(0.1)

@@ -1,6 +1,7 @@
-"""merge: what exactly-once costs. The opaque merge beside a plain upsert of the same rows, which counts replays twice.
+"""merge: the cost of exactly-once. The opaque merge compared with a plain upsert of the same rows, which counts
+replays twice.
 
-The plain upsert as people write it, on a table as they make it, and again on one with our fill factor.
+The plain upsert runs on a table with default settings, and on one with our fill factor.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ def run() -> Iterable[Case]:
                 f"WITH (fillfactor = {fill_factor})"
             )
         txids = count(1)
-        for seed in range(ROUNDS + 1):  # so that all keys are there
+        for seed in range(ROUNDS + 1):  # so that all keys exist
             merge(conn, batch(seed), next(txids))
             for table in FILL_FACTORS:
                 upsert(conn, table, batch(seed))
@@ -51,7 +52,7 @@ def merge(conn: psycopg.Connection, rows: pa.RecordBatch, txid: int) -> int:
 
 
 def upsert(conn: psycopg.Connection, table: str, rows: pa.RecordBatch) -> int:
-    """The same way in, so that only the statement differs."""
+    """Upsert rows, with the same COPY as the merge so that only the statement differs."""
     with conn.transaction(), conn.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT * FROM {table} WITH NO DATA")
         with cursor.copy("COPY incoming FROM STDIN (FORMAT csv)") as copy:

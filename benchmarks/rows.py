@@ -1,7 +1,8 @@
-"""The rows that merges are measured with: 100,000 of 300,000 keys a batch, in key order, two measures."""
+"""The rows for merges: 100,000 of 300,000 keys per batch, in key order, with two measures."""
 
 import random
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,9 +12,9 @@ SALES = StateSpec("bench_sales", key={"shop": "text"}, measures={"n": Count(), "
 KEYS, ALL_KEYS = 100_000, 300_000
 
 
-@cache  # made once, in the round that warms up or before it
+@cache  # created once, at the latest in the warm-up round
 def batch(seed: int) -> pa.RecordBatch:
-    """Return partial aggregates as Spark brings them; the same seed gives the same keys."""
+    """Return partial aggregates as Spark sends them; the same seed gives the same keys."""
     chance = random.Random(seed)
     shops = sorted(chance.sample(range(ALL_KEYS), KEYS))
     counts = [chance.randint(1, 9) for _ in shops]
@@ -23,5 +24,6 @@ def batch(seed: int) -> pa.RecordBatch:
 
 
 @cache
-def row_dicts(seed: int) -> list[dict[str, object]]:
-    return batch(seed).to_pylist()
+def row_dicts(seed: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = batch(seed).to_pylist()
+    return rows

@@ -1,8 +1,8 @@
-"""scaling: what a state's size costs. The same work on states of 1,000 keys to 10 million, and on a partitioned one.
+"""scaling: the same work on states of 1,000 to 10 million keys, and on partitioned ones.
 
-All states are there at once and every round asks each of them in turn, so that a noisy machine disturbs them alike.
-The ratios are to the state of 100,000 keys, the smallest that a whole batch fits in; that of 1,000 keys gets batches of
-1,000 and shows what a batch costs by itself.
+All states exist at once and every round measures each of them in turn, so that a noisy machine affects them alike. The
+ratios are to the state of 100,000 keys, the smallest that has all keys of a batch; the state of 1,000 keys gets batches
+of 1,000 keys and shows the constant cost of a batch.
 """
 
 import os
@@ -38,7 +38,7 @@ ROUNDS, REVERTS, PAGES = 9, 5, 20
 
 
 class Subject:
-    """One state of a given size, and the work that is timed on it."""
+    """One state of a given size, and the work that is timed."""
 
     def __init__(self, conn: psycopg.Connection, keys: int, partitions: int) -> None:
         self.label = f"{keys}_keys" + (f"_in_{partitions}" if partitions > 1 else "")
@@ -62,7 +62,7 @@ class Subject:
 
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
-        """A batch of keys that exist for each round, in key order as Spark brings them."""
+        """A batch of existing keys for each round, in key order as Spark sends them."""
         chance = random.Random(self.keys)
         size = min(self.keys, BATCH_KEYS)
         return [partials(sorted(chance.sample(range(self.keys), size))) for _ in range(ROUNDS + 1)]
@@ -70,12 +70,12 @@ class Subject:
     def look_up(self, seed: int) -> int:
         reader, chance = StateReader(self.conn, self.spec), random.Random(seed)
         for _ in range(LOOKUPS):
-            asked = [(name(chance.randrange(self.keys)),) for _ in range(KEYS_PER_LOOKUP)]
-            reader.multi_get(asked)
+            keys = [(name(chance.randrange(self.keys)),) for _ in range(KEYS_PER_LOOKUP)]
+            reader.multi_get(keys)
         return LOOKUPS
 
     def bytes_per_key(self) -> dict[str, float]:
-        """Return what the table and its indexes take, with those of its partitions."""
+        """Return the sizes of the table and its indexes, partitions included."""
         row = self.conn.execute(
             "SELECT sum(pg_table_size(part)), sum(pg_indexes_size(part)) FROM (SELECT %(table)s::regclass AS part "
             "UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = %(table)s::regclass) parts",
@@ -86,7 +86,7 @@ class Subject:
 
 
 class Ledger:
-    """One pipeline's ledger, whose batches come one after the other."""
+    """One pipeline's ledger; numbers its batches."""
 
     def __init__(self, conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
         catalog, declared = Catalog(conn), list(specs)
@@ -97,8 +97,8 @@ class Ledger:
         self._numbers = count()
         self._open: Batch | None = None
 
-    def begin(self, *, again: bool = False) -> Batch:
-        if not again:
+    def begin(self, *, replay: bool = False) -> Batch:
+        if not replay:
             self._number = next(self._numbers)
         self._open = self._ledger.begin(self._number)
         assert self._open is not None
@@ -135,7 +135,7 @@ def _fills(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
         started = perf_counter()
         filled = subject.fill(ledger)
         yield Case(f"fill_{subject.label}", filled / (perf_counter() - started), "keys/s")
-        # As autovacuum would soon do; the planner knows the sizes from here on.
+        # As autovacuum would do soon; it also gives the planner the sizes.
         subject.conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(StateTable(subject.spec).changelog))
         _vacuum(subject)
 
@@ -150,13 +150,13 @@ def _compared(
     what: str, subjects: list[Subject], work: Callable[[Subject], Callable[[int], int]], unit: str
 ) -> list[Case]:
     for subject in subjects:
-        _ = subject.batches  # made before the clock runs
+        _ = subject.batches  # created before the measurement
     named = {f"{what}_{subject.label}": work(subject) for subject in subjects}
     return side_by_side(named, unit, references=[f"{what}_{REFERENCE}"], rounds=ROUNDS)
 
 
 def _reverts(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
-    """How long it takes to put a failed attempt's batch back, rows and changelog."""
+    """Time the revert of a failed attempt, rows and changelog."""
     seconds: dict[str, list[float]] = {subject.label: [] for subject in subjects}
     for number in range(REVERTS):
         for subject in subjects:
@@ -167,7 +167,7 @@ def _reverts(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
 def _revert(subject: Subject, ledger: Ledger, number: int) -> float:
     failed = ledger.begin()
     subject.write(failed, subject.batches[number])
-    batch = ledger.begin(again=True)
+    batch = ledger.begin(replay=True)
     started = perf_counter()
     with subject.conn.transaction():
         lock_fence(subject.conn, batch)
@@ -179,7 +179,7 @@ def _revert(subject: Subject, ledger: Ledger, number: int) -> float:
 
 
 def _walks(what: str, subjects: list[Subject], walk: Callable[[Subject], Iterator[Step]]) -> Iterator[Case]:
-    """The first pages of a walk of maintenance, each page its own time."""
+    """Time each of the first pages of a maintenance run."""
     pages = {subject.label: list(_page_seconds(walk(subject))) for subject in subjects}
     yield from _medians(f"{what}_page", pages)
 

@@ -1,4 +1,4 @@
-"""The servers that benchmarks run on: those of the environment, else embedded ones with settings as in production."""
+"""The servers for benchmarks: those of the environment, else embedded ones with production settings."""
 
 import atexit
 import os
@@ -20,8 +20,8 @@ from state_backends import Catalog
 
 @contextmanager
 def database() -> Iterator[psycopg.Connection]:
-    """An empty database with Tidemark's tables, dropped afterwards; a connection as tasks have it."""
-    url = _address("DATABASE_URL")
+    """Give a connection, as tasks have it, to a new database with Tidemark's tables; it is dropped afterwards."""
+    url = _url("DATABASE_URL")
     name = f"tidemark_bench_{uuid4().hex[:12]}"
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -35,8 +35,8 @@ def database() -> Iterator[psycopg.Connection]:
 
 @contextmanager
 def redis_client() -> Iterator[redis.Redis]:
-    """A client whose keys under `tidemark:` are deleted afterwards."""
-    client = redis.Redis.from_url(_address("REDIS_URL"))
+    """Give a client; keys that match `tidemark:*bench*` are deleted afterwards."""
+    client = redis.Redis.from_url(_url("REDIS_URL"))
     try:
         yield client
     finally:
@@ -45,11 +45,11 @@ def redis_client() -> Iterator[redis.Redis]:
         client.close()
 
 
-def _address(variable: str) -> str:
+def _url(variable: str) -> str:
     if variable not in os.environ:
         if "TIDEMARK_HOME" not in os.environ:
             os.environ["TIDEMARK_HOME"] = tempfile.mkdtemp(prefix="tidemark-bench-")
-            # Exit handlers run backwards: the servers stop, then their folder goes.
+            # Exit handlers run in reverse order: the servers stop, then their folder is removed.
             atexit.register(shutil.rmtree, os.environ["TIDEMARK_HOME"], ignore_errors=True)
         servers.ensure()
     return os.environ[variable]

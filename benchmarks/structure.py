@@ -1,18 +1,18 @@
-"""Structure: how many modules there are, how long they and their functions are, who imports them, who names a backend.
+"""Structure of the code: number and length of modules and functions, importers, modules that name a backend.
 
 Run `python -m benchmarks.structure [--json] [--static] [--allow PATTERN ..]`. What is counted:
 
-- module: a .py file that is not empty, outside tests, migrations and generated code. An empty `__init__.py` is not
-  counted; one with a docstring alone is.
+- module: a .py file that is not empty, outside tests, migrations and generated code. An `__init__.py` with only a
+  docstring counts, an empty one does not.
 - lines: all lines of the file. A function's are those from `def` to its end, docstring included, decorators not;
-  methods and nested functions count as functions. A comment line has nothing but a comment on it; docstrings are none.
+  methods and nested functions count as functions. A comment line has only a comment on it; docstrings are not comments.
 - importer of a module: another module that has an import statement for it, at the top or inside a function.
-  `from package import name` imports the module `package.name` where there is one, else `package`. Dotted names in
+  `from package import name` imports the module `package.name` if it exists, else `package`. Dotted names in
   strings, as in Django's settings, do not count, nor do tests and `manage.py`.
 - names Redis: its code without comments and docstrings contains "redis" in an identifier or a string. Modules in
   the allowed places, patterns over paths such as `pipelines/sources/redis*`, are left out of the figures.
 
-What runs, and through how many files, is measured in `benchmarks/entered_files.py`.
+`benchmarks/entered_files.py` measures how many files a batch, a lookup and an event enter.
 """
 
 import argparse
@@ -34,14 +34,11 @@ SHORT, LONG = 60, 400  # lines
 
 # Where Redis may be named: the backend, the source, the embedded server, the rate limiter, the settings.
 REDIS_PLACES = (
-    "state_backends/backing/redis*",
     "state_backends/backends/redis*",
     "pipelines/sources/redis*",
     "pipelines/embedded/redis.py",
-    "pipelines/embedded/redis.py",
     "webapp/accounts/rate_limits.py",
-    "webapp/accounts/rate_limits*",
-    "webapp/settings*",
+    "webapp/settings.py",
 )
 COMMENT_LINE = re.compile(r"\s*#")
 
@@ -67,7 +64,7 @@ class Module:
 
     @property
     def functions(self) -> list[int]:
-        """How many lines each function has."""
+        """The number of lines of each function."""
         return [
             (node.end_lineno or node.lineno) - node.lineno + 1
             for node in ast.walk(self.tree)
@@ -91,11 +88,11 @@ class Module:
         return any(module.partition(".")[0] == package for module, _ in self.imports())
 
     def mentions(self, word: str) -> bool:
-        """Tell whether the code without comments and docstrings has the word, in small or capital letters."""
+        """Return whether the code without comments and docstrings contains the word, in any case."""
         return word in ast.unparse(_WithoutDocstrings().visit(ast.parse(self.text))).lower()
 
     def _texts(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last line of each string that goes over several lines."""
+        """Yield the first and last line of each string that spans several lines."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Constant | ast.JoinedStr) and (node.end_lineno or 0) > node.lineno:
                 yield node.lineno, node.end_lineno or node.lineno
@@ -126,9 +123,9 @@ def importers(modules: Iterable[Module]) -> dict[str, set[str]]:
 
 
 def measure(root: Path, packages: Sequence[str] = PACKAGES, allowed: Sequence[str] = REDIS_PLACES) -> dict[str, Any]:
-    """Return the figures of all packages together and of each, by name, and the modules that some of them count."""
+    """Return the figures of all packages together and of each one, and the paths of the modules behind some figures."""
     modules = modules_of(root, packages)
-    # Packages import each other, so the importers are those of the whole tree.
+    # Packages import each other, so the importers are taken from the whole tree.
     single = {path for path, by in importers(modules).items() if len(by) == 1}
     outside = [module for module in modules if not any(fnmatch(module.path, pattern) for pattern in allowed)]
     listed = {
@@ -169,12 +166,12 @@ def _sizes(modules: Sequence[Module]) -> dict[str, float]:
 
 
 def _p90(lengths: Sequence[int]) -> float:
-    """Return the smallest length that nine in ten do not exceed."""
+    """Return the smallest length that nine in ten of them do not exceed."""
     return sorted(lengths)[-(len(lengths) // 10) - 1] if lengths else 0
 
 
 def _table(rows: dict[str, dict[str, Any]], heading: str) -> str:
-    """Return a Markdown table with a column per row of `rows`, which all have the same names."""
+    """Return a Markdown table with one column per entry of `rows`; all entries have the same names."""
     names = list(next(iter(rows.values())))
     lines = [[heading, *rows], ["---", *("---:" for _ in rows)]]
     lines += [[name, *(f"{each[name]:g}" for each in rows.values())] for name in names]
@@ -185,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.structure", description="Measure the code's structure.")
     parser.add_argument("--json", action="store_true", help="one JSON object, with the modules and files by name")
     parser.add_argument("--static", action="store_true", help="read the code only, run nothing")
-    parser.add_argument("--allow", action="append", metavar="PATTERN", help="a place where Redis may be named")
+    parser.add_argument("--allow", action="append", metavar="PATTERN", help="a path where Redis may be named")
     arguments = parser.parse_args()
     measured = measure(ROOT, allowed=arguments.allow or REDIS_PLACES)
     if not arguments.static:

@@ -1,8 +1,8 @@
-"""The runner: takes each micro-batch through the ledger. A txid, revert if this is a retry, the states, commit."""
+"""Batch: takes each micro-batch through the ledger: a txid, revert if this is a retry, the states, commit."""
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,21 @@ from pipelines.batch_input import BatchInput, Frames, Progress, advance, committ
 from pipelines.checkpoint import batch_offsets
 from pipelines.connections import rounds, writer_limit
 from pipelines.context import BatchContext
-from pipelines.homes import home
 from pipelines.pipeline import Pipeline
-from pipelines.redis_states import RedisStates
 from pipelines.sink import SinkInput, SinkJob, Written, emitted_columns, rows_for, task_for
 from pipelines.spark import at_most
 from pipelines.stream import FedState
 from state_backends.dead_letters import delete_dead_letters, write_dead_letters
 from state_backends.ledger import Batch, BatchLedger, lock_fence
+from state_backends.protocols import BackendSession
 from state_backends.schema.catalog import Catalog
-from state_backends.spec import StateSpec
 
-# Of the batch before: one task per state does as much, and each more costs a tenth of a second (0.71 s against 0.90 s
-# for four states of a day's flights). A guess; one that is wrong costs the time of one batch.
+# Rows of the batch before, below which each state is written by one task: each further task costs a tenth of a second
+# (0.71 s against 0.90 s for four states of a day's flights). A wrong guess costs the time of one batch.
 FEW_ROWS = 10_000
 
-# Of a batch's figures, those its line in the log has.
-TOLD = ("rows_in", "dead_letters", "late", "dropped")
+# The figures of a batch that its line in the log has.
+LOGGED_FIGURES = ("rows_in", "dead_letters", "late", "dropped")
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +37,8 @@ logger = logging.getLogger(__name__)
 class BatchRunner:
     """Runs micro-batches of one pipeline. Give it to Spark's foreachBatch.
 
-    conn: the driver's connection in autocommit mode, used by nobody else meanwhile; its ledger has been acquired.
-    dsn: where executors connect to. shadow: feed the states' successors.
+    conn: the driver's connection in autocommit mode, which it alone uses meanwhile; its ledger has been acquired.
+    dsn: where executors connect to. shadow: feed the shadows of the states.
     """
 
     def __init__(
@@ -61,10 +59,12 @@ class BatchRunner:
         self._shadow = shadow
         self._writers = writer_limit(conn)
         self._rows_before = FEW_ROWS
-        # A successor has its states in tables; what is served from Redis meanwhile is not its own.
-        self._in_redis = RedisStates(()) if shadow else RedisStates.of(conn, pipeline.name)
-        # Only a driver that starts begins or drops one, and this one has.
-        self._logged = frozenset(spec.name for spec in self._known(Catalog(conn)) if spec.changelog)
+        # Every state the catalog knows: one that is no longer fed still says which batch it shows, and a failed attempt
+        # may have run with more of them than this one has.
+        catalog = Catalog(conn)
+        self._known = catalog.shadow_specs(ledger.pipeline) if shadow else catalog.specs(ledger.pipeline)
+        # Only a driver that starts begins or drops a changelog, and this one has started.
+        self._logged = frozenset(spec.name for spec in self._known if spec.changelog)
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
@@ -73,52 +73,54 @@ class BatchRunner:
         if batch is None:
             return None
         with bound_contextvars(pipeline=batch.pipeline, txid=batch.txid, attempt=batch.attempt):
-            self._carry_out(frame, batch)
+            self._run(frame, batch)
         return batch
 
-    def _carry_out(self, frame: DataFrame, batch: Batch) -> None:
+    def _run(self, frame: DataFrame, batch: Batch) -> None:
         started = time.monotonic()
-        # Before anything is undone or written there: what an older attempt has in flight is refused from here on.
-        self._in_redis.admit(batch)
+        sessions = self._sessions(batch)
+        # Before anything is reverted or written: what an older attempt has in flight is refused from here on.
+        for session in sessions:
+            session.admit()
         if batch.is_retry:
-            self._revert(batch)
+            self._revert(batch, sessions)
         figures = self._apply(frame, batch)
         self._ledger.commit(batch, **figures)
-        self._in_redis.publish(batch)
-        told = {name: figures[name] for name in TOLD}
-        told["seconds"] = round(time.monotonic() - started, 3)
-        logger.info("batch %s committed (attempt %s)", batch.txid, batch.attempt, extra=told)
+        for session in sessions:
+            session.publish()
+        logged = {name: figures[name] for name in LOGGED_FIGURES}
+        logged["seconds"] = round(time.monotonic() - started, 3)
+        logger.info("batch %s committed (attempt %s)", batch.txid, batch.attempt, extra=logged)
 
-    def _revert(self, batch: Batch) -> None:
+    def _sessions(self, batch: Batch) -> list[BackendSession]:
         context = self._context(batch)
-        # Every state the catalog knows: the failed attempt may have run with more of them than this one has.
-        for spec in self._known(Catalog(self._conn)):
+        return [context.session(self._conn, spec) for spec in self._known]
+
+    def _revert(self, batch: Batch, sessions: Iterable[BackendSession]) -> None:
+        for session in sessions:
             with self._conn.transaction():
                 lock_fence(self._conn, batch)
-                home(context, self._conn, spec).revert()
+                session.revert()
         with self._conn.transaction():
             lock_fence(self._conn, batch)
             delete_dead_letters(self._conn, batch)
-
-    def _known(self, catalog: Catalog) -> list[StateSpec]:
-        return catalog.successors(self._ledger.pipeline) if self._shadow else catalog.specs(self._ledger.pipeline)
 
     def _apply(self, frame: DataFrame, batch: Batch) -> dict[str, Any]:
         """Feed every state and return the batch's figures for the ledger."""
         marks = committed_marks(self._conn, batch.pipeline)
         context = replace(self._context(batch), late_before=watermark_of(self.pipeline, marks))
-        intake = BatchInput(self.pipeline, frame, batch)
-        frames = Frames(self.pipeline, context, intake.events)
+        batch_input = BatchInput(self.pipeline, frame, batch)
+        frames = Frames(self.pipeline, context, batch_input.events)
         try:
-            intake.check_first(frames)
+            batch_input.check_first(frames)
             progress = advance(self.pipeline, frames, marks, context)
             written = self._feed(frames, replace(context, watermark=progress.watermark))
-            intake.check()
-            letters = self._put_aside(intake, batch)
+            batch_input.check()
+            letters = self._write_dead_letters(batch_input, batch)
         finally:
             frames.forget()
-        self._rows_before = intake.rows
-        return _figures(intake, progress, written, letters)
+        self._rows_before = batch_input.rows
+        return _figures(batch_input, progress, written, letters)
 
     def _context(self, batch: Batch) -> BatchContext:
         own = frozenset(spec.name for spec in self.pipeline.specs)
@@ -151,20 +153,20 @@ class BatchRunner:
         rows = at_most(partitions, rows_for(fed, frames.of(fed.stream), context))
         return SinkInput(rows, task_for(fed, context, emits=emits), emitted_columns(fed) if emits else {})
 
-    def _put_aside(self, intake: BatchInput, batch: Batch) -> int:
+    def _write_dead_letters(self, batch_input: BatchInput, batch: Batch) -> int:
         letters = 0
-        for place, lines in intake.dead_letters():
+        for place, lines in batch_input.dead_letters():
             with self._conn.transaction():
                 lock_fence(self._conn, batch)
                 letters += write_dead_letters(self._conn, batch, lines, part=place)
         return letters
 
 
-def _figures(intake: BatchInput, progress: Progress, written: dict[str, Written], letters: int) -> dict[str, Any]:
+def _figures(batch_input: BatchInput, progress: Progress, written: dict[str, Written], letters: int) -> dict[str, Any]:
     return {
-        "rows_in": intake.rows,
+        "rows_in": batch_input.rows,
         "keys_written": {name: part.keys for name, part in written.items()},
-        "dead_letters": letters + sum(part.refused for part in written.values()),
+        "dead_letters": letters + sum(part.invalid for part in written.values()),
         "late": progress.late,
         "dropped": progress.dropped,
         "tasks": {name: {"tasks": part.tasks, "largest": part.largest} for name, part in written.items()},

@@ -1,4 +1,8 @@
-"""The DataFrames of one micro-batch: every stream's, made once however many go on from it."""
+"""Batch input: what a micro-batch brings, as DataFrames, with its bad lines and its watermarks.
+
+Each source's events are counted on the way and those that cannot be read are sorted out; the frame of every stream is
+made once, however many states read it; event time is carried from batch to batch in the ledger.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,11 +22,20 @@ from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.ledger import Batch
 
+# Lines that may be bad however small the batch.
+TOLERATED_BAD_LINES = 10
+
+# One event in the year 2999 must not make all others late: a time so far ahead of the batch's moves no watermark.
+MOST_AHEAD = timedelta(days=1)
+
+# The watermark of each stream that has one, by its place among them: `0`, `1`, ..
+Marks = Mapping[str, datetime]
+
 
 class Frames:
     """Makes the frames of a pipeline's streams from those of its sources.
 
-    A source or a costly step that several streams go on from is computed once and kept until `forget`.
+    A source or a costly step that several streams read is computed once and cached until `forget`.
     """
 
     def __init__(self, pipeline: Pipeline, context: BatchContext, sources: Mapping[Node, DataFrame]) -> None:
@@ -40,11 +53,11 @@ class Frames:
         return self._frames[node]
 
     def add(self, node: Node, frame: DataFrame) -> None:
-        """Say what came of a fed state: its new values."""
+        """Set the new values of a state, once it has been fed."""
         self._frames[node] = frame
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Have a frame computed once, at its first use."""
+        """Cache a frame at its first use."""
         self._kept.append(frame.persist())
         return frame
 
@@ -53,15 +66,8 @@ class Frames:
             frame.unpersist()
 
 
-# What a micro-batch brings: each source's events, how many there are, and which of them cannot be read.
-
-
-# A handful of bad lines stops nobody, however small the batch.
-TOLERATED_BAD_LINES = 10
-
-
 class _SourceInput:
-    """What one source brought; counted on the way, by the job that reads it first."""
+    """What one source brought; counted by the job that reads it first."""
 
     def __init__(self, source: Source, raw: DataFrame) -> None:
         self.source = source
@@ -82,7 +88,7 @@ class _SourceInput:
     def _counts(self) -> dict[str, int]:
         if _was_seen(self._observation, self._unseen.rows.sparkSession):
             return self._observation.get
-        # Nobody needed the rows, behind a condition that is never true, say; waiting for the figures would be for ever.
+        # No state read the rows, behind a condition that is never true for example: the figures would never come.
         [row] = self._unseen.rows.agg(*_figures(self._unseen)).collect()
         return row.asDict()
 
@@ -103,7 +109,7 @@ class BatchInput:
         return sum(part.rows for part in self._parts)
 
     def check_first(self, frames: Frames) -> None:
-        """Read and count before anything is written, where what is written could not be undone, or is read twice.
+        """Read and count before any write, where writes could not be reverted or several states read a source.
 
         Raises BadInputError.
         """
@@ -129,16 +135,16 @@ class BatchInput:
 
     @property
     def _must_come_first(self) -> bool:
-        # Only opaque rows can go back, and a watermark is known only when all times have been seen.
-        undoable = all(spec.kind == "opaque" for spec in self._pipeline.specs) and not self._pipeline.stores
-        return bool(self._pipeline.watermarked) or not undoable
+        # Only opaque rows can be reverted, and a watermark is known only when all times have been seen.
+        revertible = all(spec.kind == "opaque" for spec in self._pipeline.specs) and not self._pipeline.stores
+        return bool(self._pipeline.watermarked) or not revertible
 
     def _too_bad(self, part: _SourceInput) -> str:
         example = next(part.source.dead_letters(part.parsed.rows))
         return (
             f"pipeline {self._batch.pipeline!r}: {part.bad} of {part.rows} lines of batch {self._batch.txid} cannot "
             f"be read, more than the share of {part.source.max_bad_share}; the first: {example.source!r} line "
-            f"{example.line_number}: {example.reason}; mend the input or raise max_bad_share"
+            f"{example.line_number}: {example.reason}; correct the input or raise max_bad_share"
         )
 
 
@@ -148,20 +154,10 @@ def _figures(parsed: Parsed) -> list[Column]:
 
 
 def _was_seen(observation: Observation, spark: SparkSession) -> bool:
-    """Tell whether a job has counted the rows. Spark reports behind the job's end, and has no call to ask by."""
+    """Return whether a job has counted the rows. Spark reports after the job's end, and offers no call for it."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     seen = observation._jo
     return bool(seen and seen.future().isCompleted() and seen.getRow().length())
-
-
-# How far event time has come in a pipeline, carried from batch to batch in the ledger.
-
-
-# One event in the year 2999 must not make all others late: a time so far ahead of the batch's moves nothing.
-MOST_AHEAD = timedelta(days=1)
-
-# The watermark of each stream that has one, by its place among them: `0`, `1`, ..
-Marks = Mapping[str, datetime]
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,7 @@ class Progress:
 
 
 def committed_marks(conn: psycopg.Connection, pipeline: str) -> Marks:
-    """Return what the committed batch brought the watermarks to; empty before the first."""
+    """Return the watermarks after the committed batch; empty before the first."""
     row = conn.execute(
         "SELECT b.marks FROM tidemark.pipeline p JOIN tidemark.batch b ON b.pipeline = p.name "
         "AND b.txid = p.committed_txid WHERE p.name = %s",
@@ -196,7 +192,7 @@ def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchCont
     latest, late, dropped = dict(marks), 0, 0
     for place, stream in enumerate(pipeline.watermarked):
         assert stream.watermark is not None
-        mark, behind = _look(frames.of(stream.inputs[0]), stream.watermark, context)
+        mark, behind = _measure(frames.of(stream.inputs[0]), stream.watermark, context)
         late += behind
         dropped += behind if stream.watermark.drop_late else 0
         before = latest.get(str(place))
@@ -205,11 +201,11 @@ def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchCont
     return Progress(latest, watermark_of(pipeline, latest), late, dropped)
 
 
-def _look(events: DataFrame, watermark: Watermark, context: BatchContext) -> tuple[datetime | None, int]:
+def _measure(events: DataFrame, watermark: Watermark, context: BatchContext) -> tuple[datetime | None, int]:
     time, late_before = F.col(watermark.column), context.late_before
     late = F.lit(0) if late_before is None else F.count(F.when(time < F.lit(late_before), 1))
     mark = F.expr(f"{quoted(watermark.column)} - interval '{watermark.delay}'")
     possible = (time <= F.lit(context.batch.batch_time + MOST_AHEAD)) & (F.year(mark) >= 1)
     [row] = events.agg(F.unix_micros(F.max(F.when(possible, mark))).alias("mark"), late.alias("late")).collect()
-    # As a number: a datetime out of Spark is in the machine's own time zone.
+    # As a number: Spark returns a datetime in the machine's time zone.
     return (None if row.mark is None else datetime.fromtimestamp(row.mark / 1_000_000, UTC)), row.late

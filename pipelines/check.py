@@ -10,18 +10,19 @@ from pipelines.batch_input import Frames
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
-from pipelines.redis_states import check_redis
 from pipelines.sink import emitted_columns, rows_for
 from pipelines.spark import struct_type
 from pipelines.state_query import check_keys
 from pipelines.stream import FedState, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
 from state_backends.ledger import Batch
+from state_backends.protocols import BACKENDS
 
 
 def check(pipeline: Pipeline, spark: SparkSession) -> None:
     """Analyse every step on no rows. Raises PipelineError naming the state and what does not fit."""
-    check_redis(pipeline.specs)
+    for spec in pipeline.specs:
+        BACKENDS[spec.backend].check()
     own = frozenset(spec.name for spec in pipeline.specs)
     context = BatchContext(Batch(pipeline.name, 0, 0, 0, datetime.now(UTC)), "", own)
     frames = Frames(pipeline, context, {each: spark.createDataFrame([], each.schema) for each in pipeline.sources})

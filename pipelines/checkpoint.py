@@ -1,4 +1,4 @@
-"""Spark's checkpoint folder: where the source stood at a batch, and whose turn it is after a reprocess."""
+"""Spark's checkpoint folder of a pipeline: the source offsets of its batches, and the folder of a reprocess."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
-    """Return the source offsets of a batch as Spark noted them, or None where the folder is out of reach."""
+    """Return the offset of each source at the end of a batch, or None if the file cannot be read or parsed."""
     try:
         _version, _metadata, *offsets = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
     except (OSError, ValueError):
@@ -15,23 +15,36 @@ def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
     return [None if offset == "-" else json.loads(offset) for offset in offsets]
 
 
+def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
+    """Return the offset at the end of the last batch that Spark noted as done, or None before the first one.
+
+    place: the number of the source; Spark numbers the query's sources in the checkpoint.
+    """
+    try:
+        done = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
+    except FileNotFoundError:
+        return None
+    offsets = batch_offsets(checkpoint, max(done)) if done else None
+    return offsets[place] if offsets and place < len(offsets) else None
+
+
 def shadow_checkpoint(checkpoint: Path) -> Path:
-    """Return the folder of a reprocess, beside the pipeline's own."""
+    """Return the checkpoint folder of a reprocess, next to the pipeline's own."""
     return checkpoint.with_name(f"{checkpoint.name}.reprocess")
 
 
 def promote(checkpoint: Path, bound: str | None) -> None:
-    """Put a reprocess's folder in place of the pipeline's, if it is the one that the ledger is bound to by now.
+    """Replace the pipeline's folder by that of a reprocess, if the ledger is bound to the latter.
 
-    Killed anywhere it is finished by the next call.
+    bound: the checkpoint id in the ledger. If this is killed, the next call finishes it.
     """
-    successor, replaced = shadow_checkpoint(checkpoint), checkpoint.with_name(f"{checkpoint.name}.replaced")
-    if bound is None or _query_id(successor) != bound:
+    shadow, replaced = shadow_checkpoint(checkpoint), checkpoint.with_name(f"{checkpoint.name}.replaced")
+    if bound is None or _query_id(shadow) != bound:
         return
     if checkpoint.exists():
         shutil.rmtree(replaced, ignore_errors=True)
         checkpoint.rename(replaced)
-    successor.rename(checkpoint)
+    shadow.rename(checkpoint)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
@@ -40,19 +53,3 @@ def _query_id(checkpoint: Path) -> str | None:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError):
         return None
-
-
-# How far the committed batches of a query have read a source, from Spark's notes in the checkpoint.
-
-
-def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
-    """Return where the last batch that Spark noted as done ends, or None before the first.
-
-    place: which of the query's sources is meant.
-    """
-    try:
-        done = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
-    except FileNotFoundError:
-        return None
-    offsets = batch_offsets(checkpoint, max(done)) if done else None
-    return offsets[place] if offsets and place < len(offsets) else None

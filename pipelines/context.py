@@ -1,22 +1,27 @@
 """What the steps of one micro-batch know of it, on the driver and on executors."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
+
+import psycopg
 
 from state_backends.ledger import Batch
+from state_backends.protocols import BACKENDS, Backend, BackendSession
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable
 
 
 @dataclass(frozen=True)
 class BatchContext:
     """One attempt at a batch, and how it sees the world.
 
-    dsn: where the database is. own: the states that the pipeline feeds itself. shadow: they are fed anew, out of sight.
+    dsn: where the database is. own: the states that the pipeline feeds itself. shadow: whether it feeds their shadows.
     logged: those of them that keep a changelog; None for those that are declared with one.
     writers: how many connections its tasks may hold at once.
     late_before: the watermark that earlier batches have brought, at which this batch's tuples are late.
     watermark: the one that counts this batch's tuples too.
+    backends: those of the driver, so that an executor knows one that its own process has not registered.
     """
 
     batch: Batch
@@ -27,13 +32,19 @@ class BatchContext:
     writers: int = 1
     late_before: datetime | None = None
     watermark: datetime | None = None
+    backends: Mapping[str, Backend] = field(default_factory=lambda: dict(BACKENDS), repr=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle on an executor, whose process has registered no backend but the library's own."""
+        self.__dict__.update(state)
+        for name, backend in self.backends.items():
+            BACKENDS.setdefault(name, backend)
 
     def in_force(self, spec: StateSpec) -> StateSpec:
-        """Return a state's declaration with what people have set upon it, as this batch goes by it."""
+        """Return a state's declaration with its overrides, as they count for this batch."""
         logged = spec.changelog if self.logged is None or spec.name not in self.own else spec.name in self.logged
         return replace(spec, ttl=self.batch.ttls.get(spec.name, spec.ttl), changelog=logged)
 
-    def table(self, spec: StateSpec) -> StateTable:
-        """Return where a state of the pipeline's own is kept."""
-        table = StateTable(spec)
-        return table.shadow() if self.shadow else table
+    def session(self, conn: psycopg.Connection, spec: StateSpec) -> BackendSession:
+        """Return the session of a state, with what is in force for this batch."""
+        return self.backends[spec.backend].session(conn, self.in_force(spec), self.batch, shadow=self.shadow)

@@ -1,7 +1,8 @@
-"""The driver: the life of a pipeline, from taking it over to a clean stop.
+"""Driver: runs one pipeline, from acquiring it to a clean stop.
 
-A failed query is started again with a growing pause; what cannot get better by trying again ends at once. A stop and a
-pause are taken at the end of a batch. Whatever it waits for, the driver holds the pipeline and says so.
+A failed query is restarted after a growing pause; a failure that trying again cannot correct ends the driver at once.
+A stop or a pause takes effect at the end of a batch. While it waits, the driver holds the pipeline and reports its
+status.
 """
 
 import logging
@@ -21,31 +22,32 @@ from pipelines.check import check
 from pipelines.checkpoint import promote
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
-from pipelines.errors import PipelineError, PipelinePausedError, RuntimeSetupError, failure_reason, is_refusal
+from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
 from pipelines.sources.source import as_progress
 from state_backends import driver_status
 from state_backends.driver_status import DesiredState
-from state_backends.errors import FencedError, PipelineHeldError, TidemarkError
+from state_backends.errors import FencedError, PipelineHeldError
 from state_backends.ledger import Batch
 
-# Between two looks at the query and the orders, and so the delay of the dashboard's lag; also how fast a stop is taken.
+# Between two checks of the query and of the desired state: how fast a stop is seen, and how old a reported lag may be.
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
 logger = logging.getLogger(__name__)
 
-# Another driver holds the pipeline, or people have paused it: the roster is not this one's to fill.
-NOT_OURS = PipelineHeldError | FencedError | PipelinePausedError
-
 
 @dataclass(frozen=True)
 class RunOptions:
-    """checkpoint: Spark's folder for this pipeline. once: run through the input there is, then end.
-    rebind: accept another checkpoint than the states were fed from. max_failures: how many in a row, without a batch
-    committed between, end the driver; with `once` it is the first. Raises PipelineError for fewer than one."""
+    """How a driver runs its pipeline.
+
+    checkpoint: Spark's checkpoint folder of this pipeline. once: process the available input, then end.
+    rebind: accept another checkpoint than the one that the states were fed from. max_failures: how many failures in a
+    row, without a batch committed between, end the driver; with `once` the first one does.
+    Raises PipelineError if max_failures is less than 1.
+    """
 
     checkpoint: Path
     once: bool = False
@@ -58,10 +60,10 @@ class RunOptions:
 
 
 class Driver:
-    """Drives one pipeline until it is stopped, has finished, or has failed.
+    """Runs one pipeline until it is stopped, has finished, or has failed.
 
-    spark: a session. dsn: the database, for this process and the executors. on_batch: told each batch when it is
-    committed. stopping: set by whoever wants an end; `stop` sets it. tenure: how the pipeline is held.
+    dsn: the database, for this process and the executors. on_batch: called with each batch after its commit.
+    stopping: setting it stops the driver, as `stop` does. session: the class that acquires and holds the pipeline.
     """
 
     def __init__(
@@ -72,10 +74,10 @@ class Driver:
         options: RunOptions,
         on_batch: OnBatch | None = None,
         stopping: threading.Event | None = None,
-        tenure: type[DriverSession] = DriverSession,
+        session: type[DriverSession] = DriverSession,
     ) -> None:
         self.pipeline = pipeline
-        self._tenure = tenure
+        self._session = session
         self._spark = spark
         self._dsn = dsn
         self._options = options
@@ -85,127 +87,128 @@ class Driver:
         self._reason = ""  # of the last failure, until a batch is committed
 
     def stop(self) -> None:
-        """Ask for an end after the batch at hand. Safe to call from a signal handler."""
+        """Request a stop at the end of the current batch. Safe to call from a signal handler."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Run until stopped, or through the input with `once`.
+        """Run until stopped, or until the available input is processed if `once` is set.
 
-        Raises PipelinePausedError where `once` meets a paused pipeline; any other TidemarkError, or what Spark or the
-        database raised, when the pipeline has failed for good.
+        Raises PipelinePausedError if `once` is set and the pipeline is paused, FencedError or PipelineHeldError if
+        another driver holds the pipeline, and otherwise the error of the last failure: a TidemarkError, or what Spark
+        or the database raised.
         """
         check(self.pipeline, self._spark)
         while not self._stopping.is_set():
             with ExitStack() as held:
-                tenure = None
+                session = None
                 try:
-                    tenure = held.enter_context(self._tenure(self.pipeline, self._dsn))
-                    return self._serve(tenure)
+                    session = held.enter_context(self._session(self.pipeline, self._dsn))
+                    return self._run_session(session)
                 except Exception as error:
-                    # Here, where the pipeline is held still: a driver that is about to try again is not lost.
-                    self._pause_or_give_up(error, tenure)
+                    # Inside the session, so that the pipeline stays held while the driver waits to try again.
+                    self._wait_or_raise(error, session)
         self._try_report("stopped")
 
-    def _serve(self, tenure: DriverSession) -> None:
-        # A reprocess may have been cut short between its swap and the move of its checkpoint.
-        promote(self._options.checkpoint, tenure.ledger.checkpoint_id())
+    def _run_session(self, session: DriverSession) -> None:
+        # A reprocess may have been killed between its swap and the move of its checkpoint.
+        promote(self._options.checkpoint, session.ledger.checkpoint_id())
         ended = False
         while not ended and not self._stopping.is_set():
-            self._sit_out_pause(tenure)
-            ended = self._stopping.is_set() or self._run_query(tenure)
-        self._report(tenure, "stopped" if self._stopping.is_set() else "finished")
+            self._wait_while_paused(session)
+            ended = self._stopping.is_set() or self._run_query(session)
+        self._report(session, "stopped" if self._stopping.is_set() else "finished")
 
-    def _sit_out_pause(self, tenure: DriverSession) -> None:
-        while (orders := tenure.orders()).paused and not self._stopping.is_set():
+    def _wait_while_paused(self, session: DriverSession) -> None:
+        while (desired := session.orders()).paused and not self._stopping.is_set():
             if self._options.once:
-                self._report(tenure, "stopped")
-                raise PipelinePausedError(_paused(self.pipeline.name, orders))
-            self._report(tenure, "paused")
+                self._report(session, "stopped")
+                raise PipelinePausedError(_paused_message(self.pipeline.name, desired))
+            self._report(session, "paused")
             self._stopping.wait(WATCH_SECONDS)
 
-    def _run_query(self, tenure: DriverSession) -> bool:
-        """Run the query until it must end. Returns True where it came to its own end."""
+    def _run_query(self, session: DriverSession) -> bool:
+        """Run the query until it ends or must end. Returns True if it ended by itself."""
         query = QueryRun(
             self._spark,
-            tenure,
+            session,
             self._options.checkpoint,
-            self._committed,
+            self._after_commit,
             once=self._options.once,
             rebind=self._options.rebind,
         )
         try:
             query.start()
-            self._report(tenure, "running")
+            self._report(session, "running")
             while not query.await_end(WATCH_SECONDS):
-                self._report(tenure, "running")
-                tenure.record(query.progress.take())
-                if tenure.orders().paused or self._stopping.is_set():
+                self._report(session, "running")
+                session.record(query.progress.take())
+                if session.orders().paused or self._stopping.is_set():
                     query.end(WATCH_SECONDS)
             query.raise_failure()
             return not query.was_ended
         finally:
             query.end()
             with suppress(psycopg.Error):
-                tenure.record(query.progress.take())
+                session.record(query.progress.take())
 
-    def _committed(self, batch: Batch) -> None:
+    def _after_commit(self, batch: Batch) -> None:
         self._failures, self._reason = 0, ""
         self._on_batch(batch)
 
-    def _pause_or_give_up(self, error: Exception, tenure: DriverSession | None) -> None:
-        if isinstance(error, NOT_OURS):
+    def _wait_or_raise(self, error: Exception, session: DriverSession | None) -> None:
+        """Wait before the next try, or raise the error if there is none."""
+        if isinstance(error, PipelineHeldError | FencedError | PipelinePausedError):
+            # Not reported as failed: the status is another driver's, or was set when the pause was found.
             raise error
         if self._stopping.is_set() and isinstance(error, Py4JNetworkError):
-            return  # whoever ends this process has ended Spark's, too; nothing is lost
+            return  # the signal that stopped this process has ended Spark's process too
         self._failures += 1
         self._reason = failure_reason(error)
-        if not _may_pass(error) or self._failures >= self._options.max_failures or self._options.once:
+        # Without its Java process a Spark session cannot run another query.
+        retryable = is_retryable(error) and not isinstance(error, Py4JNetworkError)
+        if not retryable or self._failures >= self._options.max_failures or self._options.once:
             self._try_report("failed", self._reason)
-            logger.error("pipeline %s failed for good: %s", self.pipeline.name, self._reason, extra=self._told())
+            logger.error("pipeline %s failed for good: %s", self.pipeline.name, self._reason, extra=self._log_fields())
             raise error
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
         logger.warning(
-            "pipeline %s tries again in %g s: %s", self.pipeline.name, pause, self._reason, extra=self._told()
+            "pipeline %s tries again in %g s: %s", self.pipeline.name, pause, self._reason, extra=self._log_fields()
         )
-        self._await_next_try(pause, tenure)
+        self._wait_for_next_try(pause, session)
 
-    def _await_next_try(self, seconds: float, tenure: DriverSession | None) -> None:
+    def _wait_for_next_try(self, seconds: float, session: DriverSession | None) -> None:
         next_try_at = datetime.now(UTC) + timedelta(seconds=seconds)
         deadline = time.monotonic() + seconds
         self._try_report("restarting", self._reason, next_try_at=next_try_at)
         while (left := deadline - time.monotonic()) > 0 and not self._stopping.wait(min(left, WATCH_SECONDS)):
-            if tenure is not None:
+            if session is not None:
                 with suppress(psycopg.Error):
-                    tenure.report("restarting", self._reason, **self._tries(next_try_at=next_try_at))
+                    session.report("restarting", self._reason, **self._failure_counts(), next_try_at=next_try_at)
 
-    def _report(self, tenure: DriverSession, status: str) -> None:
+    def _report(self, session: DriverSession, status: str) -> None:
         progress = as_progress(self.pipeline.source.pending(self._options.checkpoint))
-        # A try that is under way is no success yet: what the last one failed of stays in sight.
+        # A query that runs has not succeeded yet: the reason of the last failure stays visible until a commit.
         reason = self._reason if status == "running" else ""
-        tenure.report(status, reason, progress, **self._tries())
+        session.report(status, reason, progress, **self._failure_counts())
 
-    def _try_report(self, status: str, message: str = "", **tries: Any) -> None:
+    def _try_report(self, status: str, message: str = "", next_try_at: datetime | None = None) -> None:
+        """Report on a connection of its own, since the session's may be what failed."""
         try:
-            name = self._tenure.ledger_name(self.pipeline)
+            name = self._session.ledger_name(self.pipeline)
             with connect(self._dsn, name) as conn:
-                driver_status.report(conn, name, status, message, **self._tries(**tries))
+                driver_status.report(conn, name, status, message, **self._failure_counts(), next_try_at=next_try_at)
         except psycopg.Error:
-            return  # the database is what failed; the next start says so
+            return  # the database does not answer; the next start reports
 
-    def _told(self) -> dict[str, Any]:
-        return {"pipeline": self.pipeline.name, **self._tries()}
+    def _log_fields(self) -> dict[str, Any]:
+        return {"pipeline": self.pipeline.name, **self._failure_counts()}
 
-    def _tries(self, **tries: Any) -> dict[str, Any]:
-        return {"failures": self._failures, "max_failures": self._options.max_failures, **tries}
-
-
-def _may_pass(error: Exception) -> bool:
-    """Tell whether trying again can help: not where a declaration or the input is wrong, nor where Spark is gone."""
-    return not (isinstance(error, TidemarkError | RuntimeSetupError | Py4JNetworkError) or is_refusal(error))
+    def _failure_counts(self) -> dict[str, Any]:
+        return {"failures": self._failures, "max_failures": self._options.max_failures}
 
 
-def _paused(pipeline: str, orders: DesiredState) -> str:
+def _paused_message(pipeline: str, desired: DesiredState) -> str:
     return (
-        f"pipeline {pipeline!r} is paused (by {orders.by}, since {orders.since:%Y-%m-%d %H:%M:%S %Z}), so it was not "
+        f"pipeline {pipeline!r} is paused (by {desired.by}, since {desired.since:%Y-%m-%d %H:%M:%S %Z}), so it was not "
         f"run through; resume it first: manage.py pipelines resume {pipeline}"
     )

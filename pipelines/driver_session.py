@@ -1,6 +1,6 @@
 """Tenure: the time in which a process holds a pipeline, and all that it says of itself to others meanwhile."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar
@@ -9,12 +9,13 @@ import psycopg
 
 from pipelines.connections import connect
 from pipelines.pipeline import Pipeline
-from pipelines.redis_states import RedisStates
 from state_backends import driver_status
 from state_backends.driver_status import DesiredState
 from state_backends.errors import SynchronizerError
 from state_backends.ledger import Batch, BatchLedger, overtaken, record_metrics
+from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
+from state_backends.spec import StateSpec
 from state_backends.synchronizer.membership import Membership
 
 PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
@@ -23,7 +24,7 @@ PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
 class DriverSession:
     """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 
-    name: what its ledger goes by. shadow: whether it feeds the states' successors.
+    name: what its ledger goes by. shadow: whether it feeds the shadows of the states.
     A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
     """
 
@@ -90,13 +91,26 @@ class DriverSession:
             record_metrics(self._reports, batch, metrics)
 
     def _take_over(self) -> None:
-        """Register the pipeline, acquire its ledger, register its states; tell Redis what is committed."""
+        """Register the pipeline, acquire its ledger, register its states; tell the backends what is committed."""
         catalog, pipeline = Catalog(self.conn), self.pipeline
         catalog.register_pipeline(pipeline.name, spout=pipeline.source.spout, description=pipeline.description)
         self.ledger.acquire(patience_ms=PATIENCE_MS)
-        RedisStates(pipeline.specs).check_new(self.conn)
+        known = catalog.names()
+        for spec in pipeline.specs:
+            if spec.name not in known:
+                BACKENDS[spec.backend].check_new(self.conn, spec)
         catalog.register_states(pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied)
-        RedisStates.of(self.conn, pipeline.name).catch_up(self.conn, self.ledger)
+        self._catch_up(catalog.specs(pipeline.name))
+
+    def _catch_up(self, specs: Sequence[StateSpec]) -> None:
+        """Show in every backend what the ledger has committed. Raises FencedError, LostBatchesError."""
+        with self.conn.transaction():
+            # Held until it is published, so that the batch is not reverted meanwhile.
+            committed = self.ledger.lock_committed()
+            rows = self.conn.execute("SELECT name, since_txid FROM tidemark.state WHERE pipeline = %s", [self.name])
+            since: dict[str, int] = dict(rows.fetchall())
+            for spec in specs:
+                BACKENDS[spec.backend].catch_up(self.conn, spec, committed, is_new=since[spec.name] == committed)
 
     def _report_copied(self, state: str, rows: int) -> None:
         self.report("starting", f"migrating state {state!r}: {rows} rows copied")

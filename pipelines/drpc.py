@@ -1,11 +1,11 @@
-"""DRPC: run the verbs of a stream over a few argument tuples, now, and return what comes out. Trident's DRPCStream.
+"""DRPC: run the verbs of a stream over a few argument tuples and return the result. Trident's DRPCStream.
 
     words = Stream.read(Arguments("words string")).each(word="explode(split(words, ' '))")
     counts = words.state_query(WORDS, ["word"], count="bigint").where("count is not null")
     execute(counts.aggregate(sum="sum(count)"), [{"words": "cat dog"}], spark, dsn)    # [{"sum": 17}]
 
-It asks what pipelines have committed and writes nothing. A call is a Spark job or more, some tenths of a second:
-a service that looks keys up, or folds some into one, asks a StateReader instead.
+It reads what pipelines have committed and writes nothing. A call runs one or more Spark jobs and takes some tenths of a
+second: a service that looks up or combines keys uses a StateReader instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +29,10 @@ from state_backends.ledger import Batch
 
 
 class Arguments:
-    """Where the stream of a request starts: its arguments, handed over by `execute`.
+    """The source of a request's stream: the argument tuples that `execute` is given.
 
-    schema: their columns, as Spark DDL or a StructType; `NOT NULL` makes one required.
+    schema: their columns, as Spark DDL or a StructType; a `NOT NULL` column is required.
+    Raises PipelineError for an invalid schema, and when a pipeline uses it as a source.
     """
 
     spout: Spout = "non_transactional"
@@ -62,20 +63,20 @@ class Arguments:
 
 
 def execute(stream: Stream, rows: Sequence[Mapping[str, Any]], spark: SparkSession, dsn: str) -> list[dict[str, Any]]:
-    """Run a stream that starts at Arguments over some rows, and return its tuples: column to value, in no order.
+    """Run a stream that starts at Arguments over some rows, and return its tuples: column to value, unordered.
 
-    rows: the argument tuples, column to value; a column left out is null. dsn: the database that the states are in.
-    A state_query finds what is committed when it runs, one whole batch per call; two of them in a stream may see two
-    batches, if one commits between; a state that is not opaque may show rows of an open one. What has outlived its ttl
-    by the database's clock is absent.
-    Raises PipelineError for a stream that starts elsewhere, feeds a state or has a watermark, for rows that do not fit
-    the schema, and for what a verb refuses.
+    rows: the argument tuples, column to value; a missing column is null. dsn: the database that holds the states.
+    A state_query reads the batch that is committed when it runs; two of them in one stream may read two batches, if one
+    commits between. A state that is not opaque may show rows of an open batch. A row that is older than its ttl, by
+    the database's clock, is absent.
+    Raises PipelineError if the stream does not start at one Arguments, feeds a state or has a watermark, if a row does
+    not fit the schema, and if a verb fails on the rows.
     """
     arguments = _arguments(stream)
     values = [_values(row, place, arguments.schema) for place, row in enumerate(rows)]
     try:
         context = BatchContext(Batch("execute", 0, 0, 0, _now(dsn)), dsn)
-        # In one partition, so that a lookup is one call.
+        # One partition, so that a state_query makes one call.
         given = spark.createDataFrame(values, arguments.schema).coalesce(1)
         return [row.asDict(recursive=True) for row in _frame(stream, context, given).collect()]
     except PySparkException as error:
@@ -92,8 +93,8 @@ def _arguments(stream: Stream) -> Arguments:
     first, *others = found
     if others or not isinstance(first, Arguments):
         raise PipelineError(
-            f"execute: the stream starts at {', '.join(map(_called, found))}; start it at one Arguments, "
-            "Stream.read(Arguments(..)), and let pipelines feed the states that it asks"
+            f"execute: the stream starts at {', '.join(map(_label, found))}; start it at one Arguments, "
+            "Stream.read(Arguments(..)), and let pipelines feed the states that it queries"
         )
     return first
 
@@ -105,7 +106,7 @@ def _upstream(node: Node) -> Iterator[Node]:
             yield from _upstream(each)
 
 
-def _called(node: Node) -> str:
+def _label(node: Node) -> str:
     if isinstance(node, PersistentAggregate | PartitionPersist):
         return f"the fed state {node.name!r}"
     return type(node).__name__

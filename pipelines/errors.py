@@ -1,6 +1,8 @@
 """What can go wrong in a pipeline, one class per thing a caller can do about it."""
 
 import re
+from collections.abc import Iterator
+from typing import ClassVar
 
 from state_backends.errors import TidemarkError
 
@@ -10,54 +12,65 @@ class PipelineError(TidemarkError):
 
 
 class BadInputError(TidemarkError):
-    """Too large a share of a batch cannot be read: look at the input, or raise the share."""
+    """Too large a share of a batch cannot be read: correct the input, or raise max_bad_share."""
 
 
 class PipelinePausedError(TidemarkError):
-    """People have paused the pipeline: resume it, then run it."""
-
-
-# What can go wrong between a source and the input it promised.
+    """The pipeline is paused: resume it, then run it."""
 
 
 class SourceSetupError(TidemarkError):
-    """The place that events come from is not set up for being read: change it as the message says."""
+    """The system that events come from is not set up for reading: change it as the message says."""
 
 
 class InputLostError(TidemarkError):
-    """Events that were promised are gone, or may be: decide how to go on as the message says."""
-
-
-# The one error a door has to print: something that Tidemark runs on is missing or broken.
+    """Events that a source promised are lost, or may be: choose how to continue, as the message says."""
 
 
 class RuntimeSetupError(Exception):
     """A server or a tool cannot be started here; the message says where, which value and what to do."""
 
+    retryable: ClassVar[bool] = False
 
-# Failures that come out of Spark as text: which line a person wants to read first, and whether it was a refusal.
 
-
-# Raised in a Python worker these arrive as lines of its traceback.
+# Our own errors and those of our drivers, as the lines of a Python worker's traceback begin with them.
 OURS = ("state_backends.", "pipelines.", "psycopg.", "redis.")
-REFUSALS = re.compile(r"^(state_backends|pipelines)\.[a-z_.]*errors\.(?!FencedError)\w+: ", re.MULTILINE)
+
+# The last line of a Python traceback: the qualified name of the class, and the message if there is one.
+RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |$)", re.MULTILINE)
 
 # How Spark begins the sentence that says what is wrong, wherever it stands in what Java adds to it.
 SPARKS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 
-LONGEST_REASON = 500
+LONGEST_REASON = 500  # characters
 
 
 def failure_reason(error: Exception) -> str:
-    """Return the line of an error that a person wants to read first."""
+    """Return the most specific line of an error, at most 500 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith(OURS)]
     sparks = [found.group() for line in lines if (found := SPARKS.search(line))]
-    # From what tells least to what tells most.
+    # From the least to the most specific.
     reasons = [type(error).__name__, *lines[:1], *sparks[:1], *ours[-1:]]
     return reasons[-1][:LONGEST_REASON]
 
 
-def is_refusal(error: Exception) -> bool:
-    """Tell whether a task refused its work and would do so again; another driver that took over is not that."""
-    return REFUSALS.search(str(error)) is not None
+def is_retryable(error: Exception) -> bool:
+    """Return whether trying again may help, as the attribute `retryable` of our error classes says.
+
+    An error of a Python worker arrives as text inside Spark's error; the classes that its traceback names decide, and
+    each of them must be retryable. An error that names no class of ours is retryable.
+    """
+    if isinstance(error, TidemarkError | RuntimeSetupError):
+        return error.retryable
+    retryable = {name: kind.retryable for name, kind in _named_classes()}
+    return all(retryable.get(name, True) for name in RAISED.findall(str(error)))
+
+
+def _named_classes() -> Iterator[tuple[str, type[TidemarkError | RuntimeSetupError]]]:
+    """Yield our error classes with their qualified names, whatever module defines them."""
+    remaining: list[type[TidemarkError | RuntimeSetupError]] = [TidemarkError, RuntimeSetupError]
+    while remaining:
+        kind = remaining.pop()
+        yield f"{kind.__module__}.{kind.__qualname__}", kind
+        remaining += kind.__subclasses__()

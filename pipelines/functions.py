@@ -1,7 +1,7 @@
-"""What a user may write in Python for a stream: functions, queries and updaters, under Trident's names.
+"""The interfaces of a user's Python code in a stream: functions, queries and updaters, under Trident's names.
 
-They run on executors, so they travel there: keep connections and other things that cannot be pickled out of them.
-All of them must be deterministic, since a batch that is tried again has to come to the same result.
+They are pickled and run on executors, so they must not hold connections or other objects that cannot be pickled. They
+must be deterministic, because a replayed batch has to give the same result.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,36 +15,36 @@ from pyspark import TaskContext
 from state_backends.protocols import Updater
 from state_backends.row import Key
 
-# The values of some columns of one tuple, in the order asked for.
+# The values of some columns of one tuple, in the order requested.
 Values = tuple[Any, ...]
 
-# Emits nought, one or many tuples for one: the values of the new columns, in the order declared. Trident's Function.
+# Emits zero or more tuples for one: the values of the new columns, in the order declared. Trident's Function.
 Function = Callable[..., Iterable[Values]]
 
 
 class StateFactory(Protocol):
-    """Makes the state of a store that is not Tidemark's, once per task. Trident's StateFactory."""
+    """Opens a store that is not Tidemark's, once per task. Trident's StateFactory."""
 
     def make_state(self, partition: int) -> Any:
-        """Return the state for one task, whose number is `partition`; it is closed after use if it has a `close`."""
+        """Return the store for task number `partition`; its `close` is called after use if it has one."""
 
 
 class QueryFunction(Protocol):
-    """Looks a batch of tuples up in a state. Trident's QueryFunction."""
+    """Looks up a batch of tuples in a state. Trident's QueryFunction."""
 
     def batch_retrieve(self, state: Any, inputs: Sequence[Values]) -> Sequence[Any]:
-        """Return one result per input, in order. Every input comes once, however many tuples have it.
+        """Return one result per input, in order. The inputs are distinct, however many tuples share one.
 
-        state: what a StateFactory made, or a CommittedState.
+        state: what a StateFactory returned, or a CommittedState.
         """
 
     def execute(self, values: Values, result: Any) -> Iterable[Values]:
-        """Return the tuples that one input with its result becomes: nought, one or many."""
+        """Return the tuples to emit for one input and its result: zero or more."""
 
 
 @dataclass(frozen=True)
 class MapGet:
-    """The query that gives the measures of a key, nulls where it has none. Trident's MapGet."""
+    """The query that emits the measures of a key, or nulls if the key is absent. Trident's MapGet."""
 
     measures: tuple[str, ...]
 
@@ -60,15 +60,15 @@ class Collector(Protocol):
     """Takes the tuples that an updater emits to the new values stream. Trident's TridentCollector."""
 
     def emit(self, *values: Any) -> None:
-        """Emit one tuple: the values of the columns that were declared, in their order."""
+        """Emit one tuple: the values of the declared columns, in their order."""
 
 
 class BatchState(Protocol):
-    """The state that an updater is given: a map state within one batch.
+    """A Tidemark state within one batch, as an updater gets it.
 
-    txid, batch_time: of the batch. watermark: how far event time has come, None where the pipeline has none.
-    Reads see what the batch builds upon and what it has written itself. Writes are for the keys of the tuples that
-    came with them; any other key raises KeyShapeError, since another task may hold it.
+    txid, batch_time: of the batch. watermark: the pipeline's, including this batch; None if it has none.
+    Reads see the version before the batch and what the updater has written in it. Only keys of tuples that the updater
+    was given may be written; any other key raises KeyShapeError, because another task may hold it.
     """
 
     @property
@@ -93,23 +93,20 @@ class StateUpdater(Protocol):
     """Updates a state with a batch of tuples. Trident's StateUpdater."""
 
     def update_state(self, state: Any, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
-        """Update the state and emit what others shall know.
+        """Update the state, and emit tuples to the new values stream.
 
-        state: a BatchState, or what a StateFactory made. tuples: column to value; those of one key come in one
-        call, all that the batch has of it, in the order asked for.
+        state: a BatchState, or what a StateFactory returned. tuples: column to value. All tuples that the batch has of
+        one key come in one call, in the order that `order_by` declares.
         """
-
-
-# Stores that are not Tidemark's: made by a StateFactory on an executor, one per task.
 
 
 @contextmanager
 def opened_state(factory: StateFactory) -> Iterator[Any]:
-    """Give the state for this task's partition, and close it where it can be closed."""
+    """Open a factory's store for this task's partition, and close it afterwards if it has a `close`."""
     task = TaskContext.get()
-    made = factory.make_state(task.partitionId() if task else 0)
+    store = factory.make_state(task.partitionId() if task else 0)
     try:
-        yield made
+        yield store
     finally:
-        if hasattr(made, "close"):
-            made.close()
+        if hasattr(store, "close"):
+            store.close()

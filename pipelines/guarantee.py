@@ -1,4 +1,7 @@
-"""What a pair of spout and state promises: the matrix of Trident's state page, in words for people."""
+"""The guarantee of each pair of spout kind and state kind: the matrix of Trident's state documentation.
+
+docs/which-kind.md shows the same table and explains it.
+"""
 
 from typing import Literal
 
@@ -16,10 +19,10 @@ MATRIX: dict[tuple[Spout, Kind], Guarantee] = {
     # A replay is counted again.
     ("transactional", "non_transactional"): AT_LEAST_ONCE,
     ("opaque", "opaque"): EXACTLY_ONCE,
-    # A replay with other tuples is taken for the first try.
+    # A replay with other tuples is skipped as already counted.
     ("opaque", "transactional"): APPROXIMATE,
     ("opaque", "non_transactional"): AT_LEAST_ONCE,
-    # What such a spout loses or repeats, no state can mend.
+    # No state can correct what such a spout loses or repeats.
     ("non_transactional", "opaque"): APPROXIMATE,
     ("non_transactional", "transactional"): APPROXIMATE,
     ("non_transactional", "non_transactional"): APPROXIMATE,

@@ -1,4 +1,7 @@
-"""Pipeline: one Spark streaming query and all the states it feeds, which commit together."""
+"""Pipeline: one Spark streaming query and all the states it feeds, whose batches commit together.
+
+The streams of its states form a graph; here it is checked and put in the order in which a batch runs it.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +19,10 @@ from state_backends.spec import NAME, NAME_RULE, StateSpec
 class Pipeline:
     """One Spark streaming query and all the states it feeds.
 
-    name: what the ledger and the checkpoint go by; keep it for the life of the states.
-    feeds: what it feeds; states whose new values are used further on need not be listed.
-    Raises PipelineError where it feeds nothing, or a state twice.
+    name: its name in the ledger and of the checkpoint; keep it as long as the states exist.
+    feeds: the states it feeds; a state that another one reads new values from need not be listed.
+    Raises PipelineError for an invalid name, for no state, for a state fed twice, and for a watermark on a state's new
+    values.
     """
 
     name: str
@@ -27,7 +31,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise PipelineError(f"pipeline {self.name!r}: no name; {NAME_RULE}")
+            raise PipelineError(f"pipeline {self.name!r}: invalid name; {NAME_RULE}")
         names = [fed.name for fed in self.ordered]
         if not names:
             raise PipelineError(f"pipeline {self.name!r}: feeds no state; give it a persistent_aggregate")
@@ -41,12 +45,12 @@ class Pipeline:
 
     @cached_property
     def ordered(self) -> list[FedState]:
-        """Every state the pipeline feeds, each after those whose new values it goes on from."""
+        """Every state the pipeline feeds, each after the states whose new values it reads."""
         return [node for node in self._nodes if isinstance(node, PersistentAggregate | PartitionPersist)]
 
     @cached_property
     def levels(self) -> list[list[FedState]]:
-        """The same, in groups: those of a group can be fed side by side."""
+        """The same states in groups; those of one group can be fed at the same time."""
         depth: dict[FedState, int] = {}
         for fed in self.ordered:
             before = [depth[node] for node in _upstream(fed.stream) if node in depth]
@@ -63,7 +67,7 @@ class Pipeline:
 
     @cached_property
     def source(self) -> Sources:
-        """Its sources, as the one query reads them."""
+        """Its sources as one, which the query reads."""
         return Sources(self.sources)
 
     @property
@@ -77,20 +81,20 @@ class Pipeline:
 
     @property
     def stores(self) -> list[StateFactory]:
-        """The stores of the user's own that it writes."""
+        """The user's own stores that it writes."""
         return [fed.state for fed in self.ordered if isinstance(fed, PartitionPersist) and fed.spec is None]  # type: ignore[misc]
 
     @property
     def guarantees(self) -> dict[str, str]:
-        """What is promised of each state, state name to words."""
+        """The guarantee of each state, by state name."""
         return {spec.name: guarantee(self.source.spout, spec.kind) for spec in self.specs}
 
     def readers(self, node: Node) -> int:
-        """Return how many streams and states go on from a node directly."""
+        """Return how many streams and states read a node directly."""
         return sum(node in _inputs(other) for other in self._nodes)
 
     def readers_below(self, source: Source) -> int:
-        """Return how many states and watermarks read a source, by whatever streams."""
+        """Return how many states and watermarks read a source, through any streams."""
         ends: list[Stream] = [*(fed.stream for fed in self.ordered), *self.watermarked]
         return sum(source in _upstream(end) for end in ends)
 
@@ -110,7 +114,7 @@ def _inputs(node: Node) -> tuple[Node, ...]:
 
 
 def _upstream(node: Node) -> Iterator[Node]:
-    """Yield everything that a node is made from, itself included, inputs first."""
+    """Yield everything that a node is computed from, and the node itself, inputs first."""
     for each in _inputs(node):
         yield from _upstream(each)
     yield node

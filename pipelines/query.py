@@ -1,7 +1,6 @@
-"""What Spark measured of each batch, kept until somebody writes it down.
+"""QueryRun: one run of a pipeline's streaming query, with what Spark measures of each batch.
 
-Spark shows a query's latest progress and forgets older ones. So it is looked at before each batch and twice a second:
-none is missed, however fast they come. An idle query's progress belongs to no batch and is left out.
+It is bound to its checkpoint, processes batch by batch, and ends between two batches.
 """
 
 import math
@@ -22,6 +21,13 @@ from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError
 from state_backends.ledger import Batch
 
+OnBatch = Callable[[Batch], object]
+
+# Spark notes in its checkpoint that a batch is done, which takes milliseconds. A batch without that note comes again
+# at the next start, and is then counted again unless its source is transactional.
+COMMIT_LOG_SECONDS = 5.0
+POLL_SECONDS = 0.02
+
 # Spark's names for the parts of a trigger, in milliseconds.
 DURATIONS = (
     "triggerExecution",
@@ -35,75 +41,17 @@ DURATIONS = (
 )
 
 
-class ProgressLog:
-    """The measured batches of one streaming query. One thread runs batches, another may take what has come in."""
-
-    def __init__(self) -> None:
-        self._awaited: dict[int, Batch] = {}
-        self._measured: deque[tuple[Batch, dict[str, Any]]] = deque()
-
-    def expect(self, batch_id: int, batch: Batch) -> None:
-        """Say that Spark's batch `batch_id` was applied as `batch`; its progress is yet to come."""
-        self._awaited[batch_id] = batch
-
-    def look(self, query: StreamingQuery) -> bool:
-        """Take in what the query shows. Returns True where nothing more is awaited."""
-        if self._awaited:
-            last = query.lastProgress
-            # Anything else is either older, so that ours is yet to come, or idle, and ours is a few before it.
-            shown = [last] if last is not None and last.batchId in self._awaited else query.recentProgress
-            for progress in shown:
-                batch = self._awaited.pop(progress.batchId, None) if _has_run(progress) else None
-                if batch is not None:
-                    self._measured.append((batch, metrics(progress)))
-        return not self._awaited
-
-    def take(self) -> Iterator[tuple[Batch, dict[str, Any]]]:
-        """Hand over what was measured and not taken yet."""
-        while self._measured:
-            yield self._measured.popleft()
-
-
-def metrics(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """Return what is kept of a progress: durations of a trigger's parts in ms, rows, rates per second."""
-    rates = {
-        "input_rows_per_second": progress.inputRowsPerSecond,
-        "processed_rows_per_second": progress.processedRowsPerSecond,
-    }
-    return {
-        "duration_ms": {part: progress.durationMs[part] for part in DURATIONS if part in progress.durationMs},
-        "input_rows": progress.numInputRows,
-        # The first batch has no rate: nothing came before it.
-        **{name: rate for name, rate in rates.items() if rate is not None and math.isfinite(rate)},
-    }
-
-
-def _has_run(progress: StreamingQueryProgress) -> bool:
-    return "addBatch" in progress.durationMs
-
-
-# One run of a pipeline's streaming query: bound to its checkpoint, fed batch by batch, ended between two of them.
-
-
-OnBatch = Callable[[Batch], object]
-
-# For Spark to note in its checkpoint that a batch is done, which takes milliseconds; one that it has not noted comes
-# again at the next start, and is then counted anew unless its source is transactional.
-NOTE_SECONDS = 5.0
-LOOK_SECONDS = 0.02
-
-
 class QueryRun:
     """Spark's streaming query over a batch runner.
 
-    once: run through the input there is, then end. rebind: accept another checkpoint than the states were fed from.
-    on_batch: told each batch when it is committed, in Spark's thread.
+    once: process the available input, then end. rebind: accept another checkpoint than the states were fed from.
+    on_batch: called with each batch after its commit, in Spark's thread.
     """
 
     def __init__(
         self,
         spark: SparkSession,
-        tenure: DriverSession,
+        session: DriverSession,
         checkpoint: Path,
         on_batch: OnBatch,
         *,
@@ -112,10 +60,10 @@ class QueryRun:
     ) -> None:
         self.progress = ProgressLog()
         self._runner = BatchRunner(
-            tenure.pipeline, tenure.ledger, tenure.conn, tenure.dsn, checkpoint, shadow=tenure.shadow
+            session.pipeline, session.ledger, session.conn, session.dsn, checkpoint, shadow=session.shadow
         )
         self._spark = spark
-        self._tenure = tenure
+        self._session = session
         self._checkpoint = checkpoint
         self._on_batch = on_batch
         self._once = once
@@ -128,23 +76,23 @@ class QueryRun:
 
     @property
     def was_ended(self) -> bool:
-        """True where it was told to end, False where it came to its own end."""
+        """True if `end` was called, False if the query ended by itself."""
         return self._ending
 
     def start(self) -> None:
-        source = self._tenure.pipeline.source
+        source = self._session.pipeline.source
         writer = (
             source.load(self._spark)
-            .writeStream.queryName(f"{self._tenure.pipeline.name}-{time.time_ns()}")
+            .writeStream.queryName(f"{self._session.pipeline.name}-{time.time_ns()}")
             .option("checkpointLocation", str(self._checkpoint))
             .foreachBatch(self._run_batch)
         )
         self._query = (writer.trigger(availableNow=True) if self._once else writer).start()
-        # Spark's thread is under way already; its first batch waits for this.
+        # Spark's thread runs already; its first batch waits for this.
         self._bind(self._query.id)
 
     def await_end(self, seconds: float) -> bool:
-        """Wait so long for the query's end, and take in what it measured. Returns True once it has ended."""
+        """Wait at most `seconds` for the query's end, and collect its progress. Returns True once it has ended."""
         assert self._query is not None
         try:
             ended = bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type]
@@ -152,32 +100,34 @@ class QueryRun:
             if not self._ending:
                 self._failure = self._failure or error
             return True
-        self.progress.look(self._query)
+        self.progress.collect(self._query)
         return ended
 
     def raise_failure(self) -> None:
+        """Raise what failed in a batch or in Spark, if anything did."""
         if self._failure is not None:
             raise self._failure
 
     def end(self, seconds: float = -1) -> None:
-        """Let no batch begin any more, and stop the query if the one at hand ends within so many seconds (-1: any)."""
+        """Start no further batch, and stop the query if the current batch ends within `seconds` (-1: no limit)."""
         self._ending = True
         self._bound.set()
         if self._query is not None and self._in_batch.acquire(timeout=seconds):
             try:
-                self._await_note(self._query)
+                self._await_commit_log(self._query)
                 self._query.stop()
             finally:
                 self._in_batch.release()
 
-    def _await_note(self, query: StreamingQuery) -> None:
-        deadline = time.monotonic() + NOTE_SECONDS
-        while not self.progress.look(query) and query.isActive and time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
+    def _await_commit_log(self, query: StreamingQuery) -> None:
+        # Spark reports a batch's progress after it has written the note.
+        deadline = time.monotonic() + COMMIT_LOG_SECONDS
+        while not self.progress.collect(query) and query.isActive and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def _bind(self, checkpoint_id: str) -> None:
         try:
-            self._tenure.ledger.bind(checkpoint_id, rebind=self._rebind)
+            self._session.ledger.bind(checkpoint_id, rebind=self._rebind)
         except Exception as error:
             self._failure = error
             raise
@@ -186,13 +136,13 @@ class QueryRun:
 
     def _run_batch(self, frame: DataFrame, batch_id: int) -> None:
         self._bound.wait()
-        # Held by end() alone: batches come one after the other.
+        # Only end() can hold the lock here: Spark runs one batch after the other.
         if self._failure is not None or self._ending or not self._in_batch.acquire(blocking=False):
-            raise PipelineError(f"pipeline {self._tenure.pipeline.name!r}: stopping, so batch {batch_id} must wait")
+            raise PipelineError(f"pipeline {self._session.pipeline.name!r}: stopping, so batch {batch_id} must wait")
         try:
             self._apply(frame, batch_id)
         except Exception as error:
-            # Spark wraps what happens here into a text; the driver wants to know what it was.
+            # Spark turns an exception of this function into text; the driver needs the exception.
             self._failure = error
             raise
         finally:
@@ -200,9 +150,61 @@ class QueryRun:
 
     def _apply(self, frame: DataFrame, batch_id: int) -> None:
         assert self._query is not None
-        # Before this batch's figures take the place of the last one's.
-        self.progress.look(self._query)
+        # Before this batch's progress replaces that of the last one.
+        self.progress.collect(self._query)
         batch = self._runner.run(frame, batch_id)
         if batch is not None:
             self.progress.expect(batch_id, batch)
             self._on_batch(batch)
+
+
+class ProgressLog:
+    """What Spark measured of each batch of one streaming query, until it is taken.
+
+    Spark shows the latest progress and keeps few older ones, so it is collected before each batch and twice a second:
+    none is missed, however short the batches are. Progress of an idle query belongs to no batch and is left out.
+    One thread runs batches while another may take.
+    """
+
+    def __init__(self) -> None:
+        self._expected: dict[int, Batch] = {}
+        self._measured: deque[tuple[Batch, dict[str, Any]]] = deque()
+
+    def expect(self, batch_id: int, batch: Batch) -> None:
+        """Note that Spark's batch `batch_id` was applied as `batch`; its progress comes later."""
+        self._expected[batch_id] = batch
+
+    def collect(self, query: StreamingQuery) -> bool:
+        """Read what the query shows. Returns True if no more progress is expected."""
+        if self._expected:
+            last = query.lastProgress
+            # Another last one is either older, and ours comes later, or of an idle query, and ours is among the recent.
+            shown = [last] if last is not None and last.batchId in self._expected else query.recentProgress
+            for progress in shown:
+                batch = self._expected.pop(progress.batchId, None) if _has_run(progress) else None
+                if batch is not None:
+                    self._measured.append((batch, metrics(progress)))
+        return not self._expected
+
+    def take(self) -> Iterator[tuple[Batch, dict[str, Any]]]:
+        """Yield and forget the batches measured so far."""
+        while self._measured:
+            yield self._measured.popleft()
+
+
+def metrics(progress: StreamingQueryProgress) -> dict[str, Any]:
+    """Return what the ledger keeps of a progress: durations of a trigger's parts in ms, rows, rates per second."""
+    rates = {
+        "input_rows_per_second": progress.inputRowsPerSecond,
+        "processed_rows_per_second": progress.processedRowsPerSecond,
+    }
+    return {
+        "duration_ms": {part: progress.durationMs[part] for part in DURATIONS if part in progress.durationMs},
+        "input_rows": progress.numInputRows,
+        # The first batch has no input rate, since none came before it.
+        **{name: rate for name, rate in rates.items() if rate is not None and math.isfinite(rate)},
+    }
+
+
+def _has_run(progress: StreamingQueryProgress) -> bool:
+    return "addBatch" in progress.durationMs

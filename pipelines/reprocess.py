@@ -1,4 +1,4 @@
-"""Reprocess: feed a pipeline's states anew from the start of the input while the old ones are served, then swap.
+"""Reprocess: feed a pipeline's states from the start of the input in shadow tables, then swap them in.
 
 Runs through the input there is until it has caught up, with a checkpoint of its own, so it may be stopped and goes on
 where it was. The driver of the pipeline may go on meanwhile; the swap overtakes it.
@@ -20,6 +20,7 @@ from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
 from state_backends.ledger import Batch, BatchLedger
+from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
 from state_backends.schema.swap import Swap, shadow_name
 
@@ -31,7 +32,7 @@ HANDOVER_PATIENCE_MS = 120_000
 
 
 class ShadowSession(DriverSession):
-    """The time in which this process feeds a pipeline's successor."""
+    """The session of a driver that feeds the shadow of a pipeline."""
 
     shadow = True
 
@@ -50,9 +51,9 @@ class ShadowSession(DriverSession):
 
 @dataclass
 class Reprocess:
-    """Feeds the successor of a pipeline's states and puts it in their place.
+    """Feeds the shadow of a pipeline's states and swaps it in.
 
-    checkpoint: Spark's folder for the pipeline; the successor's is beside it. on_batch: told each batch it commits.
+    checkpoint: Spark's folder for the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
     Raises PipelineError for a pipeline that writes stores of the user's own, or states in Redis: they have no shadow.
     """
 
@@ -65,11 +66,11 @@ class Reprocess:
 
     def __post_init__(self) -> None:
         for spec in self.pipeline.specs:
-            if spec.backend == "redis":
+            if not BACKENDS[spec.backend].capabilities.shadow:
                 raise PipelineError(
-                    f"pipeline {self.pipeline.name!r}: state {spec.name!r} lives in redis, which cannot be fed anew "
-                    "beside the one that is served; declare it in postgres, or feed it under another name, from a "
-                    "pipeline of its own"
+                    f"pipeline {self.pipeline.name!r}: state {spec.name!r} lives in {spec.backend}, which cannot be "
+                    "fed again beside the one that is served; declare it in postgres, or feed it under another name, "
+                    "from a pipeline of its own"
                 )
         if self.pipeline.stores:
             raise PipelineError(
@@ -78,9 +79,9 @@ class Reprocess:
             )
 
     def run(self) -> bool:
-        """Feed the successor until it has caught up, and swap. Returns False where it was stopped before.
+        """Feed the shadow until it has caught up, and swap. Returns False where it was stopped before.
 
-        Raises what a driver raises; the successor stays as far as it came, to go on with or to abort.
+        Raises what a driver raises; the shadow stays as it is, to go on with or to abort.
         """
         while not self.stopping.is_set():
             began = time.monotonic()
@@ -106,7 +107,7 @@ class Reprocess:
     def _swap(self) -> None:
         name = self.pipeline.name
         with connect(self.dsn, f"{name} swap") as conn:
-            # Nobody may feed the successor while it moves.
+            # No driver may feed the shadow while it moves.
             with BatchLedger(conn, shadow_name(name)).idle(patience_ms=PATIENCE_MS):
                 Swap(conn, name).swap(self.pipeline.specs, self.pipeline.guarantees)
             with BatchLedger(conn, name).idle(patience_ms=HANDOVER_PATIENCE_MS):

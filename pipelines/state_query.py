@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,12 +13,12 @@ from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.functions import QueryFunction, StateFactory, Values, opened_state
-from pipelines.homes import home
 from pipelines.spark import at_most, spark_type
 from pipelines.tuples import Emit, OpenEmit, with_emitted
 from state_backends.aggregators.column import quoted
-from state_backends.backends.factory import MAPS
-from state_backends.errors import KeyShapeError
+from state_backends.committed import ledger_sql
+from state_backends.errors import KeyShapeError, UnknownStateError
+from state_backends.maps import MAPS
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
@@ -70,12 +71,13 @@ class CommittedState:
         return found
 
     def _values(self, keys: Sequence[Key]) -> list[Any]:
-        stored = home(self._context, self._conn, self.spec)
-        if self.spec.name not in self._context.own:
-            return stored.committed(keys)
-        # What the batch at hand builds upon is what is committed.
-        counts = MAPS[self.spec.kind](stored.rows)
-        counts.begin_commit(self._context.batch.txid, at=self._context.batch.batch_time)
+        context, batch = self._context, self._context.batch
+        if self.spec.name not in context.own:
+            spec, txid = served_spec(self._conn, self.spec)
+            return context.backends[spec.backend].committed_values(self._conn, spec, keys, txid, batch.batch_time)
+        # What the batch at hand builds on is what is committed.
+        counts = MAPS[self.spec.kind](context.session(self._conn, self.spec).rows)
+        counts.begin_commit(batch.txid, at=batch.batch_time)
         return counts.multi_get(keys)
 
     def _can_be(self, key: Key) -> bool:
@@ -84,6 +86,14 @@ class CommittedState:
         except KeyShapeError:
             return False
         return True
+
+
+def served_spec(conn: psycopg.Connection, spec: StateSpec) -> tuple[StateSpec, int]:
+    """Return another pipeline's state with the ttl that its readers go by, and its committed txid."""
+    row = conn.execute(ledger_sql("s.ttl, p.committed_txid"), [spec.name]).fetchone()
+    if row is None:
+        raise UnknownStateError(f"state {spec.name!r} is not registered; start the pipeline that feeds it")
+    return replace(spec, ttl=row[0]), int(row[1])
 
 
 def with_answers(

@@ -1,6 +1,7 @@
-"""Stream: the verbs that say what to compute. Nothing runs until a runner takes the pipeline.
+"""Stream: the verbs that declare what to compute. Nothing runs until a Driver runs the pipeline.
 
-The verbs are Trident's. A condition or expression is Spark SQL; a function is Python.
+The verbs are those of Trident's Stream and GroupedStream (apache/storm, org.apache.storm.trident). A condition or
+expression is Spark SQL; a function is Python.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +20,13 @@ from state_backends.spec import StateSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# One verb on one micro-batch: what it makes of the frames of its inputs.
+# What a verb does to one micro-batch: called with its context and the frame of each input, it returns a frame.
 Step = Callable[..., "DataFrame"]
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far event time has come: the latest time seen in `column`, less `delay`, as Spark reckons it."""
+    """The latest time seen in `column`, less `delay` (a Spark interval, as `1 hour`)."""
 
     column: str
     delay: str
@@ -34,10 +35,10 @@ class Watermark:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Tuples and the steps they go through; every verb returns a new Stream.
+    """Tuples and the steps that are applied to them. Streams do not change: every verb returns a new one.
 
-    inputs: what it is made from: a source, streams, or a fed state's new values. step: called with the batch's context
-    and the inputs' frames. costly: worth keeping where two streams go on from here.
+    inputs: a source, streams, or a state whose new values it reads. step: what it does to the inputs' frames.
+    costly: worth caching if more than one stream reads it. Two streams are equal only if they are the same object.
     """
 
     inputs: tuple[Union[Source, "Stream", "FedState"], ...]
@@ -47,60 +48,72 @@ class Stream:
 
     @classmethod
     def read(cls, source: Source) -> "Stream":
-        """Start a stream at a source, with the columns of its schema."""
-        return cls((source,), _as_it_is)
+        """Return the stream of a source's events, with the columns of its schema."""
+        return cls((source,), _unchanged)
 
     def where(self, condition: str) -> "Stream":
-        """Keep the tuples that meet a condition, as `dep_time is not null`."""
+        """Keep the tuples for which a condition is true, as `dep_time is not null`. Trident's filter."""
         return self.transform(lambda events: events.where(condition))
 
     def project(self, *columns: str) -> "Stream":
-        """Keep these columns only."""
+        """Keep these columns only. Trident's project."""
         return self.transform(lambda events: events.select(*map(quoted, columns)))
 
     def each(self, function: Function | None = None, on: Sequence[str] = (), /, **columns: str) -> "Stream":
-        """Add or replace columns.
+        """Add or replace columns. Trident's each.
 
-        Without a function each is a name and an expression; one of them may make many rows of one, as `explode(..)`.
-        function: called with the values of the columns `on`, once per tuple; each tuple it returns makes one row, so
-        none drops the row. Then `columns` are what it emits, name to Spark type.
+        Without a function `columns` is name to expression; one of them may return many rows, as `explode(..)`.
+        function: called once per tuple with the values of the columns `on`. It returns zero or more tuples of the new
+        values; each makes one row beside the other columns. Then `columns` is name to Spark type, in the order emitted.
+        When the pipeline starts, raises PipelineError for a type that is not Spark's or a column in `on` that is
+        missing; a batch fails with it if a tuple has another length or type than declared.
         """
         if function is None:
             return self.transform(lambda events: _with_columns(events, columns))
         return self._step(_apply, function, tuple(on), columns, costly=True)
 
     def transform(self, step: Callable[["DataFrame"], "DataFrame"]) -> "Stream":
-        """Apply any DataFrame step. It must be deterministic, and sees one micro-batch at a time."""
+        """Apply a function from DataFrame to DataFrame to each micro-batch. It must be deterministic."""
         return Stream((self,), lambda context, events: step(events))
 
     def merge(self, *others: "Stream") -> "Stream":
-        """Put streams together by column name; a column that one of them lacks is null there. Trident's merge."""
+        """Combine the tuples of streams by column name; a missing column becomes null. Trident's merge."""
         return Stream((self, *others), _merge)
 
     def partition_by(self, *columns: str) -> "Stream":
-        """Bring tuples with the same values together, for a `partition_persist` into a store of your own."""
+        """Put tuples with equal values into one partition, for a `partition_persist` into your own store.
+
+        Trident's partitionBy.
+        """
         return self.transform(lambda events: events.repartition(*map(quoted, columns)))
 
     def with_watermark(self, column: str, delay: str, *, drop_late: bool = False) -> "Stream":
-        """Say how late tuples may come: `with_watermark("time", "1 hour")`.
+        """Declare how late tuples may arrive: `with_watermark("time", "1 hour")`.
 
-        A tuple is late if its time is before the watermark that earlier batches have brought. Late tuples are counted
-        in the batch's figures, and left out with `drop_late`. Timers run by the watermark (see `partition_persist`).
-        A pipeline that has several goes by the one furthest behind; a time more than a day ahead of the batch's own
-        moves none of them.
+        column: a timestamp. delay: a Spark interval. A tuple is late if its time is before the watermark of the
+        earlier batches. Late tuples are counted in the batch's figures, and dropped if `drop_late` is set; a tuple
+        without a time is never late. The watermark fires timers (see `partition_persist`). A pipeline with several
+        watermarks uses the earliest. A time more than a day after the batch's own time does not advance it.
+        When the pipeline starts, raises PipelineError if the column is not a timestamp or the delay not an interval.
         """
         return Stream((self,), _drop_late(column, drop_late), Watermark(column, delay, drop_late))
 
     def group_by(self, *columns: str, **expressions: str) -> "GroupedStream":
-        """Group by columns, and by expressions under a name: `group_by("origin", hour=tumbling("time", "1 hour"))`."""
+        """Group by columns and by named expressions: `group_by("origin", hour=tumbling("time", "1 hour"))`.
+
+        Trident's groupBy.
+        """
         return GroupedStream(self, {column: quoted(column) for column in columns} | expressions)
 
     def aggregate(self, **columns: str) -> "Stream":
-        """Aggregate each batch by itself into one tuple: `aggregate(total="sum(count)")`."""
+        """Aggregate each batch on its own into one tuple: `aggregate(total="sum(count)")`. Trident's aggregate."""
         return GroupedStream(self, {}).aggregate(**columns)
 
     def persistent_aggregate(self, spec: StateSpec) -> "PersistentAggregate":
-        """Fold all events into the one row of a state without key columns."""
+        """Fold all events into the single row of a state without key columns.
+
+        Raises PipelineError if the state has key columns, or no measures.
+        """
         return GroupedStream(self, {}).persistent_aggregate(spec)
 
     def state_query(
@@ -111,12 +124,14 @@ class Stream:
         /,
         **columns: str,
     ) -> "Stream":
-        """Look tuples up in a state and add what is found: `state_query(PROFILES, ["user"], region="string")`.
+        """Look up each tuple in a state and add the result: `state_query(PROFILES, ["user"], region="string")`.
 
-        state: one of Tidemark's, as it was committed before this batch, or a factory for a static state.
-        on: the columns to look up by; for one of Tidemark's in the order of its key. function: a QueryFunction, or
-        None for MapGet of the measures that `columns` names; `columns` are what it emits, name to Spark type.
-        One call per Arrow batch, in which every input comes once. Trident's stateQuery.
+        state: a Tidemark state, as committed before this batch, or a factory for a store of your own.
+        on: the columns to look up by; for a Tidemark state in the order of its key. function: a QueryFunction, or None
+        for MapGet of the measures that `columns` names. columns: what it emits, name to Spark type.
+        The function is called once per Arrow batch, with each distinct input once. Trident's stateQuery.
+        When the pipeline starts, raises PipelineError if `on` does not fit the state's key, or if the pipeline itself
+        feeds the state and it is not opaque, since a replay would then find its own rows.
         """
         return self._step(_query, state, tuple(on), function or MapGet(tuple(columns)), columns, costly=True)
 
@@ -132,14 +147,16 @@ class Stream:
     ) -> "PartitionPersist":
         """Update a state with a Python StateUpdater. Trident's partitionPersist.
 
-        state: one of Tidemark's, whose key columns the stream must have: all tuples of a key come to one task, which
-        writes in the transaction that checks the fence; or a factory for a store of your own, which is told
-        `begin_commit(txid)` and `commit(txid)` and gets the partitions as they are.
-        name: what errors call a store of your own. order_by: the order of the tuples of a key.
-        emits: columns of the new values stream, name to Spark type.
-        due: a timer per key. The name of a field of a JSON value, or of a stored timestamptz column, that holds a
-        time; when the watermark reaches it the key comes as a tuple of its own with `woken` true and every other
-        column null (and `woken` is false in all others). At most 100,000 wake in a batch, the earliest first.
+        state: a Tidemark state, or a factory for a store of your own. The stream must have the key columns of a
+        Tidemark state; one task gets all tuples of a key and writes in the transaction that checks the fence. A store
+        of your own gets the partitions as they are, between `begin_commit(txid)` and `commit(txid)`.
+        name: what errors and figures call a store of your own. order_by: the order of the tuples of a key.
+        emits: the columns of the new values stream, name to Spark type.
+        due: a timer per key: the name of a field of a JSON value, or of a stored timestamptz column, that holds a
+        time. When the watermark reaches it, the updater gets one more tuple of that key, with `woken` true and null in
+        every column outside the key; `woken` is false in all other tuples. At most 100,000 keys per batch are woken,
+        the earliest first.
+        Raises PipelineError if `due` is not a time that the state stores.
         """
         return PartitionPersist(self, state, updater, name, tuple(order_by), dict(emits or {}), due)
 
@@ -149,19 +166,19 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class GroupedStream:
-    """A stream and what it is grouped by, name to Spark SQL expression."""
+    """A stream and its groups. keys: name to Spark SQL expression. Trident's GroupedStream."""
 
     stream: Stream
     keys: dict[str, str]
 
     def aggregate(self, **columns: str) -> Stream:
-        """Aggregate the groups of each batch by itself: `group_by("word").aggregate(n="count(1)")`."""
+        """Aggregate each group within each batch: `group_by("word").aggregate(n="count(1)")`."""
         return self.stream.transform(lambda events: _aggregate(events, self.keys, columns))
 
     def persistent_aggregate(self, spec: StateSpec) -> "PersistentAggregate":
-        """Fold each group into the row of its key. The groups' names must be the state's key columns.
+        """Fold each group into the row of its key. The groups must have the names of the state's key columns.
 
-        Raises PipelineError naming the columns that differ.
+        Raises PipelineError if they have not, or if the state has no measures.
         """
         if set(self.keys) != set(spec.key) or not spec.measures:
             raise PipelineError(
@@ -174,7 +191,7 @@ class GroupedStream:
 
 @dataclass(frozen=True, eq=False)
 class PersistentAggregate:
-    """A state and the groups that are folded into it. Trident's persistentAggregate."""
+    """A state and the groups that are folded into it: what `persistent_aggregate` returns."""
 
     stream: Stream
     keys: dict[str, str]
@@ -185,17 +202,17 @@ class PersistentAggregate:
         return self.spec.name
 
     def new_values_stream(self) -> Stream:
-        """Return the stream of what each batch made of the keys it touched. Trident's newValuesStream.
+        """Return the stream of the new values of the keys that each batch updated. Trident's newValuesStream.
 
-        Columns: the key, each measure as a reader will see it, and for an opaque state `prev_<measure>`, as readers
-        saw it before; null where the key is new.
+        Columns: the key; each measure as readers will see it; and for an opaque state `prev_<measure>`, the measure as
+        readers saw it before the batch, null if the key is new.
         """
-        return Stream((self,), _as_it_is)
+        return Stream((self,), _unchanged)
 
 
 @dataclass(frozen=True, eq=False)
 class PartitionPersist:
-    """A state and the updater that is given the tuples. Trident's partitionPersist."""
+    """A state and the updater of its rows: what `partition_persist` returns."""
 
     stream: Stream
     state: StateSpec | StateFactory
@@ -208,8 +225,8 @@ class PartitionPersist:
     def __post_init__(self) -> None:
         if self.due is not None and not _is_time(self.spec, self.due):
             raise PipelineError(
-                f"state {self.name!r}: due {self.due!r} is no time it stores; name a field of its JSON value, or a "
-                "stored timestamptz column"
+                f"state {self.name!r}: due {self.due!r} is not a time that it stores; name a field of its JSON value, "
+                "or a stored timestamptz column"
             )
 
     @property
@@ -221,29 +238,32 @@ class PartitionPersist:
         return self.spec.name if self.spec else self.store or type(self.state).__name__
 
     def new_values_stream(self) -> Stream:
-        """Return the stream of what the updater emitted. Trident's newValuesStream."""
+        """Return the stream of the tuples that the updater emitted. Trident's newValuesStream.
+
+        Raises PipelineError if `emits` is empty.
+        """
         if not self.emits:
             raise PipelineError(f"state {self.name!r}: emits nothing; declare emits={{column: type}}")
-        return Stream((self,), _as_it_is)
+        return Stream((self,), _unchanged)
 
 
-# What a batch feeds, and everything that has a frame in it.
+# Node: everything that has a frame in a batch.
 FedState = PersistentAggregate | PartitionPersist
 Node = Source | Stream | FedState
 
 
 def tumbling(column: str, width: str) -> str:
-    """Return the expression for the start of the window an event falls in: `tumbling("time_hour", "1 hour")`."""
+    """Return the expression for the start of an event's window: `tumbling("time_hour", "1 hour")`."""
     return f"window({quoted(column)}, '{width}').start"
 
 
 def sliding(column: str, width: str, slide: str) -> str:
-    """Return the expression for the starts of all windows an event falls in, for `each`: one row per window."""
+    """Return the expression for the starts of all windows of an event, for `each`: one row per window."""
     starts = f"window({quoted(column)}, '{slide}').start"
     return f"explode(sequence({starts} - interval '{width}' + interval '{slide}', {starts}, interval '{slide}'))"
 
 
-def _as_it_is(context: BatchContext, events: "DataFrame") -> "DataFrame":
+def _unchanged(context: BatchContext, events: "DataFrame") -> "DataFrame":
     return events
 
 
@@ -274,7 +294,7 @@ def _drop_late(column: str, drop_late: bool) -> Step:
             return events
         from pyspark.sql import functions as F
 
-        # A tuple without a time is nobody's to judge.
+        # The comparison is null for a tuple without a time.
         return events.where(F.coalesce(F.col(column) >= F.lit(context.late_before), F.lit(True)))
 
     return drop

@@ -1,6 +1,8 @@
-"""Keys in one piece: batches cut anew where Arrow's size limit has parted the tuples of a key.
+"""Tasks: what an executor does to a state with the tuples of one partition.
 
-An updater that is woken by a timer, or says what a key amounts to, must have seen all that the batch brings of the key.
+A task writes under the ledger's row, or under the guard of the state's own store. Groups whose key cannot be stored (a
+null part, a NUL character, a time out of range, too many bytes) are rare, and one of them in a COPY would stop the
+pipeline. So they are filtered out by column, without Python per row, and kept as dead letters.
 """
 
 from bisect import bisect_left
@@ -17,50 +19,16 @@ from pyspark import TaskContext
 from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.functions import StateFactory, StateUpdater, Values, opened_state
-from pipelines.homes import home
 from pipelines.tuples import as_columns
-from state_backends.backends.factory import MAPS
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import KeyShapeError
 from state_backends.ledger import lock_fence
+from state_backends.maps import MAPS
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Replace
 from state_backends.protocols import Updater
 from state_backends.row import Key
 from state_backends.spec import MAX_KEY_BYTES, StateSpec
-
-
-def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in the same order, all rows of a key in one batch.
-
-    batches: with the rows of a key next to each other. The last key of each is held back until another one comes.
-    """
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        last = _key(batch, batch.num_rows - 1, key)
-        begins = bisect_left(range(batch.num_rows), True, key=lambda row: _key(batch, row, key) == last)
-        if held and (begins or _key(held[0], 0, key) != last):
-            yield pa.concat_batches([*held, batch.slice(0, begins)])
-            held = []
-        elif begins:
-            yield batch.slice(0, begins)
-        held.append(batch.slice(begins))
-    if held:
-        yield pa.concat_batches(held)
-
-
-def _key(batch: pa.RecordBatch, row: int, key: Sequence[str]) -> str:
-    # As text, in which a NaN equals itself.
-    return repr([batch[name][row].as_py() for name in key])
-
-
-# Groups whose key no table can hold: a null part, a NUL character, a time out of range, too many bytes.
-#
-# They are rare, and one of them in a COPY would stop the pipeline for ever. So they are sifted out by column, without
-# a look at single rows, and kept as dead letters with their partial aggregates.
-
 
 # The years 1 to 9999, in UTC: what a key may hold and every reader can read back.
 MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -68,86 +36,18 @@ DAYS = (-719_162, 2_932_896)
 UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
-def _outside(bounds: tuple[int, int], integers: pa.DataType) -> Callable[[pa.Array], pa.BooleanArray]:
-    def is_outside(column: pa.Array) -> pa.BooleanArray:
-        numbers = pc.cast(column, integers)
-        return pc.or_(pc.less(numbers, bounds[0]), pc.greater(numbers, bounds[1]))
-
-    return is_outside
-
-
-# Key type to what may be wrong with a value of it, and how that is called.
-FAULTS: dict[str, tuple[Callable[[pa.Array], pa.BooleanArray], str]] = {
-    "text": (lambda column: pc.match_substring(column, "\0"), "holds a NUL character"),
-    "timestamptz": (_outside(MICROSECONDS, pa.int64()), "is outside the years 1 to 9999"),
-    "date": (_outside(DAYS, pa.int32()), "is outside the years 1 to 9999"),
-    "uuid": (lambda column: pc.invert(pc.match_substring_regex(column, UUID)), "is no uuid"),
-}
-
-
-class RefusedGroups:
-    """Sifts the Arrow batches of one partition; `letters` holds what was refused of those that went through."""
-
-    def __init__(self, spec: StateSpec) -> None:
-        self.letters: list[DeadLetter] = []
-        self._spec = spec
-        self._texts = [name for name, kind in spec.key.items() if kind == "text"]
-        self._faults = {name: FAULTS[kind] for name, kind in spec.key.items() if kind in FAULTS}
-
-    def sift(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches without the groups that cannot be stored."""
-        for batch in batches:
-            rest = batch
-            for name in self._spec.key:
-                rest = self._refuse(rest, pc.is_null(rest[name]), f"key column {name} is null")
-            for name, (is_faulty, reason) in self._faults.items():
-                rest = self._refuse(rest, is_faulty(rest[name]), f"key column {name} {reason}")
-            if self._texts:
-                too_long = pc.greater(self._text_bytes(rest), MAX_KEY_BYTES)
-                rest = self._refuse(rest, too_long, f"the key's text is over the limit of {MAX_KEY_BYTES} bytes")
-            if rest.num_rows:
-                yield rest
-
-    def _refuse(self, batch: pa.RecordBatch, faulty: pa.BooleanArray, reason: str) -> pa.RecordBatch:
-        if not faulty.true_count:
-            return batch
-        self.letters += [self._letter(group, reason) for group in _readable(batch.filter(faulty))]
-        return batch.filter(pc.invert(faulty))
-
-    def _text_bytes(self, batch: pa.RecordBatch) -> pa.Array:
-        total = pc.binary_length(batch[self._texts[0]])
-        for name in self._texts[1:]:
-            total = pc.add(total, pc.binary_length(batch[name]))
-        return total
-
-    def _letter(self, group: dict[str, object], reason: str) -> DeadLetter:
-        return DeadLetter(f"state {self._spec.name}", orjson.dumps(group, default=str).decode(), reason)
-
-
-def _readable(groups: pa.RecordBatch) -> list[dict[str, object]]:
-    """Return the groups as dicts; times that Python cannot hold come as the numbers behind them."""
-    for place, column in enumerate(groups.schema):
-        if pa.types.is_temporal(column.type):
-            numbers = pc.cast(groups[place], pa.int64() if pa.types.is_timestamp(column.type) else pa.int32())
-            groups = groups.set_column(place, column.name, numbers)
-    return groups.to_pylist()  # type: ignore[no-any-return]
-
-
-# What a task does to a state with the tuples of one partition, under the ledger's row or the state's own guard.
-
-
 @dataclass
 class Done:
-    """What one task did. keys: how many it wrote. refused: groups put aside as dead letters. emitted: new values."""
+    """What one task did. keys: how many it wrote. invalid: groups that became dead letters. emitted: new values."""
 
     keys: int
-    refused: int = 0
+    invalid: int = 0
     emitted: list[pa.RecordBatch] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Folds partial aggregates into a state. emits: the schema of the new values, None where nobody wants them."""
+    """Folds partial aggregates into a state. emits: the schema of the new values, None where no stream reads them."""
 
     spec: StateSpec
     context: BatchContext
@@ -155,13 +55,13 @@ class MergeTask:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
-        refused = RefusedGroups(spec)
+        key_filter = KeyFilter(spec)
         with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
-            state = home(self.context, conn, spec)
+            state = self.context.session(conn, spec)
             with state.writing():
-                keys = state.merge(refused.sift(batches))
+                keys = state.merge(key_filter.filter_invalid(batches))
                 emitted = [] if self.emits is None else list(state.new_values(self.emits))
-                return Done(keys, _put_aside(conn, self.context, refused, spec), emitted)
+                return Done(keys, _write_dead_letters(conn, self.context, key_filter, spec), emitted)
 
 
 @dataclass(frozen=True)
@@ -175,28 +75,28 @@ class UpdateTask:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
-        refused, collector = RefusedGroups(spec), _Collector()
+        key_filter, collector = KeyFilter(spec), _Collector()
         with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
-            stored = home(self.context, conn, spec)
+            stored = self.context.session(conn, spec)
             with stored.writing(), stored.updating() as rows:
                 counts = MAPS[spec.kind](rows)
                 counts.begin_commit(batch.txid, at=batch.batch_time)
-                state = ConfinedState(counts, spec, self.context)
-                for part in whole_keys(refused.sift(batches), list(spec.key)):
+                state = TaskState(counts, spec, self.context)
+                for part in whole_keys(key_filter.filter_invalid(batches), list(spec.key)):
                     tuples = part.to_pylist()
                     state.hold(tuples)
                     self.updater.update_state(state, tuples, collector)
                 counts.commit(batch.txid)
                 emitted = collector.batches(self.emits)
-                return Done(len(state.written), _put_aside(conn, self.context, refused, spec), emitted)
+                return Done(len(state.written), _write_dead_letters(conn, self.context, key_filter, spec), emitted)
 
 
 @dataclass(frozen=True)
 class StoreTask:
     """Gives the tuples of a partition to an updater, with a store of the user's own.
 
-    The ledger's row is held meanwhile, so that a driver which was replaced cannot write; whether a replay counts once
-    is up to the store, which is told the txid.
+    The ledger's row is held meanwhile, so that a driver which was replaced cannot write. Whether a replay counts once
+    depends on the store, which gets the txid.
     """
 
     factory: StateFactory
@@ -221,7 +121,7 @@ class StoreTask:
 Task = MergeTask | UpdateTask | StoreTask
 
 
-class ConfinedState:
+class TaskState:
     """A map state within one batch, whose writes are for the keys that this task was given. See BatchState."""
 
     def __init__(self, counts: BatchMap, spec: StateSpec, context: BatchContext) -> None:
@@ -277,12 +177,104 @@ class _Collector:
         return [pa.RecordBatch.from_arrays(as_columns(self._tuples, schema), schema=schema)]
 
 
-def _put_aside(conn: psycopg.Connection, context: BatchContext, refused: RefusedGroups, spec: StateSpec) -> int:
-    if not refused.letters:
+def _outside(bounds: tuple[int, int], integers: pa.DataType) -> Callable[[pa.Array], pa.BooleanArray]:
+    def is_outside(column: pa.Array) -> pa.BooleanArray:
+        numbers = pc.cast(column, integers)
+        return pc.or_(pc.less(numbers, bounds[0]), pc.greater(numbers, bounds[1]))
+
+    return is_outside
+
+
+# Key type to what may be wrong with a value of it, and the reason to give.
+FAULTS: dict[str, tuple[Callable[[pa.Array], pa.BooleanArray], str]] = {
+    "text": (lambda column: pc.match_substring(column, "\0"), "holds a NUL character"),
+    "timestamptz": (_outside(MICROSECONDS, pa.int64()), "is outside the years 1 to 9999"),
+    "date": (_outside(DAYS, pa.int32()), "is outside the years 1 to 9999"),
+    "uuid": (lambda column: pc.invert(pc.match_substring_regex(column, UUID)), "is not a uuid"),
+}
+
+
+class KeyFilter:
+    """Filters the Arrow batches of one partition; `letters` holds the invalid groups of those that passed."""
+
+    def __init__(self, spec: StateSpec) -> None:
+        self.letters: list[DeadLetter] = []
+        self._spec = spec
+        self._texts = [name for name, kind in spec.key.items() if kind == "text"]
+        self._faults = {name: FAULTS[kind] for name, kind in spec.key.items() if kind in FAULTS}
+
+    def filter_invalid(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches without the groups that cannot be stored."""
+        for batch in batches:
+            rest = batch
+            for name in self._spec.key:
+                rest = self._remove(rest, pc.is_null(rest[name]), f"key column {name} is null")
+            for name, (is_faulty, reason) in self._faults.items():
+                rest = self._remove(rest, is_faulty(rest[name]), f"key column {name} {reason}")
+            if self._texts:
+                too_long = pc.greater(self._text_bytes(rest), MAX_KEY_BYTES)
+                rest = self._remove(rest, too_long, f"the key's text is over the limit of {MAX_KEY_BYTES} bytes")
+            if rest.num_rows:
+                yield rest
+
+    def _remove(self, batch: pa.RecordBatch, faulty: pa.BooleanArray, reason: str) -> pa.RecordBatch:
+        if not faulty.true_count:
+            return batch
+        self.letters += [self._letter(group, reason) for group in _readable(batch.filter(faulty))]
+        return batch.filter(pc.invert(faulty))
+
+    def _text_bytes(self, batch: pa.RecordBatch) -> pa.Array:
+        total = pc.binary_length(batch[self._texts[0]])
+        for name in self._texts[1:]:
+            total = pc.add(total, pc.binary_length(batch[name]))
+        return total
+
+    def _letter(self, group: dict[str, object], reason: str) -> DeadLetter:
+        return DeadLetter(f"state {self._spec.name}", orjson.dumps(group, default=str).decode(), reason)
+
+
+def _readable(groups: pa.RecordBatch) -> list[dict[str, object]]:
+    """Return the groups as dicts; times that Python cannot hold as the numbers that Arrow stores."""
+    for place, column in enumerate(groups.schema):
+        if pa.types.is_temporal(column.type):
+            numbers = pc.cast(groups[place], pa.int64() if pa.types.is_timestamp(column.type) else pa.int32())
+            groups = groups.set_column(place, column.name, numbers)
+    return groups.to_pylist()  # type: ignore[no-any-return]
+
+
+def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in the same order, all rows of a key in one batch.
+
+    An updater must have seen everything that the batch brings of a key; Arrow's size limit may have split it.
+    batches: with the rows of a key next to each other. The last key of each is held back until another one comes.
+    """
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        last = _key(batch, batch.num_rows - 1, key)
+        begins = bisect_left(range(batch.num_rows), True, key=lambda row: _key(batch, row, key) == last)
+        if held and (begins or _key(held[0], 0, key) != last):
+            yield pa.concat_batches([*held, batch.slice(0, begins)])
+            held = []
+        elif begins:
+            yield batch.slice(0, begins)
+        held.append(batch.slice(begins))
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _key(batch: pa.RecordBatch, row: int, key: Sequence[str]) -> str:
+    # As text, in which a NaN equals itself.
+    return repr([batch[name][row].as_py() for name in key])
+
+
+def _write_dead_letters(conn: psycopg.Connection, context: BatchContext, key_filter: KeyFilter, spec: StateSpec) -> int:
+    if not key_filter.letters:
         return 0
     task = TaskContext.get()
-    # A task that runs again has the same ones again.
+    # A task that runs again writes the same ones again.
     part = task.partitionId() if task else 0
     with conn.transaction():
         lock_fence(conn, context.batch)
-        return write_dead_letters(conn, context.batch, refused.letters, state=spec.name, part=part)
+        return write_dead_letters(conn, context.batch, key_filter.letters, state=spec.name, part=part)

@@ -1,4 +1,7 @@
-"""Tuples in and out of Python: a step that reads some columns of each tuple and emits new ones beside the rest."""
+"""Run Python on the tuples of a frame: read some columns of each tuple, and add columns with what it emits.
+
+Arrow batches go to Python tuples and back. The other columns never become Python values.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,15 +16,16 @@ from pipelines.errors import PipelineError
 from pipelines.functions import Values
 from pipelines.spark import arrow_schema, struct_type
 
-# Gives for each input the tuples that it becomes; opened once per task, on its executor.
+# Returns the emitted tuples of each input. Opened once per task, on its executor.
 Emit = Callable[[Sequence[Values]], Iterable[Iterable[Values]]]
 OpenEmit = Callable[[], AbstractContextManager[Emit]]
 
 
-def with_emitted(events: DataFrame, on: Sequence[str], opened: OpenEmit, columns: Mapping[str, str]) -> DataFrame:
-    """Return the tuples times what each emits, `columns` (name to Spark type) added or replaced.
+def with_emitted(events: DataFrame, on: Sequence[str], open_emit: OpenEmit, columns: Mapping[str, str]) -> DataFrame:
+    """Return one row per emitted tuple: the columns of the input it came from, and `columns` added or replaced.
 
-    Raises PipelineError for a column in `on` that the stream lacks; on executors for a tuple of the wrong shape.
+    on: the columns whose values are an input. columns: name to Spark type, in the order emitted.
+    Raises PipelineError for a column in `on` that is missing, and on executors for a tuple that does not fit `columns`.
     """
     for name in on:
         if name not in events.columns:
@@ -34,22 +38,23 @@ def with_emitted(events: DataFrame, on: Sequence[str], opened: OpenEmit, columns
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
-            return
-        with opened() as emit:
+            return  # an empty partition opens no store
+        with open_emit() as emit:
             for batch in chain([first], filled):
-                yield _beside(batch, kept, emit(as_tuples(batch, on)), emitted)
+                yield _with_columns(batch, kept, emit(as_tuples(batch, on)), emitted)
 
     return events.mapInArrow(emit_all, schema)
 
 
 def as_tuples(batch: pa.RecordBatch, on: Sequence[str]) -> list[Values]:
+    """Return the values of some columns, one tuple per row."""
     if not on:
         return [()] * batch.num_rows
     return list(zip(*(batch[name].to_pylist() for name in on), strict=True))
 
 
 def as_columns(tuples: Sequence[Values], schema: pa.Schema) -> list[pa.Array]:
-    """Turn emitted tuples into one array per column. Raises PipelineError saying which column does not fit."""
+    """Turn emitted tuples into one array per column. Raises PipelineError naming the column that does not fit."""
     for values in tuples:
         if not isinstance(values, tuple) or len(values) != len(schema):
             raise PipelineError(
@@ -66,14 +71,14 @@ def _as_array(column: Sequence[Any], field: pa.Field) -> pa.Array:
         raise PipelineError(f"emitted column {field.name!r}: not {field.type}: {error}") from error
 
 
-def _beside(
+def _with_columns(
     batch: pa.RecordBatch, kept: Sequence[str], emitted: Iterable[Iterable[Values]], schema: pa.Schema
 ) -> pa.RecordBatch:
-    places: list[int] = []
+    rows: list[int] = []  # for each emitted tuple, the row of its input
     tuples: list[Values] = []
-    for place, made in enumerate(emitted):
+    for row, of_row in enumerate(emitted):
         before = len(tuples)
-        tuples += made
-        places += [place] * (len(tuples) - before)
-    rest = [batch[name].take(pa.array(places, pa.int64())) for name in kept]
+        tuples += of_row
+        rows += [row] * (len(tuples) - before)
+    rest = [batch[name].take(pa.array(rows, pa.int64())) for name in kept]
     return pa.RecordBatch.from_arrays([*rest, *as_columns(tuples, schema)], names=[*kept, *schema.names])

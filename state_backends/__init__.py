@@ -20,6 +20,7 @@ from state_backends.aggregators import (
     TopK,
     Variance,
 )
+from state_backends.backends import state_reader
 from state_backends.backends.memory import MemoryBackingMap
 from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
@@ -27,7 +28,10 @@ from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.wrappers import CachedMap, LoggedMap
 from state_backends.changelog import Changelog
 from state_backends.errors import (
+    BackendSetupError,
+    BackendUnavailable,
     BatchOrderError,
+    CapabilityError,
     CheckpointMismatchError,
     ContentionError,
     CorruptedStateError,
@@ -45,6 +49,7 @@ from state_backends.errors import (
     PositionError,
     RecordTooLargeError,
     RevisionError,
+    SchemaVersionError,
     SpecError,
     SpecMismatchError,
     StaleBatchError,
@@ -67,7 +72,7 @@ from state_backends.maps.opaque import OpaqueMap
 from state_backends.maps.snapshottable import SnapshottableMap
 from state_backends.maps.transactional import TransactionalMap
 from state_backends.maps.updaters import Combine, Reduce, Replace
-from state_backends.protocols import IBackingMap
+from state_backends.protocols import BACKENDS, IBackingMap
 from state_backends.reader.reader import Snapshot
 from state_backends.rebuild import rebuild
 from state_backends.row import Versioned
@@ -77,10 +82,14 @@ from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer
 
 __all__ = [
+    "BACKENDS",
+    "BackendSetupError",
+    "BackendUnavailable",
     "Batch",
     "BatchLedger",
     "BatchOrderError",
     "CachedMap",
+    "CapabilityError",
     "Catalog",
     "Changelog",
     "CheckpointMismatchError",
@@ -126,6 +135,7 @@ __all__ = [
     "RestorePlan",
     "RevisionError",
     "RevisionedStream",
+    "SchemaVersionError",
     "Snapshot",
     "SnapshottableMap",
     "SpecError",
@@ -151,4 +161,5 @@ __all__ = [
     "Versioned",
     "plan_restore",
     "rebuild",
+    "state_reader",
 ]

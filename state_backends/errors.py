@@ -5,7 +5,12 @@ from typing import ClassVar, Self
 
 
 class TidemarkError(Exception):
-    """Base class. Catch it at a process boundary; catch a subclass where you can handle it."""
+    """Base class of every error of this library. Catch it at a process boundary, and its subclasses where you can act.
+
+    retryable: whether the same work may succeed when it is tried again without a change by a person.
+    """
+
+    retryable: ClassVar[bool] = False
 
 
 class SpecError(TidemarkError):
@@ -53,8 +58,25 @@ class StaleBatchError(TidemarkError):
         )
 
 
+class BackendUnavailable(TidemarkError):  # noqa: N818  the condition of a server, named as users search for it
+    """The store of a state does not answer: try again later."""
+
+    retryable = True
+
+
+class BackendSetupError(TidemarkError):
+    """A setting that a backend needs is missing or wrong: correct the setting that the message names."""
+
+
+class CapabilityError(TidemarkError):
+    """A backend cannot do what was asked: use a backend that can, or do without."""
+
+
 class FencedError(TidemarkError):
     """Another driver or attempt has taken over: stop this one."""
+
+    # For a task: it may be a late one of an attempt before this. A driver that gets it itself stops at once.
+    retryable = True
 
 
 class PipelineHeldError(TidemarkError):

@@ -161,6 +161,18 @@ class BatchLedger:
         ).fetchone()
         return row[0] if row else None
 
+    def lock_committed(self) -> int:
+        """Return the committed txid, and keep it from changing until the caller's transaction ends.
+
+        Raises FencedError if another driver has taken over.
+        """
+        row = self._conn.execute(
+            "SELECT fence, committed_txid FROM tidemark.pipeline WHERE name = %s FOR SHARE", [self.pipeline]
+        ).fetchone()
+        if row is None or row[0] != self.fence:
+            raise overtaken(self.pipeline, self.fence, None if row is None else row[0])
+        return int(row[1])
+
     def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
         """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
 

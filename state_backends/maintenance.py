@@ -1,29 +1,36 @@
-"""Trimming a table in small steps: walk it in key order, a page per transaction, so that writers hardly wait.
+"""Maintenance: compaction and expiry of a state, in small steps.
 
-A walk may be stopped between pages and killed anywhere: each page is whole, and the next walk starts over.
+Compaction drops what neither a replay nor a reader at the committed batch could need. Expiry frees the rows whose time
+to live has run out; readers stopped seeing them at that moment. A backend frees its rows; changelog and ledger are
+trimmed here. A table is walked in key order, a page per transaction, so that writers hardly wait: a walk may be stopped
+between pages and killed anywhere, each page is whole, and the next walk starts over.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from state_backends.committed import ledger_sql, live_sql
 from state_backends.errors import UnknownStateError
+from state_backends.protocols import BACKENDS
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas, previous
-from state_backends.types import type_of
+from state_backends.table import StateTable, columns
 
-# About 30 ms of work here; a driver that wants to commit waits no longer than one page.
+# Rows per page: about 30 ms of work here; a driver that wants to commit waits no longer than one page.
 PAGE_ROWS = 5_000
 
-
-# Row by row through the index: a hash join would read the whole table for every page, and the walk would take the
-# square of its time (0.3 s a page against 0.1 s at 400,000 keys, and worse with partitions).
+# Row by row through the index: a hash join would read the whole table for every page, and the time of a walk would grow
+# with the square of the rows (0.3 s a page against 0.1 s at 400,000 keys, and worse with partitions).
 BY_INDEX = "SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
+
+UNITS = ("rows", "bytes")
+
+# Batches that the ledger keeps whatever their age, for the dashboard and to revert a commit.
+KEPT_BATCHES = 1_000
 
 
 @dataclass(frozen=True)
@@ -107,47 +114,81 @@ class Walk:
         return sql.SQL("UPDATE {} t SET {} FROM chosen k").format(self.table, self.release)
 
 
-# Trimming rows that are in another store than the ledger, a page at a time, each under the ledger's row.
-#
-# The row is shared meanwhile, so that no batch begins or ends under a page; the store looks at each row again as it
-# goes.
+@dataclass(frozen=True)
+class Horizon:
+    """txid: the newest batch that is older than what is to be kept, and older than the committed one; 0 for none.
+
+    time: its batch time, at which a version is dead to every reader from then on. ttl: as of the batch at hand.
+    """
+
+    txid: int
+    time: datetime | None
+    ttl: timedelta | None
 
 
-class Page(Protocol):
-    @property
-    def rows(self) -> Sequence[Any]: ...
+def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> Iterator[Step]:
+    """Trim a registered state, a page per step; stop iterating to stop.
+
+    conn: in autocommit mode. keep: how far back reads in the past and histories reach. At any batch younger than that
+    the state can be read afterwards as it could be before; `tidemark.state.oldest_txid` says from which batch on.
+    In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
+    would, tombstones, previous versions of wide values, ledger rows, dead space.
+    """
+    table, backend = StateTable(spec), BACKENDS[spec.backend]
+    horizon = _horizon(conn, spec.name, keep)
+    # Written first, done second: a reader that finds less than there was finds this, too.
+    conn.execute(
+        "UPDATE tidemark.state SET oldest_txid = %s WHERE name = %s AND oldest_txid < %s",
+        [horizon.txid, spec.name, horizon.txid],
+    )
+    if spec.changelog:
+        yield from _drop_replaced(table, horizon).run(conn)
+        yield from _drop_dead(table, horizon).run(conn)
+    yield from backend.compact(conn, spec, horizon)
+    yield _trim_ledger(conn, spec.name, keep)
+    backend.vacuum(conn, spec)
+    if spec.changelog:
+        vacuum(conn, table.changelog)
+    yield Step("dead space", 0, 0)
 
 
-class StoredRows(Protocol):
-    """Where the rows are; RedisUpkeep is one. A page is handed back as it came."""
+def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
+    """Delete expired rows of a registered state, a page per step; stop iterating to stop.
 
-    def pages(self) -> Iterator[Any]:
-        """Yield all rows in pages."""
-
-    def expire(self, page: Any, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
-        """Free the rows whose ttl has run out at `clock`, written by batch `settled` or before; None: by any."""
-
-    def drop_tombstones(self, page: Any, settled: int | None) -> int:
-        """Free the rows that batch `settled` or an earlier one removed."""
-
-    def sizes(self) -> tuple[int, int]:
-        """Return how many rows there are, and about how many bytes they take."""
+    conn: in autocommit mode. A row goes only if it is expired by the clock and the ttl of the batch that is open, or
+    now if none is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch
+    wrote stays, as that may be reverted. A changelog keeps its entries, which are past their ttl, too.
+    """
+    return BACKENDS[spec.backend].expire(conn, spec)
 
 
-def trim_pages(
-    conn: psycopg.Connection,
-    state: str,
-    step: str,
-    stored: StoredRows,
-    trim: Callable[[Any, dict[str, Any]], int],
-) -> Iterator[Step]:
-    """Trim page after page; stop iterating to stop. trim: given a page and what `clock` says, returns rows freed."""
-    seen = freed = 0
-    for page in stored.pages():
-        with conn.transaction():
-            freed += trim(page, clock(conn, state))
-        seen += len(page.rows)
-        yield Step(step, seen, freed)
+def sizes(conn: psycopg.Connection, spec: StateSpec) -> dict[str, int]:
+    """Return rows and bytes of the state and its changelog, for a run's figures before and after."""
+    figures = {"state": BACKENDS[spec.backend].sizes(conn, spec)}
+    if spec.changelog:
+        figures["changelog"] = table_sizes(conn, StateTable(spec).changelog)
+    return {
+        f"{part}_{unit}": size
+        for part, pair in figures.items()
+        for unit, size in zip(("rows", "bytes"), pair, strict=True)
+    }
+
+
+def vacuum(conn: psycopg.Connection, name: sql.Identifier) -> None:
+    conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
+
+
+def table_sizes(conn: psycopg.Connection, name: sql.Identifier) -> tuple[int, int]:
+    """Return the rows of a table, counted, and the bytes of it and its indexes."""
+    row = conn.execute(
+        sql.SQL(
+            # A partitioned table has no pages of its own; its partitions have them.
+            "SELECT (SELECT count(*) FROM {name}), pg_total_relation_size({oid}) + "
+            "(SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits WHERE inhparent = {oid})"
+        ).format(name=name, oid=sql.SQL("{}::regclass").format(sql.Literal(name.as_string(conn))))
+    ).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
 
 
 def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
@@ -163,57 +204,6 @@ def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
     ttl = conn.execute("SELECT tidemark.ttl_at_hand(%s)", [state]).fetchone()
     assert ttl is not None
     return dict(zip(("state", "committed", "clock", "ttl"), (*row, *ttl), strict=True))
-
-
-# Compaction: drop what neither a replay nor a reader at the committed batch could need.
-
-
-# The ledger keeps this many batches whatever their age, for the dashboard and to set a commit back.
-KEPT_BATCHES = 1_000
-
-
-@dataclass(frozen=True)
-class Horizon:
-    """txid: the newest batch that is older than what is to be kept, and older than the committed one; 0 for none.
-
-    time: its batch time, at which a version is dead to every reader from then on. ttl: as of the batch at hand.
-    """
-
-    txid: int
-    time: datetime | None
-    ttl: timedelta | None
-
-
-def compact(
-    conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None = None, *, keep: timedelta
-) -> Iterator[Step]:
-    """Trim a registered state, a page per step; stop iterating to stop.
-
-    conn: in autocommit mode. stored: where the rows are, if not in the state's table. keep: how far back reads in the
-    past and histories reach. The state at any batch younger than that can be told afterwards as it could be before;
-    `tidemark.state.oldest_txid` says from which batch on.
-    In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
-    would, tombstones, previous versions of wide values, ledger rows, dead space.
-    """
-    table = StateTable(spec)
-    horizon = _horizon(conn, spec.name, keep)
-    # First said, then done: who finds less than there was finds this, too.
-    conn.execute(
-        "UPDATE tidemark.state SET oldest_txid = %s WHERE name = %s AND oldest_txid < %s",
-        [horizon.txid, spec.name, horizon.txid],
-    )
-    if spec.changelog:
-        yield from _drop_replaced(table, horizon).run(conn)
-        yield from _drop_dead(table, horizon).run(conn)
-    if stored is not None:
-        yield from _drop_stored_tombstones(conn, table, stored)
-    else:
-        yield from _drop_tombstones(table, horizon).run(conn)
-    # Of values that grow without bound, a second version costs more than it is worth.
-    if table.keeps_rows and table.keeps_previous and any(type_of(kind).is_large for kind in table.values.values()):
-        yield from _release_previous(table, horizon).run(conn)
-    yield _trim_ledger(conn, spec.name, keep)
-    yield _vacuum(conn, table)
 
 
 def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
@@ -248,27 +238,6 @@ def _drop_dead(table: StateTable, horizon: Horizon) -> Walk:
     return Walk("dead entries", table.changelog, [*table.key, "txid"], dead)
 
 
-def _drop_tombstones(table: StateTable, horizon: Horizon) -> Walk:
-    settled = sql.SQL("t.txid <= {}").format(sql.Literal(horizon.txid)) if table.keeps_txid else sql.SQL("true")
-    return Walk("tombstones", table.name, list(table.key), sql.SQL("t.removed AND {}").format(settled))
-
-
-def _drop_stored_tombstones(conn: psycopg.Connection, table: StateTable, stored: StoredRows) -> Iterator[Step]:
-    # The committed batch may come again, and then what it removed comes back; earlier ones are settled. No read in the
-    # past looks at these rows.
-    def free(page: Any, now: dict[str, Any]) -> int:
-        return stored.drop_tombstones(page, now["committed"] - 1 if table.keeps_txid else None)
-
-    return trim_pages(conn, table.spec.name, "tombstones", stored, free)
-
-
-def _release_previous(table: StateTable, horizon: Horizon) -> Walk:
-    unreachable = sql.SQL("t.prev_txid IS NOT NULL AND t.txid <= {}").format(sql.Literal(horizon.txid))
-    names = [*previous(table.version), "prev_txid"]
-    release = commas(sql.SQL("{} = NULL").format(sql.Identifier(name)) for name in names)
-    return Walk("previous versions", table.name, list(table.key), unreachable, release)
-
-
 def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
     removed = conn.execute(
         # Reads in the past need the time of the batch, in whichever state of the pipeline they still reach it.
@@ -279,78 +248,3 @@ def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
         [state, KEPT_BATCHES, keep],
     ).rowcount
     return Step("ledger rows", removed, removed)
-
-
-def _vacuum(conn: psycopg.Connection, table: StateTable) -> Step:
-    for name in _tables(table).values():
-        conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
-    return Step("dead space", 0, 0)
-
-
-def _tables(table: StateTable) -> dict[str, sql.Identifier]:
-    names = {"state": table.name} if table.keeps_rows else {}
-    return names | ({"changelog": table.changelog} if table.spec.changelog else {})
-
-
-def sizes(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None = None) -> dict[str, int]:
-    """Return rows and bytes of the state and its changelog, for a run's figures before and after.
-
-    stored: where the rows are, if not in the state's table; their bytes are an estimate, all else is counted exactly.
-    """
-    figures: dict[str, int] = {}
-    if stored is not None:
-        figures["state_rows"], figures["state_bytes"] = stored.sizes()
-    for label, name in _tables(StateTable(spec)).items():
-        row = conn.execute(
-            sql.SQL(
-                # A partitioned table has no pages of its own; its partitions have them.
-                "SELECT (SELECT count(*) FROM {name}), pg_total_relation_size({oid}) + "
-                "(SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits WHERE inhparent = {oid})"
-            ).format(name=name, oid=sql.SQL("{}::regclass").format(sql.Literal(name.as_string(conn))))
-        ).fetchone()
-        assert row is not None
-        figures |= {f"{label}_rows": int(row[0]), f"{label}_bytes": int(row[1])}
-    return figures
-
-
-# Expiry: free the rows whose time to live has run out. Readers stopped seeing them the moment it did.
-
-
-def expire(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None = None) -> Iterator[Step]:
-    """Delete expired rows of a registered state, a page per step; stop iterating to stop.
-
-    conn: in autocommit mode. stored: where the rows are, if not in the state's table. A row goes only if it is expired
-    by the clock and the ttl of the batch that is open, or now if none is: every later merge would take it as nothing
-    too, so freeing it changes no result. What an open batch wrote stays, as that may be reverted. The row lock
-    re-checks both. A changelog keeps what it has, and there it is past its ttl, too. Without one nothing tells any more
-    what the row was: reads in the past reach back to the next batch, at whose time it is dead.
-    """
-    table = StateTable(spec)
-    if stored is not None:
-        yield from _expire_stored(conn, table, stored)
-        return
-    settled = sql.SQL("t.txid <= %(committed)s") if table.keeps_txid else sql.SQL("true")
-    expired = sql.SQL("NOT t.removed AND NOT {live} AND {settled}").format(
-        live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")), settled=settled
-    )
-    walk = Walk("expired rows", table.name, list(table.key), expired, open_page=lambda conn: clock(conn, spec.name))
-    if not spec.changelog:
-        walk.close_page = _shorten_reach
-    yield from walk.run(conn)
-
-
-def _expire_stored(conn: psycopg.Connection, table: StateTable, stored: StoredRows) -> Iterator[Step]:
-    def free(page: Any, now: dict[str, Any]) -> int:
-        settled = now["committed"] if table.keeps_txid else None
-        return stored.expire(page, settled, now["clock"], now["ttl"])
-
-    if table.spec.ttl is not None:
-        yield from trim_pages(conn, table.spec.name, "expired rows", stored, free)
-
-
-def _shorten_reach(conn: psycopg.Connection, page: dict[str, Any]) -> None:
-    conn.execute(
-        "UPDATE tidemark.state SET oldest_txid = %(committed)s + 1 WHERE name = %(state)s "
-        "AND oldest_txid <= %(committed)s",
-        page,
-    )

@@ -1,11 +1,20 @@
-"""What the rooms of this library ask of each other: a place to keep rows, and a way to fold measures."""
+"""The contracts of the library: where rows live, how measures fold, and what a backend owes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, Protocol
 
 from state_backends.row import Key, Versioned
 
 if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    from state_backends.ledger import Batch
+    from state_backends.maintenance import Horizon, Step
+    from state_backends.reader.reader import Reader
     from state_backends.spec import StateSpec
 
 
@@ -90,3 +99,145 @@ class Aggregator(Protocol):
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, for the catalog."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend offers beyond exact rows. Callers ask these and never the backend's name.
+
+    in_ledger: rows are tables of the ledger's database: one statement reads them together with the ledger's row, and
+        SQL may count them.
+    partitions: a state can be spread over several partitions.
+    copies: rows can be copied into another declaration, and a changelog can begin over rows that are there already.
+    shadow: a state can be fed a second time out of sight and swapped in (reprocess).
+    """
+
+    in_ledger: bool = False
+    partitions: bool = False
+    copies: bool = False
+    shadow: bool = False
+
+
+class BackendSession(Protocol):
+    """One state within one attempt at a batch; made on the driver and again in each task. All of it may raise
+    FencedError, once another driver or attempt has taken over, and BackendUnavailable."""
+
+    @property
+    def rows(self) -> IBackingMap:
+        """The rows as they are stored."""
+
+    def admit(self) -> None:
+        """Let this attempt write and no older one. For the driver, once the ledger has begun the batch.
+
+        Raises LostBatchesError where the store lacks batches that were committed.
+        """
+
+    def publish(self) -> None:
+        """Show the batch to readers. For the driver, once the ledger has committed it."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Return a context in which the task may write, once its attempt has been checked."""
+
+    def updating(self) -> AbstractContextManager[IBackingMap]:
+        """Return a context with the rows for an updater, logged if the state keeps a changelog; stored at its end."""
+
+    def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
+        """Fold partial aggregates into the rows and log them. Returns the number of keys.
+
+        batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name; one row per key.
+        """
+
+    def new_values(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+        """Yield what `merge` made of its keys: key, finished measures and, for opaque states, those of before."""
+
+    def revert(self) -> None:
+        """Undo what the batch has written, rows and entries."""
+
+    def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
+        """Return the keys, at most so many, whose time in column or member `due` has come, the earliest first."""
+
+
+class Backend(Protocol):
+    """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.
+
+    title: what people call it. timeout_seconds: how long a call may take in this process; None leaves it to the
+    connection. Connections to the ledger's database are passed in; a backend outside of it opens its own, lazily, and
+    keeps none in itself: it travels to executors with the tasks.
+    Every method may raise BackendUnavailable where the store does not answer.
+    """
+
+    title: str
+    capabilities: Capabilities
+    timeout_seconds: float | None
+
+    def check(self) -> None:
+        """Raise BackendSetupError, naming the setting, where this process has not been told where the store is."""
+
+    def rows(self, conn: "psycopg.Connection", spec: "StateSpec") -> IBackingMap:
+        """Return the rows of a state, outside of any batch."""
+
+    def session(
+        self, conn: "psycopg.Connection", spec: "StateSpec", batch: "Batch", *, shadow: bool = False
+    ) -> BackendSession:
+        """Return a state as one attempt at a batch has it.
+
+        conn: to the ledger's database, in autocommit mode, for this state's part of a task alone. spec: as is in force
+        for the batch. shadow: the state is fed out of sight.
+        """
+
+    def reader(self, conn: "psycopg.Connection", spec: "StateSpec", past: "Reader | None") -> "Reader":
+        """Return a reader of the committed batch. past: reads the state's changelog, None where it keeps none."""
+
+    def committed_values(
+        self, conn: "psycopg.Connection", spec: "StateSpec", keys: Sequence[Key], txid: int, at: datetime
+    ) -> list[Any]:
+        """Return the values committed up to `txid`, as of time `at`, in the order asked; None where absent."""
+
+    def check_new(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Raise SpecMismatchError where the store has something under the name of a state that is not registered."""
+
+    def create(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Make room for the rows of a new state. Its changelog is not the backend's."""
+
+    def add_measures(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
+        """Make room for the measures that `new` has and `old` lacks."""
+
+    def copy(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> Iterator[int]:
+        """Copy rows and changelog into the shape of `new`, out of sight; yield the rows copied so far."""
+
+    def swap_copy(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
+        """Put the copy in the place of the rows, within the caller's transaction."""
+
+    def create_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Make an empty shadow of the state, its changelog included; what an earlier one left goes."""
+
+    def drop_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Forget the shadow of the state, if there is one."""
+
+    def swap_shadow(self, conn: "psycopg.Connection", old: "StateSpec | None", spec: "StateSpec") -> None:
+        """Put the shadow in the place of the rows, within the caller's transaction. old: None for a new state."""
+
+    def catch_up(self, conn: "psycopg.Connection", spec: "StateSpec", committed: int, *, is_new: bool) -> None:
+        """Show what the ledger has committed, before anything is read or written by a driver that starts.
+
+        Raises LostBatchesError where the store is further behind than a crash leaves it.
+        """
+
+    def expire(self, conn: "psycopg.Connection", spec: "StateSpec") -> Iterator["Step"]:
+        """Free the rows whose time to live has run out, a page per step."""
+
+    def compact(self, conn: "psycopg.Connection", spec: "StateSpec", horizon: "Horizon") -> Iterator["Step"]:
+        """Free tombstones and versions that neither a replay nor a reader needs, a page per step."""
+
+    def vacuum(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Give dead space back, where the store has any."""
+
+    def sizes(self, conn: "psycopg.Connection", spec: "StateSpec") -> tuple[int, int]:
+        """Return how many rows are stored, live or not, and how many bytes they take, or about as many."""
+
+    def end_rebuild(self, conn: "psycopg.Connection", spec: "StateSpec", committed: int) -> None:
+        """Show rows that were rebuilt from the changelog, as of batch `committed`."""
+
+
+# Name to backend, as `StateSpec(.., backend=name)` has it; state_backends/backends/__init__.py has the lines.
+BACKENDS: dict[str, Backend] = {}

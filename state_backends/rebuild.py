@@ -1,4 +1,4 @@
-"""Rebuild: make the rows of a state anew from its changelog, on whatever backend they are to live.
+"""Rebuild: make the rows of a state again from its changelog, on any backend.
 
 For a state whose rows are lost, or move to another store. Stop its pipeline first; the ledger stays as it is, so the
 pipeline goes on from the committed batch.

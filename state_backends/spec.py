@@ -8,14 +8,11 @@ from functools import cached_property, partial
 from typing import Any, Literal, LiteralString, get_args
 
 from state_backends.errors import KeyShapeError, SpecError
-from state_backends.protocols import Aggregator
+from state_backends.protocols import BACKENDS, Aggregator
 from state_backends.row import Key
 from state_backends.types import KEY_TYPES, SqlType, shown
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
-
-# Where the rows of a state are stored. Ledger and changelogs are always in PostgreSQL.
-Backend = Literal["postgres", "redis"]
 
 # What a source and a state together guarantee, from the strongest to the weakest.
 Guarantee = Literal["exactly once", "at least once", "approximate"]
@@ -48,7 +45,7 @@ class StateSpec:
     ttl: how long after its last update a row is served; None: unlimited.
     changelog: store every version, for history and reads in the past.
     partitions: the number of hash partitions of the table.
-    backend: where the rows are stored, `postgres` or `redis`.
+    backend: where the rows are stored, a name in BACKENDS. Ledger and changelogs are always in PostgreSQL.
     Raises SpecError, naming the part that is wrong.
     """
 
@@ -60,7 +57,7 @@ class StateSpec:
     ttl: timedelta | None = None
     changelog: bool = False
     partitions: int = 1
-    backend: Backend = "postgres"
+    backend: str = "postgres"
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -76,14 +73,12 @@ class StateSpec:
         self._check_backend()
 
     def _check_backend(self) -> None:
-        if self.backend not in get_args(Backend):
+        if self.backend not in BACKENDS:
+            raise SpecError(f"state {self.name!r}: backend {self.backend!r} is not one of {', '.join(BACKENDS)}")
+        if self.partitions > 1 and not BACKENDS[self.backend].capabilities.partitions:
             raise SpecError(
-                f"state {self.name!r}: backend {self.backend!r} is not one of {', '.join(get_args(Backend))}"
-            )
-        if self.backend == "redis" and self.partitions > 1:
-            raise SpecError(
-                f"state {self.name!r}: partitions {self.partitions!r} spread a table, and a state in redis has none; "
-                "leave them at 1"
+                f"state {self.name!r}: partitions {self.partitions!r} spread a table, and a state in {self.backend} "
+                "has none; leave them at 1"
             )
 
     def _check_names(self) -> None:

@@ -41,11 +41,6 @@ class StateTable:
         return StateTable(self.spec, SHADOW_SCHEMAS)
 
     @property
-    def keeps_rows(self) -> bool:
-        """Whether the rows are in this table. A state in Redis has only its changelog in PostgreSQL."""
-        return self.spec.backend == "postgres"
-
-    @property
     def keeps_previous(self) -> bool:
         return self.spec.kind == "opaque"
 

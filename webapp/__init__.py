@@ -1,4 +1,4 @@
-"""The web half: the API, the pages, the admin, and the tasks that keep states small. Never loads Spark."""
+"""The Django project: API, dashboard, admin, event streams and maintenance tasks. Never loads Spark."""
 
 from webapp.celery import app as celery_app
 

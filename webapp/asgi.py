@@ -1,7 +1,7 @@
 """The events process: `granian --interface asgi webapp.asgi:application`.
 
-Not Django's own ASGI application, which has no lifespan and holds a request per client (see events/application.py). Its
-connections get a statement time-out, as those of the web process do.
+It does not use Django's ASGI application, which has no lifespan and keeps a request per client (see events/app.py). Its
+database connections have a statement timeout, as those of the web process.
 """
 
 import os
@@ -10,14 +10,14 @@ import django
 from django.conf import settings
 from django.db.backends.signals import connection_created
 
-from webapp.core import metrics
+from webapp.core import multiprocess
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
-# Before any module makes a metric.
-metrics.share("events", settings.DATA_DIR)
+# Before prometheus_client is imported.
+multiprocess.share("events", settings.DATA_DIR)
 django.setup()
 
-from webapp.events.app import EventsApplication  # noqa: E402  only once Django is set up
+from webapp.events.app import EventsApplication  # noqa: E402  it needs django.setup()
 
 application = EventsApplication()
 
@@ -28,3 +28,7 @@ def limit_statements(connection, **_):
 
 
 connection_created.connect(limit_statements)
+
+from webapp.states.readers import limit_backend_calls  # noqa: E402
+
+limit_backend_calls()

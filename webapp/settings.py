@@ -1,4 +1,4 @@
-"""Settings, from environment variables alone. Every default is safe to expose; development asks for more by DEBUG=1."""
+"""Settings, read from environment variables only. The defaults are safe for production; set DEBUG=1 for development."""
 
 import warnings
 from datetime import timedelta
@@ -8,7 +8,7 @@ import environ
 from django.templatetags.static import static
 
 from webapp.core import logs
-from webapp.core.installation import database, kept_secret_key
+from webapp.core.installation import database, stored_secret_key
 
 env = environ.Env()
 
@@ -17,54 +17,57 @@ DATA_DIR = Path(env.str("TIDEMARK_HOME", default="") or BASE_DIR / ".tidemark").
 
 # --- Tidemark's own -------------------------------------------------------------------------------------------------
 
-# How far back histories and reads in the past reach; compaction drops what is older.
+# How far back histories and as-of reads reach; compaction deletes older changelog entries.
 TIDEMARK_CHANGELOG_KEEP_HOURS = env.int("TIDEMARK_CHANGELOG_KEEP_HOURS", default=168)
-# Finished maintenance runs are forgotten after this long.
+# Retention of finished maintenance runs.
 TIDEMARK_RUNS_KEEP_DAYS = env.int("TIDEMARK_RUNS_KEEP_DAYS", default=30)
-# So is who did what.
+# Retention of the audit log.
 TIDEMARK_AUDIT_KEEP_DAYS = env.int("TIDEMARK_AUDIT_KEEP_DAYS", default=400)
+# Keys per lookup request.
 TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
-# The longest that a lookup waits for its `min_txid`; it holds a thread of the web process meanwhile.
+# The longest time that a lookup waits for its `min_txid`; it occupies a thread of the web process meanwhile.
 TIDEMARK_MAX_WAIT_MS = env.int("TIDEMARK_MAX_WAIT_MS", default=5_000)
-# A stream that its client has not read from for so long is ended, with the snapshot that it holds.
+# A streamed answer ends if its client reads nothing for this long, because it keeps a database snapshot open.
 TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
-# Routes on their way out, by name: {"query": {"since": "2027-01-31", "sunset": "2027-12-31", "link": "https://.."}}.
+# Deprecated routes by name: {"query": {"since": "2027-01-31", "sunset": "2027-12-31", "link": "https://.."}}.
 TIDEMARK_DEPRECATED = env.json("TIDEMARK_DEPRECATED", default={})
-# Room for that many keys of 2,048 bytes, escaped.
+# Enough for TIDEMARK_LOOKUP_MAX_KEYS keys of 2,048 bytes each, with JSON escapes.
 TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
-# A revoked key may be used for this long by processes that have just seen it.
+# How long a process caches a checked API key, so how long other processes may still accept a revoked one.
 TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)
-# Requests a minute: of an API key that says nothing else, of a user, of an address with wrong keys or passwords, and of
-# one without any. 0: no limit.
+# Requests per minute: of an API key without a rate of its own, of a user's session, of an address with wrong API keys
+# or passwords, and of an unauthenticated address. 0: no limit.
 TIDEMARK_API_RATE_PER_MINUTE = env.int("TIDEMARK_API_RATE_PER_MINUTE", default=60_000)
 TIDEMARK_SESSION_RATE_PER_MINUTE = env.int("TIDEMARK_SESSION_RATE_PER_MINUTE", default=6_000)
 TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = env.int("TIDEMARK_WRONG_KEY_RATE_PER_MINUTE", default=30)
 TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEMARK_ANONYMOUS_RATE_PER_MINUTE", default=120)
+# Of each SQL statement of the web and events processes.
 TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default=15_000)
-# Where events come from, for the dashboard; empty: the same origin, whose proxy routes /events/ to the events process.
+# URL of the events process, for the dashboard; empty: the same origin, where a proxy routes /events/ to it.
 TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
-# Origins whose pages may listen with their reader's session, such as https://tidemark.example; none but the own one.
+# Other origins whose pages may open event streams with the user's session, such as https://tidemark.example.
 TIDEMARK_EVENTS_ORIGINS = env.list("TIDEMARK_EVENTS_ORIGINS", default=[])
+# Interval of comments on an idle stream, so that proxies keep it open.
 TIDEMARK_EVENTS_HEARTBEAT_SECONDS = env.float("TIDEMARK_EVENTS_HEARTBEAT_SECONDS", default=15.0)
-# A client that takes nothing for so long is dropped.
+# A client that reads nothing for this long is disconnected.
 TIDEMARK_EVENTS_SLOW_SECONDS = env.float("TIDEMARK_EVENTS_SLOW_SECONDS", default=20.0)
 # Clients per process, and per API key or user.
 TIDEMARK_EVENTS_MAX_CLIENTS = env.int("TIDEMARK_EVENTS_MAX_CLIENTS", default=4_000)
 TIDEMARK_EVENTS_MAX_CLIENTS_EACH = env.int("TIDEMARK_EVENTS_MAX_CLIENTS_EACH", default=2_000)
-# Changes that a batch is told with, and batches that are caught up on; beyond them clients read anew.
+# Changes sent per batch, and missed batches sent to a client that reconnects; beyond these it reads the state again.
 TIDEMARK_EVENTS_MAX_CHANGES = env.int("TIDEMARK_EVENTS_MAX_CHANGES", default=1_000)
 TIDEMARK_EVENTS_MAX_BATCHES = env.int("TIDEMARK_EVENTS_MAX_BATCHES", default=1_000)
-# Who may see /metrics: whoever has this token; empty: only this machine. See docs/operations.md.
+# Token that /metrics requires; empty: only clients on this machine may read it. See docs/operations.md.
 TIDEMARK_METRICS_TOKEN = env.str("TIDEMARK_METRICS_TOKEN", default="")
-# Whether /readyz tells everybody the names of pipelines and what they suffer from, or only how many are stale.
+# Whether /readyz shows pipeline names and reasons to unauthenticated clients, or only the number of stale pipelines.
 TIDEMARK_READYZ_NAMES = env.bool("TIDEMARK_READYZ_NAMES", default=False)
-# A pipeline whose oldest input waits for longer than this is stale.
+# A pipeline is stale if its oldest unread input is older than this.
 TIDEMARK_STALE_AFTER_SECONDS = env.float("TIDEMARK_STALE_AFTER_SECONDS", default=300.0)
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 
 DEBUG = env.bool("DEBUG", default=False)
-SECRET_KEY = env.str("SECRET_KEY", default="") or kept_secret_key(DATA_DIR / "secret_key")
+SECRET_KEY = env.str("SECRET_KEY", default="") or stored_secret_key(DATA_DIR / "secret_key")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 
 INSTALLED_APPS = [
@@ -82,7 +85,6 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "rest_framework",
     "webapp.accounts.audit",
-    "webapp.core",
     "webapp.states",
     "webapp.accounts",
     "webapp.api",
@@ -90,7 +92,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "webapp.core.requests.ObservedRequests",  # first: what the others do belongs to the request
+    "webapp.core.middleware.RequestObserver",  # first, so that the logs and times of the others belong to the request
     "webapp.core.csp.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
     "webapp.api.rendering.PackedAnswers",
@@ -102,7 +104,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "webapp.core.unavailable.DatabaseUnavailableMiddleware",
+    "webapp.core.middleware.DatabaseUnavailableMiddleware",
 ]
 
 ROOT_URLCONF = "webapp.urls"
@@ -129,10 +131,10 @@ FORMAT_MODULE_PATH = ["webapp.formats"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-# --- Where data lives -----------------------------------------------------------------------------------------------
+# --- Databases ------------------------------------------------------------------------------------------------------
 
-# Lookups are planned once per connection, which saves a quarter of their time. 0 turns that off, for a pooler that
-# gives each transaction another connection and knows no prepared statements.
+# psycopg prepares a statement after this many executions, which saves a quarter of a lookup's time. 0 turns it off, for
+# a connection pooler in transaction mode without support for prepared statements.
 TIDEMARK_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=3)
 
 DATABASES = {
@@ -157,13 +159,13 @@ STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("STATIC_ROOT", default="") or BASE_DIR / "staticfiles")
 WHITENOISE_USE_FINDERS = DEBUG or not (STATIC_ROOT / "staticfiles.json").exists()
 WHITENOISE_AUTOREFRESH = DEBUG
-warnings.filterwarnings("ignore", "No directory at", UserWarning)  # what WhiteNoise says where nothing is collected
+warnings.filterwarnings("ignore", "No directory at", UserWarning)  # WhiteNoise warns before collectstatic has run
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "webapp.core.static_files.CollectedOrNotStorage"},
+    "staticfiles": {"BACKEND": "webapp.core.installation.CollectedOrNotStorage"},
 }
 
-# --- Who may come in ------------------------------------------------------------------------------------------------
+# --- Authentication and HTTPS ---------------------------------------------------------------------------------------
 
 AUTHENTICATION_BACKENDS = ["webapp.accounts.throttling.SignInLimit", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
@@ -174,7 +176,7 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 
-# Behind TLS, whether a proxy's or our own: cookies stay on it, and browsers are told to.
+# Set if clients connect by HTTPS (here or at a proxy): cookies and browsers are then restricted to it.
 HTTPS = env.bool("TIDEMARK_HTTPS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if HTTPS else 0
@@ -195,7 +197,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.permissions.HasScope"],
     "DEFAULT_THROTTLE_CLASSES": ["webapp.accounts.throttling.RateLimit"],
-    # Whose word on the client's address counts: a proxy's, if there is one.
+    # The client's address is taken from X-Forwarded-For only behind a proxy.
     "NUM_PROXIES": 1 if BEHIND_PROXY else 0,
     "DEFAULT_RENDERER_CLASSES": ["webapp.api.rendering.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["webapp.api.rendering.OrjsonParser"],
@@ -221,7 +223,7 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "webapp.api.openapi.describe_everywhere",
     ],
-    # Of a pipeline and of its reprocess; other things have a status of their own.
+    # Shared by a pipeline and its reprocess; other resources have their own status values.
     "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.api.serializers.DRIVER_STATUSES"},
 }
 
@@ -238,7 +240,7 @@ UNFOLD = {
     ],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,
-    # The dashboard's accent, light to dark.
+    # The accent colour of the dashboard, light to dark.
     "COLORS": {
         "primary": {
             "50": "#eff8fa",
@@ -261,11 +263,11 @@ UNFOLD = {
 
 CELERY_BROKER_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# A web request that enqueues must not hang on a broker that is gone.
+# Timeouts in seconds, so that a web request that enqueues a task does not hang if the broker is unavailable.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 3, "socket_timeout": 10, "visibility_timeout": 6 * 3600}
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_TASK_IGNORE_RESULT = True
-# A task is acknowledged when it is done, so that one whose worker died is delivered again.
+# A task is acknowledged when it is done, so that the task of a killed worker is delivered again.
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

@@ -1,4 +1,4 @@
-"""Every address of the web half."""
+"""All URLs of the web process."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView

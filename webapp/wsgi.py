@@ -1,7 +1,7 @@
 """The web process: `granian --interface wsgi webapp.wsgi:application`.
 
-Its connections get a statement time-out, because a reader who waits longer has gone; commands and workers, whose
-statements may take their time, have none. Its figures are counted together with those of its siblings.
+Its database connections have a statement timeout, because a client that waits longer has disconnected. Commands and
+workers, whose statements may take longer, have none. All web processes of a service count their metrics together.
 """
 
 import gc
@@ -11,16 +11,16 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.db.backends.signals import connection_created
 
-from webapp.core import metrics
+from webapp.core import multiprocess
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
-# Before any module makes a metric.
-metrics.share("web", settings.DATA_DIR)
+# Before prometheus_client is imported.
+multiprocess.share("web", settings.DATA_DIR)
 
 application = get_wsgi_application()
 
-# A lookup's keys are a thousand lists and tuples that end with it, and looking through them for cycles each time takes
-# a tenth of its time. What is loaded by now stays, so nobody need look through that either.
+# A lookup creates some thousand lists and tuples. With the default thresholds, searching them for cycles takes a tenth
+# of its time. What is loaded by now is kept for the life of the process, so the collector can leave it out.
 gc.freeze()
 gc.set_threshold(10_000, 10, 10)
 
@@ -31,3 +31,7 @@ def limit_statements(connection, **_):
 
 
 connection_created.connect(limit_statements)
+
+from webapp.states.readers import limit_backend_calls  # noqa: E402  only once Django is set up
+
+limit_backend_calls()

@@ -54,7 +54,7 @@ class CachedMap:
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
         """Store rows as the inner map does. Its errors pass through, and leave nothing remembered."""
         new = pair(self.spec, keys, rows)
-        # Write first, remember second: a failed write must not leave a row in the cache that nobody stored.
+        # Write first, remember second: a failed write must not leave a row in the cache that was not stored.
         with self._forgetting_on_failure():
             self._inner.multi_put(list(new), list(new.values()))
         for key, row in new.items():

@@ -1,14 +1,10 @@
-"""Together: several states of one pipeline, answered at one batch.
+"""Multi-state read: several states of one pipeline, answered at one batch.
 
-    at_one_batch(conn, [Question(reader, keys, measures=None, combine=False), ..], as_of=None) -> [Snapshot, ..]
+    at_one_batch(conn, [StateLookup(reader, keys, measures=None, combine=False), ..], as_of=None) -> [Snapshot, ..]
 
-One Snapshot per question, in their order, all of one txid and one attempt; each is what the reader's `multi_get`, or
-its `combine`, answers. conn: any connection to the ledger's database, in a transaction or not; it is left as it was
-found.
-
-States in PostgreSQL are one statement, which sees one state of the database: one round trip however many there are. A
-state in Redis is read beside it, at the batch published there. If that is not the same one, all are asked again as of
-the oldest batch among them, whose time is then the clock for ttl.
+States in the ledger's database are read by one statement, which sees one state of the database: one round trip however
+many there are. A state in another store is read beside it, at the batch published there. If that is another batch, all
+are asked again as of the oldest batch among them, whose time is then the clock for ttl.
 """
 
 from collections.abc import Sequence
@@ -17,12 +13,11 @@ from itertools import accumulate, pairwise
 
 import psycopg
 
-from state_backends.backends.postgres.reader import Ask, StateReader
 from state_backends.errors import MovedOnError, OutOfReachError, SpecError
-from state_backends.reader.reader import Reader, Snapshot
+from state_backends.reader.reader import Ask, Reader, Snapshot
 from state_backends.row import Key
 
-# Looks at states whose batches are published faster than they are read.
+# Attempts at states whose batches are published faster than they are read.
 TRIES = 5
 
 
@@ -37,17 +32,20 @@ class StateLookup:
 
 
 def at_one_batch(
-    conn: psycopg.Connection, questions: Sequence[StateLookup], *, as_of: int | None = None
+    conn: psycopg.Connection, lookups: Sequence[StateLookup], *, as_of: int | None = None
 ) -> list[Snapshot]:
-    """Answer every question at one batch, the committed one or, with `as_of`, an earlier one.
+    """Answer every lookup at one batch, the committed one or, with `as_of`, an earlier one.
 
-    Raises SpecError where states are of different pipelines, naming both; MovedOnError where states in Redis move on so
-    fast that no batch is common to all after five looks; and what `multi_get` and `combine` raise.
+    conn: to the ledger's database, in a transaction or not; it is left as it was.
+    Returns one Snapshot per lookup, in their order, all of one txid and one attempt; each is what the reader's
+    `multi_get`, or its `combine`, answers.
+    Raises SpecError where states are of different pipelines, naming both; MovedOnError where batches are published so
+    fast that none is common to all after five attempts; and what `multi_get` and `combine` raise.
     """
     asked_for = as_of
     for _ in range(TRIES):
         try:
-            answers = _answers(conn, questions, as_of)
+            answers = _answers(conn, lookups, as_of)
         except OutOfReachError:
             if asked_for is not None or as_of is None:
                 raise
@@ -56,48 +54,45 @@ def at_one_batch(
         if len({(answer.txid, answer.attempt) for answer in answers}) <= 1:
             return answers
         as_of = min(answer.txid for answer in answers)
-    names = ", ".join(repr(question.reader.spec.name) for question in questions)
+    names = ", ".join(repr(each.reader.spec.name) for each in lookups)
     raise MovedOnError(f"states {names}: no batch was common to all of them in {TRIES} looks; ask again")
 
 
-def _answers(conn: psycopg.Connection, questions: Sequence[StateLookup], as_of: int | None) -> list[Snapshot]:
-    # Redis first: what it has published is committed by the time the ledger is read.
-    elsewhere = {
-        place: _alone(conn, question, as_of)
-        for place, question in enumerate(questions)
-        if not isinstance(question.reader, StateReader)
-    }
-    here = [(question.reader, question) for question in questions if isinstance(question.reader, StateReader)]
-    answers = iter(_in_one_statement(conn, questions, here, as_of))
-    return [elsewhere[place] if place in elsewhere else next(answers) for place in range(len(questions))]
+def _answers(conn: psycopg.Connection, lookups: Sequence[StateLookup], as_of: int | None) -> list[Snapshot]:
+    asks = [each.reader.ask(each.keys, each.measures, combine=each.combine, as_of=as_of) for each in lookups]
+    # Other stores first: what they have published is committed by the time the ledger is read.
+    external = {place: _alone(conn, lookups[place], as_of) for place, ask in enumerate(asks) if ask is None}
+    in_ledger = [(each, ask) for each, ask in zip(lookups, asks, strict=True) if ask is not None]
+    answers = iter(_in_one_statement(conn, lookups, in_ledger, as_of))
+    return [external[place] if ask is None else next(answers) for place, ask in enumerate(asks)]
 
 
-def _alone(conn: psycopg.Connection, question: StateLookup, as_of: int | None) -> Snapshot:
-    reader = question.reader.on(conn)
-    ask = reader.combine if question.combine else reader.multi_get
-    return ask(question.keys, question.measures, as_of=as_of)
+def _alone(conn: psycopg.Connection, lookup: StateLookup, as_of: int | None) -> Snapshot:
+    reader = lookup.reader.on(conn)
+    ask = reader.combine if lookup.combine else reader.multi_get
+    return ask(lookup.keys, lookup.measures, as_of=as_of)
 
 
 def _in_one_statement(
     conn: psycopg.Connection,
-    questions: Sequence[StateLookup],
-    here: Sequence[tuple[StateReader, StateLookup]],
+    lookups: Sequence[StateLookup],
+    in_ledger: Sequence[tuple[StateLookup, Ask]],
     as_of: int | None,
 ) -> list[Snapshot]:
-    asks = [reader.ask(each.keys, each.measures, combine=each.combine, as_of=as_of) for reader, each in here]
-    names = [question.reader.spec.name for question in questions]
+    asks = [ask for _, ask in in_ledger]
+    names = [each.reader.spec.name for each in lookups]
     try:
         row = conn.execute(_statement(asks), [names, *(part for ask in asks for part in ask.parameters)]).fetchone()
     except psycopg.errors.UndefinedTable:
         row = None
     if row is None:
-        return [_alone(conn, question, as_of) for _, question in here]
+        return [_alone(conn, each, as_of) for each, _ in in_ledger]
     _check_one_pipeline(dict(row[0] or []), names)
     ends = accumulate((ask.width for ask in asks), initial=1)
     parts = [row[first:last] for first, last in pairwise(ends)]
     return [
-        _alone(conn, question, as_of) if part[0] is None else ask.read(part)
-        for (_, question), ask, part in zip(here, asks, parts, strict=True)
+        _alone(conn, each, as_of) if part[0] is None else ask.read(part)
+        for (each, ask), part in zip(in_ledger, parts, strict=True)
     ]
 
 

@@ -1,16 +1,21 @@
-"""Snapshot: an answer and the batch it belongs to, whichever reader gave it."""
+"""Reader: what can be asked of a state, and what comes back, wherever its rows live."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, Self
+from itertools import islice
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
 
 import psycopg
 
-from state_backends.reader.export import Export
 from state_backends.row import Key
 from state_backends.spec import StateSpec
+
+# Rows per fetch of an export: a few megabytes at most, and few enough round trips not to count.
+FETCHED_ROWS = 5_000
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,57 @@ def expiry(oldest: datetime | None, ttl: timedelta | None) -> datetime | None:
         return None
 
 
-# Reader: what can be asked of a state, and what comes back, wherever its rows live.
+class Ask(NamedTuple):
+    """A lookup as a statement over the ledger's database, which one row answers.
+
+    width: its columns. read: turns the row into the answer.
+    """
+
+    statement: bytes
+    parameters: list[Any]
+    width: int
+    read: Callable[[Sequence[Any]], Snapshot]
+
+
+@dataclass
+class Export:
+    """Rows of one batch. columns: name to SQL type, the key's first, then the measures asked for.
+
+    Take `batches()` once, and close when done, or use it as a context; a connection it was given is free again then.
+    """
+
+    txid: int
+    attempt: int
+    as_of: datetime | None
+    columns: Mapping[str, str]
+    rows: Iterator[tuple[Any, ...]] = field(repr=False)
+    resources: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    def batches(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows in key order, up to 5,000 at a time, as Python values; JSON is parsed.
+
+        Raises MovedOnError where the rows are in a store that publishes batches faster than they are read: what came
+        before is of one batch, and nothing else may be put behind it.
+        """
+        with self:
+            while rows := list(islice(self.rows, FETCHED_ROWS)):
+                yield rows
+
+    def close(self) -> None:
+        self.resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def columns_of(spec: StateSpec, measures: list[str]) -> dict[str, str]:
+    types = {name: measure.result_type for name, measure in spec.measures.items()} or {"value": "jsonb"}
+    return {**spec.key, **{name: types[name] for name in measures}}
 
 
 class Reader(Protocol):
@@ -91,6 +146,19 @@ class Reader(Protocol):
         Raises what multi_get does; SpecError for a state of JSON values, which nothing says how to fold.
         """
 
+    def ask(
+        self,
+        keys: Sequence[Key],
+        measures: Sequence[str] | None = None,
+        *,
+        combine: bool = False,
+        as_of: int | None = None,
+    ) -> Ask | None:
+        """Return what `multi_get`, or `combine`, asks, for one statement over several states (see multi_state.py).
+
+        None where the rows are not in the ledger's database. Raises what those raise for keys and measures.
+        """
+
     def page(
         self,
         *,
@@ -116,8 +184,9 @@ class Reader(Protocol):
         measure, an entry whose value changes may come twice or not at all, but for pages `as_of` one batch.
         as_of: entries of the page must be told then, those between `after` and its last one; by a measure all.
         Raises KeyShapeError where a bound or `after` does not fit, SpecError for a measure there is not, or one without
-        an order. A state in Redis looks at 50,000 keys for a page, `complete` says whether that was all it takes, and
-        raises MovedOnError where batches are published so fast that no page can be read at one of them.
+        an order. Where the rows are not in the ledger's database a page looks at 50,000 keys, `complete` says whether
+        that was all it takes, and MovedOnError is raised where batches are published so fast that no page can be read
+        at one of them.
         """
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
@@ -142,8 +211,9 @@ class Reader(Protocol):
         """Begin an export of the live entries of a range, in key order, at one batch whatever is committed meanwhile.
 
         The reader's connection is the export's until that is closed: give the reader one of its own (`on`), outside a
-        transaction. prefix, start, stop, measures: as of a page. Errors come here, before the first row; a state in
-        Redis may raise MovedOnError on the way, unless it is read from its changelog, with `as_of`.
+        transaction. prefix, start, stop, measures: as of a page. Errors come here, before the first row; where the rows
+        are not in the ledger's database MovedOnError may come on the way, unless it is read from the changelog, with
+        `as_of`.
         """
 
     def committed(self) -> tuple[int, int, datetime | None]:

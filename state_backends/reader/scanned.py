@@ -4,10 +4,11 @@ import heapq
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from state_backends.reader.bounds import Place
@@ -46,20 +47,21 @@ def _timestamp(value: datetime) -> str:
 # Scanned: pages of entries out of a scan in key order, as the database would give them.
 
 
-class Version(Protocol):
-    """What a reader of one batch sees of a key; `value`, as Versioned has it, is None unless `status` is found."""
+@dataclass(frozen=True, slots=True)
+class CommittedRow:
+    """What a reader of one batch sees of one key.
 
-    @property
-    def status(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def txid(self) -> int | None: ...
-    @property
-    def at(self) -> datetime | None: ...
+    value: as Versioned has it; None unless found. txid: the batch that wrote this version; None where there is none,
+    or where the kind keeps no txid. at: when it was written.
+    """
+
+    status: Literal["found", "missing", "expired"]
+    value: Any
+    txid: int | None
+    at: datetime | None = field(default=None, compare=False)
 
 
-Row = tuple[Key, Version]
+Row = tuple[Key, CommittedRow]
 
 
 class Bounded:

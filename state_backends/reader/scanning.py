@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres.reader import StateReader
 from state_backends.committed import isolation, ledger_sql
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.bounds import (
@@ -29,10 +28,9 @@ from state_backends.reader.bounds import (
     check_order,
     check_range,
 )
-from state_backends.reader.export import Export, columns_of
 from state_backends.reader.history import NEVER_ANOTHER
-from state_backends.reader.reader import Reader, Snapshot, expiry
-from state_backends.reader.scanned import Bounded, Order, Row, Version, json_form, matches, place_of, shown_key
+from state_backends.reader.reader import Ask, Export, Reader, Snapshot, columns_of, expiry
+from state_backends.reader.scanned import Bounded, CommittedRow, Order, Row, json_form, matches, place_of, shown_key
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 
@@ -57,7 +55,7 @@ class CommittedRows(Protocol):
 
     def multi_get(self, keys: Sequence[Key]) -> Sequence[Versioned | None]: ...
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, Sequence[Version]]: ...
+    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, Sequence[CommittedRow]]: ...
 
     def scan_committed(
         self,
@@ -66,7 +64,7 @@ class CommittedRows(Protocol):
         prefix: Key | None = None,
         *,
         after: Key | None = None,
-    ) -> tuple[int, Iterator[tuple[Key, Version]]]: ...
+    ) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]: ...
 
 
 class _Batch(NamedTuple):
@@ -102,12 +100,14 @@ class ScanningReader(Reader):
     Without a changelog the past is out of reach.
     """
 
-    def __init__(self, conn: psycopg.Connection, spec: StateSpec, rows: CommittedRows) -> None:
+    def __init__(
+        self, conn: psycopg.Connection, spec: StateSpec, rows: CommittedRows, past: Reader | None = None
+    ) -> None:
         self.spec = spec
         self.isolation = isolation(spec)
         self._conn = conn
         self._rows = rows
-        self._past = StateReader(conn, spec) if spec.changelog else None
+        self._past = past
 
     def on(self, conn: psycopg.Connection) -> Self:
         other = copy(self)
@@ -128,6 +128,16 @@ class ScanningReader(Reader):
             for key, version in zip(typed, versions, strict=True)
         ]
         return self._snapshot(batch, results, versions)
+
+    def ask(
+        self,
+        keys: Sequence[Key],
+        measures: Sequence[str] | None = None,
+        *,
+        combine: bool = False,
+        as_of: int | None = None,
+    ) -> Ask | None:
+        return None
 
     def combine(
         self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
@@ -276,7 +286,7 @@ class ScanningReader(Reader):
         finished = self.spec.finish(value)
         return {measure: finished[measure] for measure in measures}
 
-    def _versions(self, keys: Sequence[Key], as_of: int | None) -> tuple[_Batch, Sequence[Version]]:
+    def _versions(self, keys: Sequence[Key], as_of: int | None) -> tuple[_Batch, Sequence[CommittedRow]]:
         if as_of is not None:
             self._check_then(as_of)
         txid, rows = self._rows.multi_get_committed(keys)
@@ -289,7 +299,7 @@ class ScanningReader(Reader):
         txid, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
         return self._published(txid, as_of), rows
 
-    def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[Version]) -> Snapshot:
+    def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
         times = [version.at for version in versions if version.status == "found" and version.at is not None]
         until = expiry(min(times, default=None), self.spec.ttl)
         return Snapshot(batch.txid, batch.attempt, batch.at, json_form(results).encode(), until=until)

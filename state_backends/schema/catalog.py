@@ -1,8 +1,7 @@
 """The catalog: which pipelines and states exist, as stored beside them.
 
-It is how the web learns what there is, and where a declaration meets the stored one: what people have set stands above
-it (see schema/edits.py), what a migration can bridge is migrated (see schema/evolution.py), any other difference is
-refused and named.
+It is how the web learns what there is, and where a declaration meets the stored one: what people have set overrides it
+(see overrides.py), what a migration can bridge is migrated (see evolution.py), any other difference is refused by name.
 """
 
 import json
@@ -14,11 +13,10 @@ from typing import Any
 import psycopg
 
 from state_backends.aggregators import AGGREGATORS
-from state_backends.backends.postgres import tables
 from state_backends.committed import ledger_sql
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
-from state_backends.protocols import Aggregator
-from state_backends.schema import overrides
+from state_backends.protocols import BACKENDS, Aggregator
+from state_backends.schema import overrides, tables
 from state_backends.schema.evolution import UNSAID, Evolution, compare
 from state_backends.schema.install import install
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
@@ -95,8 +93,8 @@ class Catalog:
     def edit(self, name: str, *, ttl: Ttl = KEEP, changelog: Log = KEEP) -> tuple[Terms, Terms]:
         """Set what stands above the declaration of a state, or take that back; return the terms before and after.
 
-        ttl: None for ever; KEEP leaves it as it is, DECLARED takes an edit back. It counts for readers at once and for
-        the pipeline from the next batch: one that is open goes by the ttl it was begun with, however often it is tried.
+        ttl: None is unlimited; KEEP leaves it as it is, DECLARED drops the override. It counts for readers at once and
+        for the pipeline from the next batch: an open one keeps the ttl it was begun with, however often it is tried.
         changelog: as ttl; it begins, or is dropped, when the state's driver starts next.
         Runs in the caller's transaction. Raises UnknownStateError, and SpecError for what the state cannot be given.
         """
@@ -107,8 +105,8 @@ class Catalog:
                 overrides.store(self._conn, name, after)
         return before, after
 
-    def set_upon(self, spec: StateSpec) -> StateSpec:
-        """Return a declaration with what people have set of the state upon it."""
+    def with_overrides(self, spec: StateSpec) -> StateSpec:
+        """Return a declaration with the ttl and changelog that people have set for the state."""
         found = overrides.terms(self._conn, spec.name)
         if found is None:
             return spec
@@ -131,15 +129,15 @@ class Catalog:
     def specs(self, pipeline: str | None = None) -> list[StateSpec]:
         return [self.get(name) for name in self.names(pipeline)]
 
-    def successors(self, pipeline: str) -> list[StateSpec]:
-        """Return the specs of the states that a successor of a pipeline is feeding anew, without their ttl."""
+    def shadow_specs(self, pipeline: str) -> list[StateSpec]:
+        """Return the specs of the states that a reprocess feeds in shadow tables, without their ttl."""
         rows = self._conn.execute(
             "SELECT name, definition::text FROM tidemark.successor_state WHERE pipeline = %s ORDER BY name", [pipeline]
         )
         return [from_definition(name, json.loads(text), None) for name, text in rows]
 
-    def succeed(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
-        """Note that a state has been fed anew from the start of the input, as `spec`, what was `declared`."""
+    def record_swap(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
+        """Record that a state was reprocessed from the start of the input, as `spec`; declared: without overrides."""
         self._conn.execute(
             "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
             "VALUES (%s, %s, %s::jsonb, %s, %s, %s::jsonb) ON CONFLICT (name) DO UPDATE "
@@ -149,7 +147,7 @@ class Catalog:
                 spec.name,
                 pipeline,
                 json.dumps(definition(spec)),
-                self.set_upon(declared).ttl,
+                self.with_overrides(declared).ttl,
                 guarantee,
                 overrides.declared(declared.ttl, declared.changelog),
             ],
@@ -162,12 +160,12 @@ class Catalog:
         return found
 
     def _in_force(self, spec: StateSpec) -> StateSpec:
-        """Return a declaration with what people have set upon it, but for a changelog that has to wait."""
-        wanted = self.set_upon(spec)
+        """Return a declaration with its overrides, except for a changelog that has to wait."""
+        wanted = self.with_overrides(spec)
         held = overrides.terms(self._conn, spec.name)
         if held is None or wanted.changelog == held.changelog or not self._by_hand(spec, held):
             return wanted
-        # Nobody who merely wished for it shall keep the driver from starting.
+        # An override must not keep the driver from starting.
         return replace(wanted, changelog=held.changelog) if self._must_wait(spec) else wanted
 
     def _by_hand(self, spec: StateSpec, held: Terms) -> bool:
@@ -188,12 +186,12 @@ class Catalog:
     def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
         evolution = self._evolution(pipeline, spec)
         if evolution is not None and evolution.rewritten:
-            self._check_no_successor(spec)
-            for rows in tables.copy_rows(self._conn, StateTable(self.get(spec.name)), StateTable(spec)):
+            self._check_no_shadow(spec)
+            for rows in BACKENDS[spec.backend].copy(self._conn, self.get(spec.name), spec):
                 on_copied(spec.name, rows)
 
-    def _check_no_successor(self, spec: StateSpec) -> None:
-        """Raise SpecMismatchError where the shadow of the state is in use by its successor."""
+    def _check_no_shadow(self, spec: StateSpec) -> None:
+        """Raise SpecMismatchError where a reprocess uses the shadow of the state."""
         found = self._conn.execute("SELECT name FROM tidemark.successor_state WHERE name = %s", [spec.name]).fetchone()
         if found:
             raise SpecMismatchError(
@@ -203,7 +201,7 @@ class Catalog:
 
     def _register(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
         evolution = self._evolution(pipeline, spec)
-        self._create(StateTable(spec)) if evolution is None else self._evolve(spec, evolution)
+        self._create(spec) if evolution is None else self._evolve(spec, evolution)
         self._conn.execute(
             # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.
             "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared, since_txid) "
@@ -219,31 +217,31 @@ class Catalog:
                 "pipeline": pipeline,
                 "definition": json.dumps(definition(spec)),
                 # What was set while rows were copied counts, too.
-                "ttl": self.set_upon(declared).ttl,
+                "ttl": self.with_overrides(declared).ttl,
                 "guarantee": guarantee,
                 "declared": overrides.declared(declared.ttl, declared.changelog),
                 "new": [] if evolution is None else evolution.new,
             },
         )
 
-    def _create(self, table: StateTable) -> None:
+    def _create(self, spec: StateSpec) -> None:
         try:
-            tables.create(self._conn, table)
+            BACKENDS[spec.backend].create(self._conn, spec)
         except psycopg.errors.DuplicateTable as error:
             raise SpecMismatchError(
-                f"state {table.spec.name!r}: the database has something of that name already, such as an index or a "
+                f"state {spec.name!r}: the database has something of that name already, such as an index or a "
                 f"partition of another state ({error.diag.message_primary}); choose another name, or drop that first"
             ) from error
 
     def _evolve(self, spec: StateSpec, evolution: Evolution) -> None:
-        old, new = StateTable(self.get(spec.name)), StateTable(spec)
+        old, backend = self.get(spec.name), BACKENDS[spec.backend]
         if evolution.rewritten:
-            tables.swap(self._conn, old, new)
+            backend.swap_copy(self._conn, old, spec)
         elif evolution.new:
-            tables.add_columns(self._conn, new, [column for column in new.values if column not in old.values])
+            backend.add_measures(self._conn, old, spec)
         if evolution.dropped:
-            self._drop_changelog(old)
-        if spec.changelog and not old.spec.changelog:
+            self._drop_changelog(StateTable(old))
+        if spec.changelog and not old.changelog:
             self._conn.execute(
                 "UPDATE tidemark.state s SET oldest_txid = p.committed_txid FROM tidemark.pipeline p "
                 "WHERE s.name = %s AND p.name = s.pipeline",
@@ -329,7 +327,7 @@ def _aggregator(state: str, measure: str, stored: Mapping[str, Any]) -> Aggregat
 
 
 def _check_aggregators(spec: StateSpec) -> None:
-    """Raise SpecError for a measure that nobody could make again from the catalog."""
+    """Raise SpecError for a measure that could not be made again from the catalog."""
     for measure, aggregator in spec.measures.items():
         known = AGGREGATORS.get(aggregator.name)
         if known is not type(aggregator):

@@ -1,14 +1,15 @@
 """Evolution: how a declaration differs from the stored one, and which differences a migration can bridge.
 
-A new measure only adds columns; a changelog that people have had enough of is dropped. More partitions, wider numbers
-and a changelog where there was none are bridged by copying the rows (see rewrite.py). Whatever would change the meaning
-of what has been counted is refused. Rows in Redis are not copied: there only a new measure is bridged.
+A new measure only adds columns; a changelog that is no longer wanted is dropped. More partitions, wider numbers and a
+changelog where there was none are bridged by copying the rows. What would change the meaning of counted rows is
+refused. Where a backend does not copy rows, only a new measure is bridged.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from state_backends.protocols import BACKENDS
 from state_backends.types import TYPES
 
 Definition = Mapping[str, Any]
@@ -18,7 +19,7 @@ WIDER = [(sql_type, TYPES[sql_type.widens_to]) for sql_type in TYPES.values() if
 WIDER_KEYS = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_key and wide.is_key}
 WIDER_MEASURES = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_measure and wide.is_measure}
 
-# What definitions mean that were stored before they could say so.
+# What a definition means that was stored before it had the member.
 UNSAID: dict[str, Any] = {"backend": "postgres"}
 
 
@@ -39,13 +40,13 @@ class Evolution:
     @property
     def way_out(self) -> str:
         """Say what to do about what is refused."""
-        anew = "feed a new state from the start of the input"
+        again = "feed a new state from the start of the input"
         if any(difference.startswith("backend ") for difference in self.refused):
-            anew = (
-                "run with --reprocess to feed it anew where it is to live; what --reprocess cannot feed, a state in "
-                "redis, begins under a new name"
+            again = (
+                "run with --reprocess to feed it again in its new place; a state in a backend that --reprocess cannot "
+                "feed begins under a new name"
             )
-        return f"restore the declaration, or {anew}"
+        return f"restore the declaration, or {again}"
 
 
 def compare(held: Definition, declared: Definition, *, drops_changelog: bool = False) -> Evolution:
@@ -56,7 +57,7 @@ def compare(held: Definition, declared: Definition, *, drops_changelog: bool = F
         dropped = ["changelog is dropped"]
         held["changelog"] = False
     parts = [_compare_part(part, held[part], declared[part]) for part in held if held[part] != declared[part]]
-    copies = declared["backend"] == "postgres"
+    copies = BACKENDS[declared["backend"]].capabilities.copies
     found = [(words, bridged and copies) for part in parts for words, bridged in part]
     return Evolution(
         new=[measure for measure in declared["measures"] if measure not in held["measures"]],

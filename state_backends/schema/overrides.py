@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from state_backends.errors import SpecError
+from state_backends.protocols import BACKENDS
 from state_backends.spec import StateSpec
 
 
@@ -32,7 +33,7 @@ Log = bool | Setting
 class Terms:
     """How long rows of a state are kept, and whether their versions are.
 
-    ttl: in force; None is for ever. changelog: whether one is kept now; next_changelog: once its driver has started
+    ttl: in force; None is unlimited. changelog: whether one is kept now; next_changelog: once its driver has started
     again. declared_ttl, declared_changelog: what the code says. edited: which of the two people have set.
     """
 
@@ -60,7 +61,7 @@ FROM tidemark.state s WHERE s.name = %s
 
 
 def terms(conn: psycopg.Connection, name: str, *, lock: bool = False) -> Terms | None:
-    """Return the terms of a state, None for one that nobody feeds. lock: let no other edit in until the end."""
+    """Return the terms of a state, None for one that is not registered. lock: let no other edit in until the end."""
     row = conn.execute(TERMS + ("FOR NO KEY UPDATE" if lock else ""), [name]).fetchone()
     if row is None:
         return None
@@ -81,10 +82,11 @@ def changed(spec: StateSpec, before: Terms, ttl: Ttl, changelog: Log) -> Terms:
         next_changelog=_set(changelog, before.next_changelog, before.declared_changelog),
         edited=frozenset(edited),
     )
-    if spec.backend == "redis" and after.next_changelog != before.changelog:
+    backend = BACKENDS[spec.backend]
+    if not backend.capabilities.copies and after.next_changelog != before.changelog:
         raise SpecError(
-            f"state {spec.name!r}: lives in redis, whose rows are not copied into a changelog that begins later; "
-            "declare a new state with one, and feed it from the start of the input"
+            f"state {spec.name!r}: lives in {spec.backend}, whose rows are not copied into a changelog that begins "
+            "later; declare a new state with one, and feed it from the start of the input"
         )
     replace(spec, ttl=after.ttl, changelog=after.next_changelog)
     return after

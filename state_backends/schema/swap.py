@@ -1,7 +1,7 @@
-"""Succession: a pipeline's states are fed anew beside those that are served, then take their place in one transaction.
+"""Swap (blue/green): a pipeline's states are fed a second time in shadow tables, which then replace those served.
 
-The successor has a ledger of its own, under the pipeline's name with `@reprocess` behind it, and shadow tables. Its
-txids begin far above those of the pipeline, which may go on meanwhile, so that to a reader they only ever rise.
+The shadow pipeline has a ledger of its own, under the pipeline's name with `@reprocess` behind it. Its txids begin far
+above those of the pipeline, which may go on meanwhile, so that to a reader they only ever rise. One transaction swaps.
 """
 
 import json
@@ -10,32 +10,30 @@ from dataclasses import replace
 
 import psycopg
 
-from state_backends.backends.postgres import tables
-from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.changelog import Changelog
 from state_backends.errors import SpecMismatchError, SwapError
 from state_backends.ledger import CHANNEL
+from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog, definition
 from state_backends.schema.evolution import UNSAID
 from state_backends.spec import StateSpec
-from state_backends.table import StateTable
 
-# Batches that the pipeline may commit while its successor is made: 57 days at two a second.
+# Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
 ROOM = 10_000_000
 
-# Readers queue behind the swap for at most so long; then it lets them pass, and tries again.
+# How long readers may queue behind the swap before it lets them pass and tries again.
 SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30
 
 
 def shadow_name(pipeline: str) -> str:
-    """Return what the successor's ledger, roster and locks go by."""
+    """Return the name of the shadow pipeline: of its ledger, driver status and locks."""
     return f"{pipeline}@reprocess"
 
 
 class Swap:
-    """The successor of one pipeline's states.
+    """The shadow of one pipeline's states.
 
-    conn: a psycopg connection in autocommit mode, of the process that feeds the successor.
+    conn: a psycopg connection in autocommit mode, of the process that feeds the shadow.
     """
 
     def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
@@ -50,32 +48,29 @@ class Swap:
     def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "") -> None:
         """Create ledger and shadow tables, or go on with those that are there.
 
-        What people have set of ttl and changelog stands above the declarations, as far as it was set by then.
-        Raises SpecMismatchError where they were begun for other declarations, or a state is another pipeline's; where a
-        state is to live in Redis, or stays behind there.
+        Overrides of ttl and changelog count as far as they were set by then.
+        Raises SpecMismatchError where they were begun for other declarations, where a state is another pipeline's, and
+        where a state of the pipeline lives, or is to live, in a backend without shadows.
         """
         with self._conn.transaction():
             self._check_owners(specs)
-            self._check_in_tables(specs)
+            self._check_backends(specs)
             if self.exists:
                 self._check_same(self._as_begun(specs))
                 return
             self._register(spout, description)
-            for spec in map(Catalog(self._conn).set_upon, specs):
-                shadow = StateTable(spec).shadow()
-                # What a migration that was killed has left is nobody's.
-                tables.drop_shadow(self._conn, shadow)
-                tables.create_rows(self._conn, shadow)
+            for spec in map(Catalog(self._conn).with_overrides, specs):
+                BACKENDS[spec.backend].create_shadow(self._conn, spec)
                 self._conn.execute(
                     "INSERT INTO tidemark.successor_state (name, pipeline, definition) VALUES (%s, %s, %s::jsonb)",
                     [spec.name, self.name, json.dumps(definition(spec))],
                 )
 
     def swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
-        """Put the successor in the pipeline's place: states, ledger, batches, dead letters, all or nothing.
+        """Put the shadow in the pipeline's place: states, ledger, batches, dead letters, all or nothing.
 
-        A driver of the pipeline is overtaken by it. Readers see the old states whole, then the new ones whole.
-        Raises SuccessionError where there is no successor, or the pipeline's batches have come up to it.
+        It fences off a driver of the pipeline. Readers see the old states whole, then the new ones whole.
+        Raises SwapError where there is no shadow, or where the pipeline's txids have reached those of the shadow.
         """
         for attempt in range(1, SWAP_TRIES + 1):
             try:
@@ -85,10 +80,10 @@ class Swap:
                     raise
 
     def abort(self) -> None:
-        """Forget the successor; the pipeline is as it was. Nothing happens where there is none."""
+        """Drop the shadow; the pipeline is as it was. Nothing happens where there is none."""
         with self._conn.transaction():
             for spec in self._specs():
-                tables.drop_shadow(self._conn, StateTable(spec).shadow())
+                BACKENDS[spec.backend].drop_shadow(self._conn, spec)
             self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
 
     def _register(self, spout: str, description: str) -> None:
@@ -117,14 +112,14 @@ class Swap:
                 "another name"
             )
 
-    def _check_in_tables(self, specs: Sequence[StateSpec]) -> None:
+    def _check_backends(self, specs: Sequence[StateSpec]) -> None:
         replaced = {spec.name for spec in specs}
-        behind = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
-        for spec in [*specs, *behind]:
-            if spec.backend == "redis":
+        others = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
+        for spec in [*specs, *others]:
+            if not BACKENDS[spec.backend].capabilities.shadow:
                 raise SpecMismatchError(
-                    f"state {spec.name!r}: lives in redis, which a swap of tables does not reach; reprocess pipeline "
-                    f"{self.pipeline!r} with that state declared in postgres"
+                    f"state {spec.name!r}: lives in {spec.backend}, which a swap of tables does not reach; reprocess "
+                    f"pipeline {self.pipeline!r} with that state declared in postgres"
                 )
 
     def _check_same(self, specs: Sequence[StateSpec]) -> None:
@@ -141,25 +136,25 @@ class Swap:
             )
 
     def _specs(self) -> list[StateSpec]:
-        return Catalog(self._conn).successors(self.name)
+        return Catalog(self._conn).shadow_specs(self.name)
 
     def _as_begun(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
-        """Return the declarations with the changelogs that were begun; what was set since is the next driver's."""
+        """Return the declarations with the changelogs that were begun; later overrides wait for the next driver."""
         logged = {spec.name: spec.changelog for spec in self._specs()}
         return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
 
     def _swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
         with self._conn.transaction():
             self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
-            base, open_txid = self._overtake()
-            self._check_in_tables(specs)
-            self._leave_open_batch(specs, open_txid)
+            base, open_txid = self._fence_off()
+            self._check_backends(specs)
+            self._revert_open_batch(specs, open_txid)
             for declared in sorted(specs, key=lambda spec: spec.name):
                 self._replace(declared, guarantees[declared.name])
             self._hand_over(base)
             self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
 
-    def _overtake(self) -> tuple[int, int | None]:
+    def _fence_off(self) -> tuple[int, int | None]:
         """Raise the pipeline's fence; return its committed and its open txid."""
         old = self._conn.execute(
             "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING committed_txid, open_txid",
@@ -185,25 +180,23 @@ class Swap:
             )
         return old
 
-    def _leave_open_batch(self, specs: Sequence[StateSpec], open_txid: int | None) -> None:
-        """Undo what the pipeline's open batch wrote to states that have no successor."""
+    def _revert_open_batch(self, specs: Sequence[StateSpec], open_txid: int | None) -> None:
+        """Revert what the pipeline's open batch wrote to states that have no shadow."""
         if open_txid is None:
             return
         replaced = {spec.name for spec in specs}
         for spec in Catalog(self._conn).specs(self.pipeline):
             if spec.name not in replaced:
-                PostgresBackingMap(self._conn, spec).revert(open_txid)
+                BACKENDS[spec.backend].rows(self._conn, spec).revert(open_txid)
                 if spec.changelog:
                     Changelog(self._conn, spec).revert(open_txid)
 
     def _replace(self, declared: StateSpec, guarantee: str) -> None:
         (spec,) = self._as_begun([declared])
-        catalog, table = Catalog(self._conn), StateTable(spec)
-        if spec.name in catalog.names():
-            tables.drop(self._conn, StateTable(catalog.get(spec.name)))
-        tables.show_shadow(self._conn, table.shadow())
-        tables.replace_view(self._conn, table)
-        catalog.succeed(self.pipeline, spec, declared, guarantee)
+        catalog = Catalog(self._conn)
+        old = catalog.get(spec.name) if spec.name in catalog.names() else None
+        BACKENDS[spec.backend].swap_shadow(self._conn, old, spec)
+        catalog.record_swap(self.pipeline, spec, declared, guarantee)
 
     def _hand_over(self, base: int) -> None:
         names = {"old": self.pipeline, "new": self.name, "base": base}
@@ -211,7 +204,7 @@ class Swap:
             self._conn.execute(statement, names)
 
 
-# Batches that fed what is gone keep their record; what they could not count has been looked at again.
+# Batches that fed the old tables keep their record; their dead letters were read again by the reprocess.
 HAND_OVER = [
     "DELETE FROM tidemark.dead_letter WHERE pipeline = %(old)s",
     "UPDATE tidemark.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s",

@@ -1,4 +1,4 @@
-"""The client that lookups are measured with: it takes each answer whole, counts them, and accepts no other status."""
+"""The HTTP client of the lookup benchmark: it reads complete responses, counts them and accepts one status only."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from benchmarks.http_client import ask_all, once, post
+from benchmarks.http_client import post, request_all, request_once
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Answers what the path says, and notes what was asked."""
+class Responses(BaseHTTPRequestHandler):
+    """Responds as the path says, and records the request bodies."""
 
     protocol_version = "HTTP/1.1"
     bodies: ClassVar[list[bytes]] = []
@@ -32,7 +32,7 @@ class Answers(BaseHTTPRequestHandler):
         for part in (b"3\r\nabc\r\n", b"0\r\n\r\n"):
             self.wfile.write(part)
 
-    def known(self):
+    def not_modified(self):
         self.send_response(304)
         self.send_header("ETag", '"1"')
         self.end_headers()
@@ -43,8 +43,8 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port():
-    Answers.bodies.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    Responses.bodies.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Responses)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -55,26 +55,26 @@ def port():
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "length"), [("/long", 200, 1_000_000), ("/chunked", 200, 13), ("/known", 304, 0)]
+    ("path", "status", "length"), [("/long", 200, 1_000_000), ("/chunked", 200, 13), ("/not_modified", 304, 0)]
 )
-def test_an_answer_is_taken_whole(port, path, status, length):
-    answer = once(port, post(path, b"{}"))
+def test_a_response_is_read_completely(port, path, status, length):
+    response = request_once(port, post(path, b"{}"))
 
-    assert (answer.status, len(answer.body)) == (status, length)
+    assert (response.status, len(response.body)) == (status, length)
 
 
-def test_headers_are_told_by_their_lower_names(port):
-    assert once(port, post("/known", b"{}")).headers["etag"] == '"1"'
+def test_header_names_are_lower_case(port):
+    assert request_once(port, post("/not_modified", b"{}")).headers["etag"] == '"1"'
 
 
 @pytest.mark.parametrize("connections", [1, 4, 20])
-def test_all_are_asked_in_turn_and_counted(port, connections):
-    asked = ask_all(port, [post("/known", b"a"), post("/known", b"b")], 11, 304, connections)
+def test_requests_are_sent_in_turn_and_counted(port, connections):
+    count = request_all(port, [post("/not_modified", b"a"), post("/not_modified", b"b")], 11, 304, connections)
 
-    assert asked == 11
-    assert sorted(Answers.bodies) == [b"a"] * 6 + [b"b"] * 5
+    assert count == 11
+    assert sorted(Responses.bodies) == [b"a"] * 6 + [b"b"] * 5
 
 
 def test_another_status_ends_the_measurement(port):
     with pytest.raises(RuntimeError, match=r"expected status 200, got b'HTTP/1\.1 304"):
-        ask_all(port, [post("/known", b"a")], 3, 200, 1)
+        request_all(port, [post("/not_modified", b"a")], 3, 200, 1)

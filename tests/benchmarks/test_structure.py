@@ -1,4 +1,4 @@
-"""The structure of the code as figures: what counts as a module, an importer, a comment, a name of Redis."""
+"""What counts as a module, an importer, a comment, a mention of Redis, a re-entry."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_empty_files_and_migrations_are_no_modules(tree):
+def test_empty_files_and_migrations_are_not_modules(tree):
     names = [module.name for module in modules_of(tree, ["app"])]
 
     assert names == ["app.big", "app.store", "app.store.redis", "app.store.rows", "app.tasks", "app.views"]
@@ -51,7 +51,7 @@ def test_importers_are_found_at_the_top_and_in_functions(tree):
     assert found["app/store/__init__.py"] == set()
 
 
-def test_the_code_and_not_its_prose_names_redis(tree):
+def test_comments_and_docstrings_do_not_count_as_naming_redis(tree):
     modules = measure(tree, ["app"], allowed=["app/store/redis*"])["modules"]
 
     assert modules["import redis"] == ["app/tasks.py"]

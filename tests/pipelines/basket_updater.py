@@ -2,7 +2,7 @@
 
 
 class FillBaskets:
-    """Items of a user in order of time; `done` empties the basket and says what was in it."""
+    """Keeps a user's items in order of time; `done` empties the basket and emits how many it had."""
 
     def update_state(self, state, tuples, collector):
         for row in tuples:

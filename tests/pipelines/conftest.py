@@ -12,6 +12,7 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
+from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.spark import start_session
 from state_backends import Catalog, StateReader
@@ -49,16 +50,16 @@ class Workspace:
         self.input.mkdir()
 
     def land(self, name: str, *lines: Any) -> Path:
-        """Put a file into the input folder at once and whole; texts stay as they are, the rest becomes JSON."""
+        """Move a complete file into the input folder; lines that are not text become JSON."""
         path = self.input / name
-        beside = self.input.parent / name
-        beside.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        complete = self.input.parent / name
+        complete.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
         at = FIRST_LANDING + len(list(self.input.iterdir()))
-        os.utime(beside, (at, at))
-        return beside.replace(path)
+        os.utime(complete, (at, at))
+        return complete.replace(path)
 
     def run(self, pipeline: Pipeline, **options: Any) -> list[tuple[int, int]]:
-        """Run through the input there is; return (txid, attempt) of each batch committed."""
+        """Process the available input; return (txid, attempt) of each committed batch."""
         batches: list[tuple[int, int]] = []
         run_options = RunOptions(self.checkpoint, once=True, **options)
         note = lambda batch: batches.append((batch.txid, batch.attempt))  # noqa: E731
@@ -66,14 +67,14 @@ class Workspace:
         return batches
 
     def forget_last_commit(self) -> None:
-        """Leave the checkpoint as a driver leaves it that died between our commit and Spark's note of it."""
+        """Leave the checkpoint as a driver does that died between our commit and Spark's note of it."""
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
     def values(self, state: str) -> dict[Any, Any]:
-        """Return the state as a reader sees it: key (alone where it has one part) to its measures."""
+        """Return the state as a reader sees it: key (its only part if it has one) to its measures."""
         page = StateReader(self.conn, Catalog(self.conn).get(state)).page(limit=10_000)
         return {
             (entry["key"][0] if len(entry["key"]) == 1 else tuple(entry["key"])): entry["value"]
@@ -87,3 +88,11 @@ class Workspace:
 @pytest.fixture
 def workspace(spark: SparkSession, conn: psycopg.Connection, database_url: str, tmp_path: Path) -> Workspace:
     return Workspace(spark, conn, database_url, tmp_path)
+
+
+@pytest.fixture
+def filled(workspace: Workspace) -> Workspace:
+    """A workspace whose pipeline `word_count` has counted one dog."""
+    workspace.land("1.txt", "dog")
+    workspace.run(word_count(workspace.input))
+    return workspace

@@ -1,15 +1,15 @@
-"""Accidents that strike a pipeline in mid-batch, once."""
+"""Faults that fail a pipeline once, during a batch."""
 
 
 class InjectedFault(Exception):
-    """What strikes in mid-batch."""
+    """Raised during a batch."""
 
 
 class FaultAfterCheck(list):
-    """An accident that spares the check of the pipeline, which runs every step once on no rows."""
+    """A fault that skips the first `skip` runs of a step: the check of a pipeline runs every step once on no rows."""
 
     def __init__(self, skip):
-        super().__init__(["struck"])
+        super().__init__(["injected"])
         self.skip = skip
 
     def __bool__(self):

@@ -69,7 +69,7 @@ def test_a_share_of_bad_lines_over_the_limit_stops_the_pipeline_and_commits_noth
 
     assert str(refused.value) == (
         "pipeline 'flights': 11 of 31 lines of batch 1 cannot be read, more than the share of 0.3; the first: "
-        "'a.jsonl' line 1: not JSON: Expecting value at column 1; mend the input or raise max_bad_share"
+        "'a.jsonl' line 1: not JSON: Expecting value at column 1; correct the input or raise max_bad_share"
     )
     assert workspace.values("flights") == {}
     assert workspace.rows("SELECT status FROM tidemark.driver") == [("failed",)]

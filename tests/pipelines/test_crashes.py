@@ -1,4 +1,4 @@
-"""Crashes: the flights pipeline, killed with -9 in mid-batch again and again over the whole input, ends exact."""
+"""Crashes: the flights pipeline, killed with SIGKILL during several batches, ends with exact states."""
 
 import os
 import random
@@ -24,14 +24,14 @@ PATIENCE_SECONDS = 120
 
 
 class Victim:
-    """The pipeline in a process of its own, as an operator runs it."""
+    """The pipeline in a process, started as an operator starts it."""
 
     def __init__(self, dsn: str, folder: Path) -> None:
-        places = ["--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
+        folders = ["--input", str(folder / "input"), "--checkpoint", str(folder / "checkpoint")]
         self.log = folder / "log"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "manage.py", "run_pipeline", "flights", *places, *LIMITS],
+                [sys.executable, "manage.py", "run_pipeline", "flights", *folders, *LIMITS],
                 cwd=REPOSITORY,
                 env=os.environ | {"DATABASE_URL": dsn},
                 stdout=log,
@@ -43,13 +43,13 @@ class Victim:
         return self._process.poll() is None
 
     def kill(self, *, with_spark: bool) -> None:
-        """Kill the driver; without its Spark, the JVM and its tasks live on for a moment and try to write."""
+        """Kill the driver; unless `with_spark`, the JVM and its tasks run a moment longer and try to write."""
         os.kill(self._process.pid, signal.SIGKILL)
         if with_spark:
-            self.kill_what_is_left()
+            self.kill_process_group()
         self._process.wait()
 
-    def kill_what_is_left(self) -> None:
+    def kill_process_group(self) -> None:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -66,8 +66,8 @@ def open_batch(conn: psycopg.Connection) -> int | None:
     return row[0] if row else None
 
 
-def kill_in_mid_batch(victim: Victim, conn: psycopg.Connection, after: int, delay: float, *, with_spark: bool) -> int:
-    """Wait for a batch from `after` on to be open, let it run for `delay` seconds, and kill if it is open still."""
+def kill_during_batch(victim: Victim, conn: psycopg.Connection, after: int, delay: float, *, with_spark: bool) -> int:
+    """Wait until batch `after` or a later one is open, wait `delay` seconds, and kill if it is still open."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         assert victim.is_running(), f"the pipeline ended before it could be killed:\n{victim.log.read_text()[-3000:]}"
@@ -78,24 +78,24 @@ def kill_in_mid_batch(victim: Victim, conn: psycopg.Connection, after: int, dela
                 victim.kill(with_spark=with_spark)
                 return txid
         time.sleep(0.005)
-    raise AssertionError(f"no batch from {after} on was met in the open for {PATIENCE_SECONDS} s")
+    raise AssertionError(f"no batch from {after} on was open within {PATIENCE_SECONDS} s")
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.soak)])
-def test_killed_again_and_again_in_mid_batch_the_states_equal_the_recount(kills, database_url, conn, tmp_path):
+def test_after_repeated_kills_during_batches_the_states_equal_a_recount(kills, database_url, conn, tmp_path):
     lay_out(tmp_path / "input")
     chance = random.Random(SEED)
-    # Spread over the input, from the very first batch on, and at different depths of a batch.
+    # Spread over the input from the first batch on, and at different points within a batch.
     points = [(1 + number * BATCHES // kills, chance.uniform(0, 0.25), number % 3 > 0) for number in range(kills)]
     victims, killed_at = [], []
 
     for after, delay, with_spark in points:
         victims.append(Victim(database_url, tmp_path))
-        killed_at.append(kill_in_mid_batch(victims[-1], conn, after, delay, with_spark=with_spark))
+        killed_at.append(kill_during_batch(victims[-1], conn, after, delay, with_spark=with_spark))
     survivor = Victim(database_url, tmp_path)
     code = survivor.finish()
     for victim in victims:
-        victim.kill_what_is_left()
+        victim.kill_process_group()
 
     assert code == 0, survivor.log.read_text()[-3000:]
     assert len(killed_at) == kills

@@ -1,7 +1,6 @@
-"""The life of a query: it restarts, it refuses a second driver and a strange checkpoint, it stops between batches."""
+"""A driver runs a pipeline: one at a time, restarted after a failure, and listed with its status while it runs."""
 
 import os
-import threading
 from dataclasses import replace
 
 import psycopg
@@ -9,12 +8,13 @@ import pytest
 
 from pipelines import driver as driver_module
 from pipelines.context import BatchContext
-from pipelines.driver import Driver, RunOptions, Tenure
+from pipelines.driver import Driver, RunOptions
+from pipelines.driver_session import DriverSession
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.tasks import MergeTask
 from state_backends import BatchLedger, Max
-from state_backends.errors import CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.errors import FencedError, PipelineHeldError
 from state_backends.synchronizer.membership import NAME, members
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 
@@ -29,45 +29,27 @@ def test_a_second_driver_is_refused_while_the_first_lives(workspace):
 
         with pytest.raises(PipelineHeldError, match=r"pipeline 'word_count' is held by a live driver \(host "):
             workspace.run(word_count(workspace.input))
-        roster = workspace.rows("SELECT status, message FROM tidemark.driver")
+        reported = workspace.rows("SELECT status, message FROM tidemark.driver")
 
     workspace.run(word_count(workspace.input))
-    assert roster == [("starting", "")]
+    assert reported == [("starting", "")]
     assert workspace.values("words") == {"dog": {"count": 1}}
 
 
-def test_a_new_checkpoint_over_filled_states_is_refused_until_it_is_rebound(workspace, tmp_path):
-    workspace.land("1.txt", "dog")
-    workspace.run(word_count(workspace.input))
-    workspace.checkpoint = tmp_path / "another"
-    for landed in workspace.input.iterdir():
-        landed.unlink()
-    workspace.land("2.txt", "cat")
-
-    with pytest.raises(CheckpointMismatchError, match="--rebind"):
-        workspace.run(word_count(workspace.input))
-    refused = workspace.values("words")
-    batches = workspace.run(word_count(workspace.input), rebind=True)
-
-    assert refused == {"dog": {"count": 1}}
-    assert batches == [(2, 1)]
-    assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
-
-
-def test_a_declaration_that_grew_is_migrated_at_the_start_and_says_so(workspace, monkeypatch):
+def test_a_declaration_that_grew_is_migrated_at_the_start_and_reported(workspace, monkeypatch):
     workspace.land("1.txt", "dog cat")
     base = word_count(workspace.input)
     workspace.run(base)
     (words,) = base.feeds
     grown = replace(words.spec, partitions=2, measures=words.spec.measures | {"longest": Max("length", type="bigint")})
     stream = words.stream.each(length="length(line)")
-    said = []
-    monkeypatch.setattr(Tenure, "report", lambda tenure, *words, **_: said.append(words))
+    reported = []
+    monkeypatch.setattr(DriverSession, "report", lambda session, *words, **_: reported.append(words))
 
     workspace.land("2.txt", "dog")
     workspace.run(replace(base, feeds=[replace(words, stream=stream, spec=grown)]))
 
-    assert ("starting", "migrating state 'words': 2 rows copied") in said
+    assert ("starting", "migrating state 'words': 2 rows copied") in reported
     assert workspace.values("words") == {"dog": {"count": 2, "longest": 3}, "cat": {"count": 1, "longest": None}}
 
 
@@ -81,7 +63,7 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
     def fail_twice(lines):
         states.append(workspace.rows("SELECT status, message FROM tidemark.driver"))
         if 2 <= len(states) <= 3:
-            raise psycopg.OperationalError("the server is away")
+            raise psycopg.OperationalError("the server is not available")
         return lines
 
     stream = words.stream.transform(fail_twice)
@@ -97,28 +79,6 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
     assert seen == [(1, 3)]
     assert workspace.values("words") == {"dog": {"count": 1}}
     assert workspace.rows("SELECT status FROM tidemark.driver") == [("stopped",)]
-
-
-def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_there(workspace):
-    for number in range(4):
-        workspace.land(f"{number}.txt", "dog")
-    pipeline = word_count(workspace.input, files_per_batch=1)
-    seen, stopped = [], threading.Event()
-
-    def stop_at_second(batch):
-        seen.append(batch.txid)
-        if batch.txid == 2:
-            driver.stop()
-            stopped.set()
-
-    driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint), stop_at_second)
-    driver.run()
-    open_batches = workspace.rows("SELECT open_txid FROM tidemark.pipeline WHERE open_attempt IS NULL")
-    workspace.run(word_count(workspace.input, files_per_batch=1))
-
-    assert stopped.is_set()
-    assert open_batches == [(None,)] or workspace.rows("SELECT max(attempt) FROM tidemark.batch") == [(2,)]
-    assert workspace.values("words") == {"dog": {"count": 4}}
 
 
 def test_a_task_of_a_driver_that_was_replaced_writes_nothing(workspace):
@@ -173,7 +133,7 @@ def test_a_driver_is_a_member_as_long_as_it_runs(workspace):
     assert members(workspace.conn) == []
 
 
-def test_a_broken_list_of_members_stops_no_pipeline(workspace):
+def test_a_broken_membership_log_stops_no_pipeline(workspace):
     workspace.land("1.txt", "dog")
     workspace.run(word_count(workspace.input))
     RevisionedStream(workspace.conn, NAME).write("nonsense")
@@ -184,7 +144,7 @@ def test_a_broken_list_of_members_stops_no_pipeline(workspace):
     assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
 
 
-def test_what_waits_to_be_counted_is_reported(workspace):
+def test_pending_input_is_reported(workspace):
     workspace.land("1.txt", "dog")
     workspace.run(word_count(workspace.input))
 

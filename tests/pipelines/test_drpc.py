@@ -1,4 +1,4 @@
-"""DRPC: verbs over argument tuples, at what is committed when it is asked."""
+"""DRPC: verbs over argument tuples, on what is committed at the time of the call."""
 
 import pytest
 
@@ -16,7 +16,7 @@ TOTAL = StateSpec("total", measures={"n": Count()})
 
 
 def split(words):
-    """The seed's Split."""
+    """Split of Trident's word count."""
     for word in words.split(" "):
         yield (word,)
 
@@ -35,13 +35,13 @@ def ask(workspace):
     return lambda stream, rows: execute(stream, rows, workspace.spark, workspace.dsn)
 
 
-def test_the_seed_s_query_sums_the_counts_of_the_words_asked_at_the_committed_batch(workspace, ask):
+def test_trident_s_query_sums_the_counts_of_some_words_at_the_committed_batch(workspace, ask):
     summed = counts().aggregate(sum="sum(count)")
     workspace.land("1.txt", "the cat and the dog", "the man jumped")
     workspace.run(word_count(workspace.input))
 
-    assert ask(summed, asked("cat dog the man nobody")) == [{"sum": 6}]
-    assert ask(summed, asked("nobody")) == ask(summed, []) == [{"sum": None}]
+    assert ask(summed, asked("cat dog the man unicorn")) == [{"sum": 6}]
+    assert ask(summed, asked("unicorn")) == ask(summed, []) == [{"sum": None}]
 
     workspace.land("2.txt", "dog cat cat")
     workspace.run(word_count(workspace.input))
@@ -56,7 +56,7 @@ def test_the_seed_s_query_sums_the_counts_of_the_words_asked_at_the_committed_ba
     assert ask(counts(), asked("dog")) == [{"words": "dog", "word": "dog", "count": 2}]
 
 
-def test_arguments_may_go_two_ways_and_meet_again_and_an_outlived_count_is_absent(workspace, ask):
+def test_arguments_may_be_split_and_merged_and_an_expired_count_is_absent(workspace, ask):
     workspace.land("1.txt", "cat dog dog")
     workspace.run(word_count(workspace.input))
     workspace.conn.execute("UPDATE tidemark_state.words SET updated_at = now() - interval '2 days' WHERE word = 'cat'")
@@ -84,7 +84,7 @@ class TestRefused:
             (counts().with_watermark("at", "1 hour"), "the stream has a watermark"),
         ],
     )
-    def test_a_stream_that_is_no_request(self, spark, stream, message):
+    def test_a_stream_that_is_not_a_request(self, spark, stream, message):
         with pytest.raises(PipelineError, match=message):
             execute(stream, asked("dog"), spark, "")
 
@@ -101,9 +101,9 @@ class TestRefused:
         with pytest.raises(PipelineError, match=message):
             ask(needed, [row])
 
-    def test_a_verb_that_does_not_fit_and_a_state_that_nobody_feeds(self, ask):
-        with pytest.raises(PipelineError, match=r"execute: .*`nobody` cannot be resolved"):
-            ask(counts().where("nobody > 1"), asked("dog"))
+    def test_an_unknown_column_and_a_state_that_no_pipeline_feeds(self, ask):
+        with pytest.raises(PipelineError, match=r"execute: .*`total` cannot be resolved"):
+            ask(counts().where("total > 1"), asked("dog"))
         with pytest.raises(PipelineError, match=r"execute: .*state 'words' is not registered"):
             ask(counts(), asked("dog"))
 

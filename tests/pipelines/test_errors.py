@@ -1,8 +1,10 @@
-"""The line of a failure that a person wants to read first, and which failures no second try can mend."""
+"""Which line of a failure is shown first, and which failures are tried again."""
 
+import psycopg
 import pytest
 
-from pipelines.errors import failure_reason, is_refusal
+from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason, is_retryable
+from state_backends.errors import BackendUnavailable, KeyShapeError, TidemarkError
 
 JAVA = "An error occurred while calling o43.collectToPython.\n: org.apache.spark.SparkException: {}\n\tat org.apache.."
 WORKER = "{}\n  File x\npipelines.errors.PipelineError: emitted column 'n': not int64\n\n\tat org.apache"
@@ -11,7 +13,7 @@ WORKER = "{}\n  File x\npipelines.errors.PipelineError: emitted column 'n': not 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("the server is away", "the server is away"),
+        ("the server is not available", "the server is not available"),
         (JAVA.format("[FAILED_READ_FILE] cannot read a.parquet"), "[FAILED_READ_FILE] cannot read a.parquet"),
         (JAVA.format("Job aborted"), "An error occurred while calling o43.collectToPython."),
         (
@@ -21,18 +23,56 @@ WORKER = "{}\n  File x\npipelines.errors.PipelineError: emitted column 'n': not 
         ("", "RuntimeError"),
     ],
 )
-def test_the_telling_line_comes_first(text, reason):
+def test_the_most_specific_line_is_the_reason(text, reason):
     assert failure_reason(RuntimeError(text)) == reason
 
 
+class RefusedByUser(PipelineError):
+    """Defined outside `pipelines.errors`, as a job's own errors are."""
+
+    class AndByAnother(TidemarkError):
+        pass
+
+
 @pytest.mark.parametrize(
-    ("line", "refused"),
+    ("line", "retryable"),
     [
-        ("pipelines.errors.InputLostError: stream 's' was trimmed", True),
-        ("state_backends.errors.KeyShapeError: state 'a': the updater wrote key ('b',)", True),
-        ("state_backends.errors.FencedError: another driver", False),
-        ("psycopg.OperationalError: the server is away", False),
+        ("pipelines.errors.InputLostError: stream 's' was trimmed", False),
+        ("pipelines.errors.RuntimeSetupError: no java", False),
+        ("state_backends.errors.KeyShapeError: state 'a': the updater wrote key ('b',)", False),
+        ("state_backends.errors.PipelineHeldError: a live driver holds it", False),
+        ("state_backends.errors.BackendSetupError: REDIS_URL is not set", False),
+        ("state_backends.errors.CapabilityError: no shadow tables", False),
+        ("state_backends.errors.PositionError", False),
+        (f"{__name__}.RefusedByUser: no", False),
+        (f"{__name__}.RefusedByUser.AndByAnother: no", False),
+        ("state_backends.errors.FencedError: another driver", True),
+        ("state_backends.errors.BackendUnavailable: redis does not answer", True),
+        ("psycopg.OperationalError: the server is not available", True),
+        ("somewhere.errors.UnheardOfError: what is it", True),
+        ("  state_backends.errors.KeyShapeError: quoted in a message, not raised", True),
     ],
 )
-def test_a_refusal_in_a_worker_is_told_from_what_may_pass(line, refused):
-    assert is_refusal(RuntimeError(f"PythonException:\n  Traceback ..\n{line}\n\tat java")) is refused
+def test_the_class_that_a_worker_raised_decides_whether_to_try_again(line, retryable):
+    assert is_retryable(RuntimeError(f"PythonException:\n  Traceback ..\n{line}\n\tat java")) is retryable
+
+
+def test_one_class_that_is_not_retryable_decides_over_those_that_are():
+    text = "state_backends.errors.BackendUnavailable: x\n\nstate_backends.errors.LostBatchesError: y\n\tat java"
+
+    assert not is_retryable(RuntimeError(text))
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (PipelineError("wrong"), False),
+        (RuntimeSetupError("no java"), False),
+        (KeyShapeError("wrong"), False),
+        (BackendUnavailable("redis does not answer"), True),
+        (psycopg.OperationalError("the server is not available"), True),
+        (ZeroDivisionError("division by zero"), True),
+    ],
+)
+def test_an_error_of_the_driver_itself_says_whether_to_try_again(error, retryable):
+    assert is_retryable(error) is retryable

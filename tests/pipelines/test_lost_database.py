@@ -1,4 +1,4 @@
-"""A database that is killed in mid-stream: what was committed is there, and the pipeline goes on by itself."""
+"""A database that is killed while a pipeline runs loses nothing committed, and the pipeline continues by itself."""
 
 import shutil
 import tempfile
@@ -21,12 +21,12 @@ FILES, KILL_AFTER, PATIENCE_SECONDS = 8, 3, 90
 
 
 class Database:
-    """A durable server of the test's own, which can be killed and started again at the same address."""
+    """A durable server of this test, which can be killed and started again at the same address."""
 
-    def __init__(self, home: Path) -> None:
-        self._server = EmbeddedPostgres(home, durable=True)
-        self.lease = SharedServer(self._server)
-        self.url = self.lease.join()
+    def __init__(self, folder: Path) -> None:
+        self._server = EmbeddedPostgres(folder, durable=True)
+        self.shared = SharedServer(self._server)
+        self.url = self.shared.join()
 
     def kill(self) -> None:
         process = self._server.process()
@@ -43,24 +43,24 @@ class Database:
 
 @pytest.fixture
 def database() -> Iterator[Database]:
-    home = Path(tempfile.mkdtemp(prefix="tidemark-killed-"))
-    running = Database(home)
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-killed-"))
+    running = Database(folder)
     yield running
-    running.lease.leave()
-    shutil.rmtree(home, ignore_errors=True)
+    running.shared.leave()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_killed_database_loses_nothing_committed_and_the_pipeline_goes_on(database, spark, tmp_path, monkeypatch):
+def test_a_killed_database_loses_nothing_committed_and_the_pipeline_continues(database, spark, tmp_path, monkeypatch):
     monkeypatch.setattr(driver_module, "FIRST_PAUSE_SECONDS", 0.2)
     folder = tmp_path / "input"
     folder.mkdir()
     for number in range(FILES):
         (folder / f"{number}.txt").write_text(f"dog cat{number}\n")
-    third, last = threading.Event(), threading.Event()
+    killable, last = threading.Event(), threading.Event()
 
     def note(batch):
         if batch.txid == KILL_AFTER:
-            third.set()
+            killable.set()
         if batch.txid == FILES:
             last.set()
 
@@ -70,7 +70,7 @@ def test_a_killed_database_loses_nothing_committed_and_the_pipeline_goes_on(data
     thread = threading.Thread(target=driver.run)
     thread.start()
     try:
-        assert third.wait(PATIENCE_SECONDS)
+        assert killable.wait(PATIENCE_SECONDS)
         database.kill()
         database.start_again()
         with psycopg.connect(database.url) as conn:

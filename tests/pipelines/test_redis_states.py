@@ -8,12 +8,11 @@ from random import Random
 import pytest
 import redis
 
-from pipelines import homes, sink
+from pipelines import sink
 from pipelines.context import BatchContext
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
-from pipelines.redis_states import RedisStates
 from pipelines.reprocess import Reprocess
 from pipelines.sources.files import JsonFiles, TextFiles
 from pipelines.stream import Stream
@@ -32,7 +31,8 @@ from state_backends import (
     Sum,
     Versioned,
 )
-from state_backends.errors import FencedError, LostBatchesError, SpecMismatchError
+from state_backends.backends.external import ExternalSession
+from state_backends.errors import BackendSetupError, FencedError, LostBatchesError, SpecMismatchError
 from tests.pipelines.basket_updater import FillBaskets
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 
@@ -162,11 +162,11 @@ def test_an_opaque_batch_that_was_committed_and_comes_again_counts_as_it_comes_t
 
 
 def dies_before_publishing(monkeypatch, workspace, pipeline):
-    def die(self, batch):
+    def die(self):
         raise InjectedFault("between commit and publish")
 
     with monkeypatch.context() as patch:
-        patch.setattr(RedisStates, "publish", die)
+        patch.setattr(ExternalSession, "publish", die)
         with pytest.raises(InjectedFault):
             workspace.run(pipeline)
 
@@ -212,7 +212,8 @@ def test_a_task_of_a_driver_that_was_replaced_is_refused_by_redis_itself(workspa
     catalog, stale = Catalog(workspace.conn), BatchLedger(workspace.conn, "redis_words")
     stale.acquire(patience_ms=3_000)
     old = stale.begin(1)
-    RedisStates.of(workspace.conn, "redis_words").admit(old)
+    session = BatchContext(old, workspace.dsn).session(workspace.conn, catalog.get("redis_words"))
+    session.admit()
     attempt = RedisBackingMap(client, catalog.get("redis_words")).under(old.fence, old.txid, old.attempt)
     stale.release()
 
@@ -222,7 +223,7 @@ def test_a_task_of_a_driver_that_was_replaced_is_refused_by_redis_itself(workspa
     with pytest.raises(FencedError, match="attempt 1 at batch 2 under fence 2 may not write"):
         attempt.multi_remove([("dog",)])
     with pytest.raises(FencedError):
-        RedisStates.of(workspace.conn, "redis_words").publish(old)
+        session.publish()
     assert counts(client) == {"dog": 1, "cat": 1}
 
 
@@ -233,8 +234,8 @@ def test_an_entry_of_a_driver_that_was_replaced_never_reaches_the_changelog(work
     ledger = BatchLedger(workspace.conn, "redis_words")
     ledger.acquire(patience_ms=3_000)
     old = ledger.begin(1)
-    RedisStates.of(workspace.conn, "redis_words").admit(old)
-    stale = homes.home(BatchContext(old, workspace.dsn), workspace.conn, spec)
+    stale = BatchContext(old, workspace.dsn).session(workspace.conn, spec)
+    stale.admit()
     row = Versioned({"count": 9, "length_sum": 9.0, "length_count": 9}, old.txid)
 
     def write_late():
@@ -407,7 +408,7 @@ def test_keys_that_somebody_else_left_in_redis_are_not_built_upon(workspace, cli
     RedisBackingMap(client, WORDS).admit(90, 70, 1)
     workspace.land("1.txt", "dog")
 
-    with pytest.raises(SpecMismatchError, match=r"Redis has keys of that name already, tidemark:\{redis_words\}:\*"):
+    with pytest.raises(SpecMismatchError, match=r"Redis has keys of that name, tidemark:\{redis_words\}:\*, already"):
         workspace.run(words_and_lines(workspace.input))
 
     assert Catalog(workspace.conn).names() == []
@@ -415,11 +416,11 @@ def test_keys_that_somebody_else_left_in_redis_are_not_built_upon(workspace, cli
 
 def test_without_an_address_of_redis_the_pipeline_does_not_start(workspace, monkeypatch):
     monkeypatch.delenv("REDIS_URL")
-    with pytest.raises(PipelineError, match="a state lives in redis, and REDIS_URL is not set here"):
+    with pytest.raises(BackendSetupError, match="a state lives in redis, and REDIS_URL is not set here"):
         workspace.run(words_and_lines(workspace.input))
 
     monkeypatch.setenv("REDIS_URL", "redis://:sec/ret@localhost:1/0")
-    with pytest.raises(PipelineError) as caught:
+    with pytest.raises(BackendSetupError) as caught:
         workspace.run(words_and_lines(workspace.input))
     assert "sec" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -466,10 +467,6 @@ def test_a_new_measure_of_a_state_in_redis_begins_at_nothing_and_wider_ones_are_
         "dog": {"count": 2, "length": 3.0, "longest": 3},
         "cat": {"count": 1, "length": 3.0, "longest": None},
     }
-
-
-def test_each_backend_a_state_may_name_has_a_home():
-    assert set(homes.HOMES) == {"postgres", "redis"}
 
 
 def test_the_address_of_redis_is_in_no_task(workspace, client, monkeypatch):

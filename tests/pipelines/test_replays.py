@@ -1,4 +1,4 @@
-"""Replays through Spark: whatever a failed attempt wrote and its replay brings, every tuple counts once."""
+"""Replays through Spark: whatever a failed attempt wrote and its replay contains, every tuple counts once."""
 
 import pytest
 
@@ -15,24 +15,24 @@ LINES = StateSpec("lines", measures={"count": Count()})
 
 
 class EditedFiles(TextFiles):
-    """Files that somebody rewrites: a replay may bring other lines."""
+    """Files that are rewritten: a replay may contain other lines."""
 
     spout = "opaque"
 
 
-def words_and_lines(folder, source=EditedFiles, accident=None):
-    """Two states; the second fails while `accident` holds something, when the first has written already."""
+def words_and_lines(folder, source=EditedFiles, fault=None):
+    """Two states; the second fails while `fault` is not empty, after the first has written."""
 
-    def strike(lines):
-        if accident:
-            raise InjectedFault(accident.pop())
+    def fail(lines):
+        if fault:
+            raise InjectedFault(fault.pop())
         return lines
 
     lines = Stream.read(source(folder, files_per_batch=1))
     words = lines.each(word="explode(split(line, ' '))").group_by("word").persistent_aggregate(WORDS)
-    # Nothing of the new values is counted, but they put the second state's job behind the first one's.
-    behind = words.new_values_stream().where("false").transform(strike)
-    return Pipeline("words", [lines.merge(behind).persistent_aggregate(LINES)])
+    # None of the new values is counted, but reading them makes the second state's job run after the first one's.
+    after_words = words.new_values_stream().where("false").transform(fail)
+    return Pipeline("words", [lines.merge(after_words).persistent_aggregate(LINES)])
 
 
 def counts(workspace):
@@ -40,14 +40,14 @@ def counts(workspace):
 
 
 def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted_twice(workspace):
-    """The hole of Trident's opaque map (its row would say 3 in the end, the truth is 2)."""
+    """Trident's opaque map counts 3 here; 2 is right."""
     workspace.land("1.txt", "dog cat")
     workspace.run(words_and_lines(workspace.input))
     second = workspace.land("2.txt", "dog cat")
     with pytest.raises(InjectedFault):
-        workspace.run(words_and_lines(workspace.input, accident=FaultAfterCheck(skip=1)))
+        workspace.run(words_and_lines(workspace.input, fault=FaultAfterCheck(skip=1)))
     failed_attempt = workspace.rows("SELECT count, txid FROM tidemark_state.words WHERE word = 'dog'")
-    seen_meanwhile = counts(workspace)
+    committed_then = counts(workspace)
 
     second.write_text("cat\n")
     replayed = workspace.run(words_and_lines(workspace.input))
@@ -56,17 +56,17 @@ def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted
     workspace.run(words_and_lines(workspace.input))
 
     assert failed_attempt == [(2, 2)]
-    assert seen_meanwhile == {"dog": 1, "cat": 1}
+    assert committed_then == {"dog": 1, "cat": 1}
     assert replayed == [(2, 2)]
     assert after_replay == {"dog": 1, "cat": 2}
     assert counts(workspace) == {"dog": 2, "cat": 2}
     assert workspace.rows("SELECT count FROM tidemark_changelog.words WHERE word = 'dog' ORDER BY txid") == [(1,), (2,)]
 
 
-def test_a_first_ever_write_of_a_failed_attempt_goes_when_the_replay_is_empty_of_it(workspace):
+def test_a_new_key_of_a_failed_attempt_is_removed_if_the_replay_lacks_it(workspace):
     only = workspace.land("1.txt", "ghost cat")
     with pytest.raises(InjectedFault):
-        workspace.run(words_and_lines(workspace.input, accident=FaultAfterCheck(skip=1)))
+        workspace.run(words_and_lines(workspace.input, fault=FaultAfterCheck(skip=1)))
 
     only.write_text("cat cat\n")
     workspace.run(words_and_lines(workspace.input))
@@ -75,7 +75,7 @@ def test_a_first_ever_write_of_a_failed_attempt_goes_when_the_replay_is_empty_of
     assert workspace.rows("SELECT word FROM tidemark_state.words") == [("cat",)]
 
 
-def test_an_opaque_batch_that_was_committed_and_comes_again_counts_as_it_comes_this_time(workspace):
+def test_a_committed_opaque_batch_counts_what_its_replay_contains(workspace):
     workspace.land("1.txt", "dog cat")
     last = workspace.land("2.txt", "dog cow")
     workspace.run(words_and_lines(workspace.input))
@@ -89,7 +89,7 @@ def test_an_opaque_batch_that_was_committed_and_comes_again_counts_as_it_comes_t
     assert workspace.values("lines") == {(): {"count": 3}}
 
 
-def test_a_transactional_batch_that_was_committed_and_comes_again_is_skipped(workspace):
+def test_a_committed_transactional_batch_is_skipped_when_it_is_replayed(workspace):
     workspace.land("1.txt", "dog cat")
     workspace.run(words_and_lines(workspace.input, source=TextFiles))
     workspace.forget_last_commit()

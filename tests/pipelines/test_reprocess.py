@@ -175,7 +175,7 @@ def test_the_driver_may_go_on_meanwhile_and_is_overtaken_by_the_swap(counted):
 
 
 def test_a_swap_that_was_cut_short_before_the_checkpoint_moved_is_finished_by_the_next_start(counted, monkeypatch):
-    monkeypatch.setattr(reprocess_module, "settle", lambda checkpoint, bound: None)
+    monkeypatch.setattr(reprocess_module, "promote", lambda checkpoint, bound: None)
     reprocess(counted, words(counted.input, LETTERS)).run()
     assert counted.checkpoint.with_name("checkpoint.reprocess").exists()
     counted.land("3.txt", "dog")

@@ -1,42 +1,17 @@
-"""The verbs refuse what does not fit where it is declared, and the guarantee is the seed's matrix."""
-
-from pathlib import Path
+"""Streams as they are declared: what the verbs refuse, and that they change nothing."""
 
 import pytest
 
 from pipelines.errors import PipelineError
-from pipelines.guarantee import guarantee
-from pipelines.jobs import JOBS
-from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream, tumbling
 from state_backends import Count, StateSpec
-from state_backends.schema.catalog import definition, from_definition
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
-TOTALS = StateSpec("totals", measures={"count": Count()})
 
 
-def lines(folder="in"):
-    return Stream.read(TextFiles(folder))
-
-
-@pytest.mark.parametrize(
-    ("spout", "kind", "promise"),
-    [
-        ("transactional", "opaque", "exactly once"),
-        ("transactional", "transactional", "exactly once"),
-        ("transactional", "non_transactional", "at least once"),
-        ("opaque", "opaque", "exactly once"),
-        ("opaque", "transactional", "approximate"),
-        ("opaque", "non_transactional", "at least once"),
-        ("non_transactional", "opaque", "approximate"),
-        ("non_transactional", "transactional", "approximate"),
-        ("non_transactional", "non_transactional", "approximate"),
-    ],
-)
-def test_the_promise_of_each_pair_of_spout_and_state(spout, kind, promise):
-    assert guarantee(spout, kind) == promise
+def lines():
+    return Stream.read(TextFiles("in"))
 
 
 def test_groups_that_are_not_the_state_s_key_are_refused_with_both():
@@ -54,37 +29,6 @@ def test_a_state_of_json_values_cannot_be_aggregated_into():
         lines().group_by("word").persistent_aggregate(StateSpec("w", key={"word": "text"}, value="jsonb"))
 
 
-def test_a_pipeline_whose_name_would_not_do_for_a_folder_is_refused():
-    with pytest.raises(PipelineError, match=r"pipeline '\.\./p': no name"):
-        Pipeline("../p", [lines().persistent_aggregate(TOTALS)])
-
-
-def test_a_pipeline_without_a_state_is_refused():
-    with pytest.raises(PipelineError, match="pipeline 'p': feeds no state"):
-        Pipeline("p", [])
-
-
-def test_a_pipeline_that_feeds_a_state_twice_is_refused():
-    stream = lines()
-
-    with pytest.raises(PipelineError, match="pipeline 'p': feeds a state twice: totals, totals"):
-        Pipeline("p", [stream.persistent_aggregate(TOTALS), stream.persistent_aggregate(TOTALS)])
-
-
-def test_a_pipeline_over_two_sources_promises_what_the_weaker_one_can():
-    class Opaque(TextFiles):
-        spout = "opaque"
-
-    other = StateSpec("other", measures={"count": Count()}, kind="transactional")
-
-    pipeline = Pipeline(
-        "p", [lines("a").persistent_aggregate(TOTALS), Stream.read(Opaque("b")).persistent_aggregate(other)]
-    )
-
-    assert pipeline.source.spout == "opaque"
-    assert pipeline.guarantees == {"totals": "exactly once", "other": "approximate"}
-
-
 def test_every_verb_leaves_the_stream_it_was_called_on_as_it_was():
     stream = lines()
 
@@ -96,13 +40,3 @@ def test_every_verb_leaves_the_stream_it_was_called_on_as_it_was():
 
 def test_a_column_name_cannot_be_read_as_an_expression():
     assert tumbling("at`, now()", "1 hour") == "window(`at``, now()`, '1 hour').start"
-
-
-@pytest.mark.parametrize("name", sorted(JOBS))
-def test_every_shipped_job_goes_by_its_name_and_its_states_survive_the_catalog(name):
-    pipeline = JOBS[name](Path("in"))
-
-    assert pipeline.name == name
-    for spec in pipeline.specs:
-        assert definition(from_definition(spec.name, definition(spec), spec.ttl)) == definition(spec)
-        assert pipeline.guarantees[spec.name] == "exactly once"

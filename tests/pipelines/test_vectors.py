@@ -55,7 +55,7 @@ class NoteUpdate:
 
 
 class PutWords:
-    """Puts each word and, where it is told to raise, fails after that."""
+    """Puts each word, then fails if one of them is `raise`."""
 
     def update_state(self, state, tuples, collector):
         for row in tuples:
@@ -70,12 +70,12 @@ def call_log(tmp_path):
 
 
 def words(folder):
-    """The words that were landed, one file per batch; the empty word is no tuple."""
+    """The words of the input, one file per batch; an empty word makes no tuple."""
     return Stream.read(JsonFiles(folder, schema="word string", files_per_batch=1)).where("word != ''")
 
 
 def land(workspace, tuples, *, txid, word="man"):
-    """Land what makes batch `txid` one of so many tuples, and the batches before it empty."""
+    """Land files so that batch `txid` has `tuples` tuples and the batches before it have none."""
     for number in range(1, txid):
         workspace.land(f"{number}.json", {"word": ""})
     workspace.land(f"{txid}.json", *[{"word": word}] * tuples or [{"word": ""}])
@@ -136,7 +136,7 @@ class Directory:
 
 
 class FirstResults:
-    """A query function that returns `results` results, whatever it is asked."""
+    """A query function that returns `results` results for any inputs."""
 
     def __init__(self, results):
         self.results = results

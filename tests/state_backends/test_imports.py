@@ -3,9 +3,7 @@ import sys
 
 import pytest
 
-LOADED = (
-    "import sys, state_backends, state_backends.backends.factory; print(*{name.split('.')[0] for name in sys.modules})"
-)
+LOADED = "import sys, state_backends, state_backends.backends; print(*{name.split('.')[0] for name in sys.modules})"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a test cannot do in a transaction: flights that are committed for good, and a database that is gone."""
+"""For tests without a transaction: committed flights, and an unavailable database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from webapp.states import readers
 
 @contextmanager
 def committed_flights() -> Iterator[Flights]:
-    """A filled pipeline on a connection of its own; everything goes at the end."""
+    """A pipeline with two batches on a connection of its own; everything is deleted at the end."""
     readers.forget()
     with readers.own_connection() as conn, flights_pipeline(conn) as pipeline:
         try:
@@ -30,7 +30,7 @@ def committed_flights() -> Iterator[Flights]:
 
 @contextmanager
 def no_database() -> Iterator[None]:
-    """Nothing listens at the database's address for a while."""
+    """Django's connection has an address without a server."""
     connection.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connection.settings_dict, "PORT", "1")

@@ -1,13 +1,13 @@
-"""Django, set up for the tests of the web half: the servers have an address by now (see tests/conftest.py)."""
+"""Sets Django up for the web tests; tests/conftest.py has set the addresses of the servers."""
 
 import os
 
 import django
 from django.conf import settings
 
-# All tests come from one address, and those of the limits say what they want.
+# All tests share one client address; the tests of rate limits set their own limits.
 os.environ["TIDEMARK_WRONG_KEY_RATE_PER_MINUTE"] = os.environ["TIDEMARK_ANONYMOUS_RATE_PER_MINUTE"] = "0"
 
 django.setup()
-# A password that is hard to guess takes half a second to make, in every test that signs somebody in.
+# A secure password hash takes half a second, in every test with a sign-in.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

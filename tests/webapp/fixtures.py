@@ -1,4 +1,4 @@
-"""What most tests of the web half stand on: a pipeline with two committed batches, and somebody to look at it."""
+"""Fixtures of most web tests: a pipeline with two committed batches, and a signed-in client."""
 
 from collections.abc import Iterator
 
@@ -18,14 +18,14 @@ def connection(db) -> psycopg.Connection:
 
 @pytest.fixture
 def flights(connection: psycopg.Connection) -> Iterator[Flights]:
-    """A pipeline whose driver lives; nothing is committed yet."""
+    """A pipeline with a running driver and no committed batch."""
     with flights_pipeline(connection) as pipeline:
         yield pipeline
 
 
 @pytest.fixture
 def filled(flights: Flights) -> Flights:
-    """Two batches are committed: 60 keys of flights_by_carrier, of which (EWR, C00) has the most flights."""
+    """Two committed batches: 60 keys of flights_by_carrier, of which (EWR, C00) has the most flights."""
     flights.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
     flights.commit({("EWR", "C00"): 1_000})
     flights.report("running", pending={"count": 0, "unit": "files", "oldest": None})
@@ -34,7 +34,7 @@ def filled(flights: Flights) -> Flights:
 
 @pytest.fixture
 def reader(django_user_model) -> Client:
-    """A browser in which somebody without any rights has signed in."""
+    """A client with the session of a user without permissions."""
     client = Client()
     client.force_login(django_user_model.objects.create_user("reader"))
     return client

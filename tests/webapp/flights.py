@@ -1,4 +1,4 @@
-"""A small pipeline of flights, driven by hand inside the transaction of a test: nothing of it remains afterwards."""
+"""A small pipeline of flights, driven by the test inside its transaction, which is rolled back."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ FIRST_HOUR = datetime(2013, 1, 1, 10, tzinfo=UTC)
 
 
 class Flights:
-    """The driver of one pipeline. conn: the connection of the test's transaction."""
+    """The driver of one pipeline. conn: the connection with the test's transaction."""
 
     def __init__(self, conn: psycopg.Connection, name: str = "flights") -> None:
         self.name = name
@@ -68,13 +68,13 @@ class Flights:
                 PostgresBackingMap(self.conn, spec).merge([arrow], batch.txid, batch.batch_time)
                 if spec.changelog:
                     Changelog(self.conn, spec).append(batch.txid)
-                # The merge's own table goes with its transaction, but that is the test's, which goes on.
+                # The merge drops its table with its transaction, which here is the test's.
                 self.conn.execute("DROP TABLE incoming")
             write_dead_letters(self.conn, batch, letters)
         return batch
 
     def commit(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = (), **figures: Any) -> Batch:
-        """Write and commit a batch. figures: more of them, as the ledger's commit takes them."""
+        """Write and commit a batch. figures: more arguments of BatchLedger.commit."""
         letters = list(letters)
         batch = self.open(carriers, letters)
         written = {spec.name: len(rows) for spec, rows in self._rows(carriers)}
@@ -87,20 +87,20 @@ class Flights:
         driver_status.report(self.conn, self.name, status, message, progress)
 
     def fail(self, reason: str, failures: int, next_try_at: datetime | None = None) -> None:
-        """Say what a driver says that waits for its next try, or is at it where no time is given."""
+        """Report a failure as a driver does that waits until `next_try_at`, or tries again now if it is None."""
         status = "restarting" if next_try_at else "running"
         driver_status.report(
             self.conn, self.name, status, reason, failures=failures, max_failures=8, next_try_at=next_try_at
         )
 
     def join(self, role: str = "driver") -> Membership:
-        """Become a member, as a driver of this pipeline or as a worker."""
+        """Join the membership as a driver of this pipeline or as a worker."""
         member = Membership(self.conn, role, self.name if role == "driver" else None)
         member.join()
         return member
 
     def die(self) -> None:
-        """End as a killed driver does: its session goes, and what it said last remains."""
+        """End as a killed driver does: its lock is released, and its last status remains."""
         self._ledger.release()
 
     def _rows(self, carriers: dict[tuple[str, str], int]) -> list[tuple[StateSpec, list[dict[str, Any]]]]:
@@ -127,5 +127,5 @@ def flights_pipeline(conn: psycopg.Connection) -> Iterator[Flights]:
     try:
         yield flights
     finally:
-        # The lock belongs to the session, which outlives the test's transaction.
+        # The lock belongs to the session, which does not end with the test's transaction.
         conn.execute("SELECT pg_advisory_unlock_all()")

@@ -1,4 +1,4 @@
-"""A small pipeline with a state in Redis and one in PostgreSQL, driven by hand inside the transaction of a test."""
+"""A small pipeline with a state in Redis and one in PostgreSQL, driven by the test inside its transaction."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
+import pytest
 
 from state_backends import (
     Batch,
@@ -23,21 +24,22 @@ from state_backends import (
     StateSpec,
 )
 from state_backends.backends.postgres import tables
+from state_backends.backends.redis.client import client
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
 from state_backends.table import StateTable
-from webapp.states import redis_states
+from webapp.states import readers
 
 HOUR = timedelta(hours=1)
 
 
 class Views:
-    """The driver of one pipeline: views per page and hour in Redis, and all of them in PostgreSQL."""
+    """The driver of one pipeline: views per page and hour in Redis, and their total in PostgreSQL."""
 
     def __init__(self, conn: psycopg.Connection, **declared: Any) -> None:
         self.conn = conn
-        # Redis forgets nothing with the test's transaction.
+        # A name of its own, because Redis is not rolled back with the test's transaction.
         self.name = f"views_{uuid4().hex[:8]}"
         measures = {"views": Count(), "mean_ms": Mean("ms"), "longest": Max("ms")}
         key = declared.pop("key", {"page": "text"})
@@ -50,7 +52,7 @@ class Views:
         self.ledger.acquire()
         catalog.register_states(self.name, specs, {spec.name: "exactly once" for spec in specs})
         self.ledger.bind("checkpoint")
-        self.backing = RedisBackingMap(redis_states.client(), self.spec)
+        self.backing = RedisBackingMap(client(60.0), self.spec)
         self._batches = 0
 
     def begin(self) -> Batch:
@@ -72,7 +74,7 @@ class Views:
         total = pa.RecordBatch.from_pylist([{"views": sum(views.values())}])
         with self.conn.transaction():
             PostgresBackingMap(self.conn, self.total).merge([total], batch.txid, batch.batch_time)
-            # It goes with its transaction, but that may be the test's, which goes on.
+            # The merge drops its table with its transaction, which may be the test's.
             self.conn.execute("DROP TABLE incoming")
 
     def commit(self, views: Mapping[Any, int], gone: tuple[Any, ...] = ()) -> Batch:
@@ -84,13 +86,13 @@ class Views:
         return batch
 
     def age(self, interval: timedelta) -> None:
-        """Move everything recorded into the past, which is what waiting does, only faster."""
+        """Move all stored times into the past, as if the test had waited."""
         microseconds = interval // timedelta(microseconds=1)
-        client = redis_states.client()
-        for name in client.scan_iter(f"tidemark:{{{self.name}}}:row:*"):
+        redis = client(60.0)
+        for name in redis.scan_iter(f"tidemark:{{{self.name}}}:row:*"):
             for field in ("updated_at", "prev_updated_at"):
-                if client.hexists(name, field):
-                    client.hincrby(name, field, -microseconds)
+                if redis.hexists(name, field):
+                    redis.hincrby(name, field, -microseconds)
         self.conn.execute(
             "UPDATE tidemark.pipeline SET committed_time = committed_time - %s, open_time = open_time - %s "
             "WHERE name = %s",
@@ -120,8 +122,18 @@ def redis_views(conn: psycopg.Connection, **declared: Any) -> Iterator[Views]:
     try:
         yield views
     finally:
-        RedisUpkeep(redis_states.client(), views.spec).clear()
-        # Where the test is no transaction, its tables would stay.
+        RedisUpkeep(client(60.0), views.spec).clear()
+        # A test without a transaction has to drop its tables.
         for spec in (views.spec, views.total):
             tables.drop(conn, StateTable(spec))
         conn.execute("SELECT pg_advisory_unlock_all()")
+
+
+@contextmanager
+def unavailable_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Send this process to a port where no server listens."""
+    with monkeypatch.context() as patch:
+        patch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
+        readers.forget()
+        yield
+    readers.forget()

@@ -1,7 +1,7 @@
 import pytest
 
 
-def test_answers_carry_the_headers_that_keep_browsers_careful(client, db):
+def test_answers_have_security_headers(client, db):
     headers = client.get("/login").headers
 
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -9,12 +9,12 @@ def test_answers_carry_the_headers_that_keep_browsers_careful(client, db):
     assert headers["Referrer-Policy"] == "same-origin"
 
 
-def test_a_host_that_is_not_ours_is_refused(client, db):
+def test_another_host_name_is_refused(client, db):
     assert client.get("/healthz", headers={"Host": "elsewhere.example"}).status_code == 400
 
 
 @pytest.mark.django_db
-def test_signing_in_leads_to_the_dashboard_and_out_of_it_again(client, django_user_model):
+def test_a_sign_in_leads_to_the_dashboard_and_a_sign_out_ends_the_session(client, django_user_model):
     django_user_model.objects.create_user("ann", password="let me in, please")
 
     signed_in = client.post("/login", {"username": "ann", "password": "let me in, please"})
@@ -25,7 +25,7 @@ def test_signing_in_leads_to_the_dashboard_and_out_of_it_again(client, django_us
     assert "_auth_user_id" not in client.session
 
 
-def test_static_files_are_served_without_being_collected(client, db):
+def test_static_files_are_served_before_collectstatic(client, db):
     response = client.get("/static/unfold/css/styles.css")
 
     assert response.status_code == 200

@@ -1,4 +1,4 @@
-"""What a process of the web half is like from the outside: its settings, and what it does not load."""
+"""Settings and loaded modules of web and worker processes."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_a_worker_knows_its_tasks(tmp_path):
     assert {"states.run_maintenance", "states.maintain_all"} <= set(report(WORKER, tmp_path)["tasks"])
 
 
-def test_settings_are_safe_where_the_environment_says_nothing(tmp_path):
+def test_the_default_settings_are_safe(tmp_path):
     settings = report(REPORT, tmp_path)
 
     assert settings["DEBUG"] is False
@@ -52,7 +52,7 @@ def test_settings_are_safe_where_the_environment_says_nothing(tmp_path):
     assert settings["SECRET_KEY"] == (tmp_path / "secret_key").read_text()
 
 
-def test_the_environment_decides(tmp_path):
+def test_the_environment_overrides_the_defaults(tmp_path):
     settings = report(
         REPORT, tmp_path, DEBUG="1", ALLOWED_HOSTS="a.example,b.example", SECRET_KEY="given", TIDEMARK_HTTPS="1"
     )
@@ -64,15 +64,17 @@ def test_the_environment_decides(tmp_path):
     assert not (tmp_path / "secret_key").exists()
 
 
-def test_connections_of_the_web_have_a_statement_timeout_and_those_of_commands_have_none(tmp_path):
-    ask = """
+def test_connections_of_the_web_process_have_a_statement_timeout_and_those_of_commands_have_none(tmp_path):
+    script = """
 import json, os
 os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
-{door}
+{start}
 from django.db import connection
 with connection.cursor() as cursor:
     cursor.execute("SHOW statement_timeout")
     print(json.dumps(cursor.fetchone()))
 """
-    assert report(ask.format(door="import webapp.wsgi"), tmp_path, TIDEMARK_STATEMENT_TIMEOUT_MS="1234") == ["1234ms"]
-    assert report(ask.format(door="import django; django.setup()"), tmp_path) == ["0"]
+    web, command = (script.format(start=start) for start in ("import webapp.wsgi", "import django; django.setup()"))
+
+    assert report(web, tmp_path, TIDEMARK_STATEMENT_TIMEOUT_MS="1234") == ["1234ms"]
+    assert report(command, tmp_path) == ["0"]

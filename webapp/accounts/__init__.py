@@ -1,1 +1,1 @@
-"""Who may ask: API keys, people, rate limits, the audit."""
+"""API keys, users and groups, permissions, rate limits, the audit log."""

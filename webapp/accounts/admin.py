@@ -1,12 +1,15 @@
-"""Users and groups in the admin's own clothes. Nobody makes a superuser, or edits one, who is none."""
+"""Users, groups and API keys in the admin.
+
+Only a superuser can create or edit a superuser. API keys are created, shown once, rotated and revoked, but not edited.
+"""
 
 from datetime import timedelta
 from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth.admin import GroupAdmin as BareGroupAdmin
-from django.contrib.auth.admin import UserAdmin as BareUserAdmin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -30,55 +33,55 @@ from webapp.accounts.audit.admin import AuditedEdits
 from webapp.accounts.models import ApiKey, Scope
 from webapp.states.queries import state_names
 
-admin.site.unregister(User)
-admin.site.unregister(Group)
+LIST = "admin:api_keys_apikey_changelist"
+# Colours by status.
+STATUSES = {"active": "success", "expired": "warning", "revoked": "danger"}
 
+PERMISSION = ("content_type__app_label", "codename")
 
-@admin.register(User)
-class UserAdmin(AuditedEdits, BareUserAdmin, ModelAdmin):
-    form = UserChangeForm
-    add_form = UserCreationForm
-    change_password_form = AdminPasswordChangeForm
-
-    def audited(self, instance: User) -> dict[str, Any]:
-        marks = ["is_active", "is_staff", "is_superuser"]
-        groups = sorted(instance.groups.values_list("name", flat=True))
-        return {"groups": groups, "is": [mark.removeprefix("is_") for mark in marks if getattr(instance, mark)]}
-
-    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None):
-        own = super().get_readonly_fields(request, obj)
-        return own if request.user.is_superuser else [*own, "is_superuser", "user_permissions"]
-
-    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_change_permission(request, obj) and _may_touch(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and _may_touch(request, obj)
-
-
-@admin.register(Group)
-class GroupAdmin(AuditedEdits, BareGroupAdmin, ModelAdmin):
-    def audited(self, instance: Group) -> dict[str, Any]:
-        return {"permissions": sorted(f"{app}.{name}" for app, name in instance.permissions.values_list(*CODE))}
-
-
-CODE = ("content_type__app_label", "codename")
-
-
-def _may_touch(request: HttpRequest, user: User | None) -> bool:
-    return user is None or request.user.is_superuser or not user.is_superuser
-
-
-# What is asked of people who make or rotate an API key in the admin.
-
-
+# Choices of the grace period at a rotation, in seconds.
 GRACES = {
-    0: "not at all: it may be in wrong hands",
+    0: "not at all: another person may know it",
     3_600: "one hour",
     86_400: "one day",
     7 * 86_400: "one week",
     30 * 86_400: "thirty days",
 }
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class UserAdmin(AuditedEdits, DjangoUserAdmin, ModelAdmin):
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+
+    def audited(self, instance: User) -> dict[str, Any]:
+        flags = ["is_active", "is_staff", "is_superuser"]
+        groups = sorted(instance.groups.values_list("name", flat=True))
+        return {"groups": groups, "is": [flag.removeprefix("is_") for flag in flags if getattr(instance, flag)]}
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None):
+        fields = super().get_readonly_fields(request, obj)
+        return fields if request.user.is_superuser else [*fields, "is_superuser", "user_permissions"]
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_change_permission(request, obj) and _may_edit(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and _may_edit(request, obj)
+
+
+@admin.register(Group)
+class GroupAdmin(AuditedEdits, DjangoGroupAdmin, ModelAdmin):
+    def audited(self, instance: Group) -> dict[str, Any]:
+        return {"permissions": sorted(f"{app}.{name}" for app, name in instance.permissions.values_list(*PERMISSION))}
+
+
+def _may_edit(request: HttpRequest, user: User | None) -> bool:
+    return user is None or request.user.is_superuser or not user.is_superuser
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -86,19 +89,19 @@ class ApiKeyForm(forms.ModelForm):
         choices=Scope,
         initial=[Scope.READ],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="what the key is good for",
+        help_text="what the key allows",
     )
     states = forms.MultipleChoiceField(
         choices=lambda: [(name, name) for name in state_names()],
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
-        help_text="the states it is confined to; none chosen: all, those to come as well",
+        help_text="the states it is restricted to; none: all states, future ones as well",
     )
     key_prefix = forms.JSONField(
         required=False,
         initial=[],
         widget=UnfoldAdminTextInputWidget,
-        help_text='the leading key parts it is confined to, as a JSON list such as ["JFK"]; empty: all keys',
+        help_text='the leading key parts it is restricted to, as a JSON list such as ["JFK"]; empty: all keys',
     )
 
     class Meta:
@@ -106,15 +109,15 @@ class ApiKeyForm(forms.ModelForm):
         fields = ["name", "scopes", "states", "key_prefix", "rate", "burst", "expires_at"]
         help_texts = {
             "name": "who will use it",
-            "rate": "requests a minute; empty: what the settings say; 0: no limit",
-            "burst": "how many of them at once; empty: a minute's worth",
+            "rate": "requests per minute; empty: the default of the settings; 0: no limit",
+            "burst": "how many of them at once; empty: the requests of one minute",
             "expires_at": "in UTC; empty: never",
         }
 
     def clean_key_prefix(self) -> list[Any]:
         prefix = self.cleaned_data["key_prefix"]
         if not isinstance(prefix or [], list):
-            raise forms.ValidationError('a list is needed, such as ["JFK"]')
+            raise forms.ValidationError('enter a list such as ["JFK"]')
         return prefix or []
 
     def clean(self) -> dict[str, Any]:
@@ -129,19 +132,12 @@ class ApiKeyForm(forms.ModelForm):
 
 class RotateForm(forms.Form):
     grace = forms.TypedChoiceField(
-        label="How long is the present secret still good?",
+        label="How long does the current secret stay valid?",
         choices=GRACES,
         coerce=lambda seconds: timedelta(seconds=int(seconds)),
         initial=int(services.GRACE.total_seconds()),
         widget=UnfoldAdminSelectWidget,
     )
-
-
-# API keys in the admin: made, shown once, rotated, revoked. Nothing of one is edited: make another instead.
-
-
-LIST = "admin:api_keys_apikey_changelist"
-STATUSES = {"in force": "success", "expired": "warning", "revoked": "danger"}
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -153,8 +149,12 @@ class StatusFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
         revoked, expired = Q(revoked_at__isnull=False), Q(expires_at__lte=timezone.now())
-        wanted = {"in force": ~revoked & (Q(expires_at=None) | ~expired), "expired": ~revoked & expired}
-        return queryset.filter((wanted | {"revoked": revoked}).get(self.value() or "", Q()))
+        by_status = {
+            "active": ~revoked & (Q(expires_at=None) | ~expired),
+            "expired": ~revoked & expired,
+            "revoked": revoked,
+        }
+        return queryset.filter(by_status.get(self.value() or "", Q()))
 
 
 @admin.register(ApiKey)
@@ -171,25 +171,25 @@ class ApiKeyAdmin(ModelAdmin):
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None):
         if obj is None:
             return self.fields
-        shown = ["key", "status", "has_scopes", "confined_to", "limit", "expires_at"]
+        options = ["key", "status", "has_scopes", "confined_to", "limit", "expires_at"]
         dates = ["created_at", "created_by", "last_used_at", "rotated_at", "previous_until", "revoked_at"]
-        return ["name", *shown, *dates]
+        return ["name", *options, *dates]
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm, change: bool) -> None:
-        made, obj.shown_once = services.create_api_key(created_by=_person(request), **form.cleaned_data)
-        obj.pk, obj.prefix = made.pk, made.prefix
+        created, obj.shown_once = services.create_api_key(created_by=_user(request), **form.cleaned_data)
+        obj.pk, obj.prefix = created.pk, created.prefix
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue=None) -> HttpResponse:
         return self._show_once(request, obj, "New API key")
 
     @action(description="Rotate", url_path="rotate", permissions=["revoke"], icon="autorenew")
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask how long the old secret is good, then show the new one."""
+        """Ask how long the old secret stays valid, then show the new one."""
         key, form = self._key(request, object_id), RotateForm(request.POST or None)
         if request.method != "POST" or not form.is_valid():
-            return self._ask(request, f"Rotate {key}", "Rotate", [key], form=form)
+            return self._confirm(request, f"Rotate {key}", "Rotate", [key], form=form)
         try:
-            key.shown_once = services.rotate_api_key(key, form.cleaned_data["grace"], by=_person(request))
+            key.shown_once = services.rotate_api_key(key, form.cleaned_data["grace"], by=_user(request))
         except services.KeyRevokedError as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(reverse(LIST))
@@ -199,7 +199,7 @@ class ApiKeyAdmin(ModelAdmin):
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self._key(request, object_id)
         if request.method != "POST":
-            return self._ask(request, f"Revoke {key}?", "Revoke", [key])
+            return self._confirm(request, f"Revoke {key}?", "Revoke", [key])
         self._revoke(request, [key])
         return HttpResponseRedirect(reverse(LIST))
 
@@ -207,13 +207,13 @@ class ApiKeyAdmin(ModelAdmin):
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
         keys = list(queryset)
         if "confirmed" not in request.POST:
-            return self._ask(request, f"Revoke {len(keys)} API keys?", "Revoke", keys, action="revoke_selected")
+            return self._confirm(request, f"Revoke {len(keys)} API keys?", "Revoke", keys, action="revoke_selected")
         self._revoke(request, keys)
         return None
 
     def _revoke(self, request: HttpRequest, keys: list[ApiKey]) -> None:
         for key in keys:
-            services.revoke_api_key(key, by=_person(request))
+            services.revoke_api_key(key, by=_user(request))
             messages.success(request, f"{key} is revoked")
 
     def _key(self, request: HttpRequest, object_id: str) -> ApiKey:
@@ -222,13 +222,13 @@ class ApiKeyAdmin(ModelAdmin):
             raise Http404
         return key
 
-    def _ask(self, request: HttpRequest, title: str, verb: str, keys: list[ApiKey], **more: Any) -> HttpResponse:
+    def _confirm(self, request: HttpRequest, title: str, verb: str, keys: list[ApiKey], **more: Any) -> HttpResponse:
         context = {"title": title, "verb": verb, "keys": keys, "opts": self.opts, "list": reverse(LIST), **more}
-        shown = self.admin_site.each_context(request) | context
-        return TemplateResponse(request, "admin/api_keys/apikey/confirm.html", shown)
+        context = self.admin_site.each_context(request) | context
+        return TemplateResponse(request, "admin/api_keys/apikey/confirm.html", context)
 
     def _show_once(self, request: HttpRequest, key: ApiKey, title: str) -> HttpResponse:
-        # Rendered here and now: a redirect would have to keep the secret somewhere until the next request.
+        # Rendered in this response: a redirect would have to store the secret until the next request.
         context = {**self.admin_site.each_context(request), "title": title, "key": key, "opts": self.opts}
         response = TemplateResponse(request, "admin/api_keys/apikey/created.html", context)
         add_never_cache_headers(response)
@@ -251,18 +251,18 @@ class ApiKeyAdmin(ModelAdmin):
     def has_scopes(self, key):
         return ", ".join(key.scopes)
 
-    @display(description="Confined to")
+    @display(description="Access")
     def confined_to(self, key):
-        return queries.confined_to(key) or "nothing: all states and keys"
+        return queries.describe_key_scope(key) or "all states and keys"
 
     @display(description="Limit", ordering="rate")
     def limit(self, key):
-        return queries.limit_of(key)
+        return queries.describe_limit(key)
 
     @display(description="Status", label=STATUSES)
     def status(self, key):
         return key.status
 
 
-def _person(request: HttpRequest) -> User:
+def _user(request: HttpRequest) -> User:
     return cast(User, request.user)

@@ -4,12 +4,12 @@ from django.db.models.signals import post_migrate
 
 class ApiKeysConfig(AppConfig):
     name = "webapp.accounts"
-    label = "api_keys"  # of its tables and permissions
+    label = "api_keys"  # of its tables and permissions, from before the app was renamed
     verbose_name = "API keys"
 
     def ready(self) -> None:
         from webapp.accounts import services, throttling
 
-        # After the permissions of every app before this one, and of this one, have been made.
+        # By then the permissions of this app, and of the apps before it in INSTALLED_APPS, exist.
         post_migrate.connect(services.ensure_groups, sender=self)
-        throttling.listen()
+        throttling.connect_sign_ins()

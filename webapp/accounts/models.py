@@ -1,4 +1,4 @@
-"""API keys as stored: a visible prefix to find one by, and a digest in place of the secret."""
+"""API keys as stored: a visible prefix to look the key up, and a digest of the secret."""
 
 from datetime import datetime
 
@@ -14,17 +14,17 @@ class Scope(models.TextChoices):
 
 
 class ApiKey(models.Model):
-    """One key. Whoever holds `tmk_<prefix>_<secret>` may do what `scopes` say until it expires or is revoked.
+    """`tmk_<prefix>_<secret>` authenticates requests with its `scopes` until it expires or is revoked.
 
-    states, key_prefix: what the key is confined to, by name and by leading key parts; empty: nothing.
-    rate: requests a minute; burst: how many of them at once, None for a minute's worth. A rate of None is the
-        setting's, one of 0 has no limit.
-    previous_sha512: the secret before the last rotation, good until `previous_until`.
+    states, key_prefix: the key scope, by name and by leading key parts; empty: no restriction.
+    rate: requests per minute, None for that of the settings, 0 for no limit. burst: how many of them at once, None for
+        the requests of one minute.
+    previous_sha512: the secret before the last rotation, valid until `previous_until`.
     """
 
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16, unique=True, editable=False)
-    # The secret has 256 random bits, so a plain digest is as safe as a slow one and costs a lookup nothing.
+    # The secret has 256 random bits, so a fast digest is as safe as a slow password hash.
     secret_sha512 = models.BinaryField(max_length=64)
     previous_sha512 = models.BinaryField(max_length=64, null=True, editable=False)
     previous_until = models.DateTimeField(null=True, editable=False)
@@ -40,7 +40,7 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
 
-    # The secret, on a key that was made just now; never stored.
+    # The secret of a key that was just created or rotated; never stored.
     shown_once = ""
 
     class Meta:
@@ -55,10 +55,10 @@ class ApiKey(models.Model):
 
     @property
     def status(self) -> str:
-        """In force, expired or revoked."""
+        """active, expired or revoked."""
         if self.revoked_at is not None:
             return "revoked"
-        return "expired" if self.is_expired(timezone.now()) else "in force"
+        return "expired" if self.is_expired(timezone.now()) else "active"
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now

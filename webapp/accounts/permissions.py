@@ -1,6 +1,7 @@
-"""What an API key is confined to: some states, some leading parts of their keys.
+"""What a request may do: an API key's scopes and key scope, or the permissions of a signed-in user.
 
-A refusal names what was asked and what the API key holds, and is the same whether the thing exists or not.
+A key scope restricts an API key to some states, and to keys with a prefix. A refusal names what was requested and what
+the API key has, and is the same whether the state or key exists or not.
 """
 
 import json
@@ -17,110 +18,14 @@ from state_backends.errors import KeyShapeError
 from state_backends.row import Key
 from webapp.accounts.models import ApiKey, Scope
 
-
-class OutsideError(PermissionDenied):
-    """What was asked lies outside of the API key's confinement. index: of the key that does, if it is about one."""
-
-    def __init__(self, message: str, index: int | None = None) -> None:
-        super().__init__(message)
-        self.index = index
-
-
-@dataclass(frozen=True)
-class KeyScope:
-    """states: names, empty for all. key_prefix: leading parts as JSON has them, empty for all keys."""
-
-    states: frozenset[str] = frozenset()
-    key_prefix: tuple[Any, ...] = ()
-
-    @classmethod
-    def of(cls, key: ApiKey | None) -> "KeyScope":
-        """Return the confinement of an API key; None stands for a session, which is free."""
-        return UNRESTRICTED if key is None else cls(frozenset(key.states), tuple(key.key_prefix))
-
-    @property
-    def is_free(self) -> bool:
-        return not self.states and not self.key_prefix
-
-    def sees(self, name: str) -> bool:
-        return not self.states or name in self.states
-
-    def check_state(self, name: str) -> None:
-        """Raises OutsideError for a state that the API key is not for."""
-        if not self.sees(name):
-            raise OutsideError(f"this API key is confined to the states {', '.join(sorted(self.states))}, not {name!r}")
-
-    def check_free(self) -> None:
-        """For what concerns more than some states or keys. Raises OutsideError if the API key is confined at all."""
-        if not self.is_free:
-            raise OutsideError("this API key is confined to some states or keys, and this concerns others, too")
-
-    def check_whole_state(self, name: str) -> None:
-        """For what concerns every key of a state. Raises OutsideError."""
-        self.check_state(name)
-        if self.key_prefix:
-            raise OutsideError(f"this API key is confined to {self._shown}, and this concerns every key of a state")
-
-    def prefix_of(self, spec: StateSpec) -> Key:
-        """Return the leading key parts that every key of a state must have, typed; () if any will do.
-
-        Raises OutsideError for a state that the API key is not for, or whose keys cannot start so.
-        """
-        self.check_state(spec.name)
-        if not self.key_prefix:
-            return ()
-        try:
-            return spec.check_prefix(list(self.key_prefix))
-        except KeyShapeError:
-            raise OutsideError(
-                f"this API key is confined to {self._shown}, and no key of state {spec.name!r} can start so"
-            ) from None
-
-    def check_keys(self, spec: StateSpec, keys: Sequence[Key]) -> None:
-        """Raises OutsideError naming the index of the first of the typed keys that is outside."""
-        prefix = self.prefix_of(spec)
-        if not prefix:
-            return
-        parts = len(prefix)
-        for index, key in enumerate(keys):
-            if tuple(key[:parts]) != prefix:
-                raise OutsideError(f"key {index}: this API key is confined to {self._shown}", index)
-
-    def check_prefix(self, spec: StateSpec, prefix: Any) -> Key:
-        """Return the narrower of the API key's prefix and the one asked for, typed.
-
-        Raises OutsideError where the two part, and KeyShapeError for a prefix that does not fit the state.
-        """
-        own, asked = self.prefix_of(spec), spec.check_prefix(prefix)
-        shared = min(len(own), len(asked))
-        if own[:shared] != asked[:shared]:
-            raise OutsideError(f"prefix: this API key is confined to {self._shown}")
-        return max(own, asked, key=len)
-
-    @property
-    def _shown(self) -> str:
-        return f"keys that start with {json.dumps(self.key_prefix, ensure_ascii=False)}"
-
-
-UNRESTRICTED = KeyScope()
-
-
-def key_scope(request: Any) -> KeyScope:
-    """Return what a request is confined to; a session is free."""
-    return KeyScope.of(getattr(request, "auth", None))
-
-
-# What a request may do: an API key what its scopes say; a session may read, and else what its user's groups allow.
-
-
-ASK_FOR_MAINTENANCE = "states.add_maintenancerun"
+REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
 
 
 class HasScope(BasePermission):
-    """Asks for `read`, or for what the view's `scopes` name for the method: `scopes = {"POST": "maintain"}`.
+    """Requires `read`, or what the view's `scopes` name for the method: `scopes = {"POST": "maintain"}`.
 
-    From a session `maintain` asks for the view's `permission`, so that the API and the admin agree on who may do it.
+    A session needs the view's `permission` for `maintain`, so that the API and the admin allow the same users.
     """
 
     def has_permission(self, request: Request, view) -> bool:
@@ -131,11 +36,104 @@ class HasScope(BasePermission):
             return key.allows(scope)
         if scope == Scope.READ:
             return request.user.is_authenticated
-        permission = getattr(view, "permission", ASK_FOR_MAINTENANCE)
+        permission = getattr(view, "permission", REQUEST_MAINTENANCE)
         self.message = f"you lack the permission {permission!r}; the groups operator and admin have it"
         return request.user.is_authenticated and request.user.has_perm(permission)
 
 
 def api_key(request: Request) -> ApiKey | None:
-    """Return the key that the request came with; None for a session."""
+    """Return the API key that authenticated the request; None for a session."""
     return cast(ApiKey | None, request.auth)
+
+
+class OutsideError(PermissionDenied):
+    """The request is outside the API key's key scope. index: of the first key outside, if it is about keys."""
+
+    def __init__(self, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@dataclass(frozen=True)
+class KeyScope:
+    """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys."""
+
+    states: frozenset[str] = frozenset()
+    key_prefix: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, key: ApiKey | None) -> "KeyScope":
+        """Return the key scope of an API key; None stands for a session, which is unrestricted."""
+        return UNRESTRICTED if key is None else cls(frozenset(key.states), tuple(key.key_prefix))
+
+    @property
+    def is_unrestricted(self) -> bool:
+        return not self.states and not self.key_prefix
+
+    def sees(self, name: str) -> bool:
+        return not self.states or name in self.states
+
+    def check_state(self, name: str) -> None:
+        """Raises OutsideError for a state outside the key scope."""
+        if not self.sees(name):
+            states = ", ".join(sorted(self.states))
+            raise OutsideError(f"this API key is restricted to the states {states}, not {name!r}")
+
+    def check_unrestricted(self) -> None:
+        """For actions on a whole pipeline. Raises OutsideError if the API key is restricted at all."""
+        if not self.is_unrestricted:
+            raise OutsideError("this API key is restricted to some states or keys, and this concerns others too")
+
+    def check_whole_state(self, name: str) -> None:
+        """For actions on all keys of a state. Raises OutsideError."""
+        self.check_state(name)
+        if self.key_prefix:
+            raise OutsideError(f"this API key is restricted to {self._keys}, and this concerns every key of a state")
+
+    def prefix_of(self, spec: StateSpec) -> Key:
+        """Return the typed prefix that all keys of a state must have; () if it has none.
+
+        Raises OutsideError for a state outside the key scope, or whose keys cannot have the prefix.
+        """
+        self.check_state(spec.name)
+        if not self.key_prefix:
+            return ()
+        try:
+            return spec.check_prefix(list(self.key_prefix))
+        except KeyShapeError:
+            raise OutsideError(
+                f"this API key is restricted to {self._keys}, and no key of state {spec.name!r} can have this prefix"
+            ) from None
+
+    def check_keys(self, spec: StateSpec, keys: Sequence[Key]) -> None:
+        """Raises OutsideError with the index of the first typed key outside the key scope."""
+        prefix = self.prefix_of(spec)
+        if not prefix:
+            return
+        parts = len(prefix)
+        for index, key in enumerate(keys):
+            if tuple(key[:parts]) != prefix:
+                raise OutsideError(f"key {index}: this API key is restricted to {self._keys}", index)
+
+    def check_prefix(self, spec: StateSpec, prefix: Any) -> Key:
+        """Return the longer of the API key's prefix and the requested one, typed.
+
+        Raises OutsideError if neither is a prefix of the other, KeyShapeError if the requested one does not fit.
+        """
+        own, requested = self.prefix_of(spec), spec.check_prefix(prefix)
+        shared = min(len(own), len(requested))
+        if own[:shared] != requested[:shared]:
+            raise OutsideError(f"prefix: this API key is restricted to {self._keys}")
+        return max(own, requested, key=len)
+
+    @property
+    def _keys(self) -> str:
+        return f"keys that start with {json.dumps(self.key_prefix, ensure_ascii=False)}"
+
+
+UNRESTRICTED = KeyScope()
+
+
+def key_scope(request: Any) -> KeyScope:
+    """Return the key scope of a request; a session is unrestricted."""
+    return KeyScope.of(getattr(request, "auth", None))

@@ -1,4 +1,4 @@
-"""What a list of API keys shows."""
+"""API keys as lists show them."""
 
 import json
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from webapp.accounts.models import ApiKey
 
 @dataclass(frozen=True)
 class ApiKeySummary:
-    """shown_key: what may be seen of the secret form. status: in force, expired or revoked.
+    """shown_key: the prefix without the secret. status: active, expired or revoked.
 
-    confined_to, limit: in words; empty: to nothing. rate: a minute, with the settings' where the key says nothing;
-    0: no limit. previous_until: until then the secret before the last rotation is good, too.
+    confined_to, limit: the key scope and the rate limit as text; confined_to is empty if there is no restriction.
+    rate: per minute, that of the settings if the key has none; 0: no limit.
+    previous_until: until when the secret before the last rotation is valid.
     """
 
     id: int
@@ -38,24 +39,24 @@ class ApiKeySummary:
     revoked_at: datetime | None
 
     @property
-    def is_in_force(self) -> bool:
-        return self.status == "in force"
+    def is_active(self) -> bool:
+        return self.status == "active"
 
 
 def api_keys() -> list[ApiKeySummary]:
-    """Return all keys, those in force first, the newest of each first."""
+    """Return all keys: active ones first, and newer ones before older ones."""
     keys = [_summary(key) for key in ApiKey.objects.select_related("created_by")]
-    return sorted(keys, key=lambda key: not key.is_in_force)
+    return sorted(keys, key=lambda key: not key.is_active)
 
 
-def confined_to(key: ApiKey) -> str:
-    """Say what a key is confined to, such as `routes, keys ["JFK", ..]`; empty: to nothing."""
+def describe_key_scope(key: ApiKey) -> str:
+    """Return the key scope as text, such as `routes, keys ["JFK", ..]`; empty: no restriction."""
     prefix = json.dumps(key.key_prefix, ensure_ascii=False).removesuffix("]")
     return ", ".join([*key.states, *([f"keys {prefix}, ..]"] if key.key_prefix else [])])
 
 
-def limit_of(key: ApiKey) -> str:
-    """Say how often a key may ask, such as `600 a minute, 20 at once`."""
+def describe_limit(key: ApiKey) -> str:
+    """Return the rate limit as text, such as `600 a minute, 20 at once`."""
     rate = rate_of(key)
     if rate == 0:
         return "none"
@@ -63,7 +64,7 @@ def limit_of(key: ApiKey) -> str:
 
 
 def rate_of(key: ApiKey) -> int:
-    """Return how many requests a minute a key has, 0 for no limit."""
+    """Return the requests per minute that a key may send, 0 for no limit."""
     return settings.TIDEMARK_API_RATE_PER_MINUTE if key.rate is None else key.rate
 
 
@@ -76,10 +77,10 @@ def _summary(key: ApiKey) -> ApiKeySummary:
         scopes=key.scopes,
         states=key.states,
         key_prefix=key.key_prefix,
-        confined_to=confined_to(key),
+        confined_to=describe_key_scope(key),
         rate=rate,
         burst=key.burst or rate,
-        limit=limit_of(key),
+        limit=describe_limit(key),
         status=key.status,
         created_at=key.created_at,
         created_by=key.created_by.get_username() if key.created_by else "",

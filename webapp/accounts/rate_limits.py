@@ -1,8 +1,8 @@
-"""How often somebody may ask: exact over all processes and threads, for Redis counts, in one round trip.
+"""Rate limits, exact over all processes and threads: Redis counts, in one round trip.
 
-The arithmetic is GCRA, a token bucket that is stored as one time: a bucket of `burst` requests that fills up again at
-`rate` requests a minute. In any t seconds no more than burst + rate * t / 60 come through. While Redis is away all of
-them do, for answers matter more than their number; the log says so once a minute.
+The algorithm is GCRA, a token bucket that is stored as one time: a bucket of `burst` requests that refills at `rate`
+requests per minute. In any t seconds no more than burst + rate * t / 60 requests are allowed. If Redis is unavailable,
+rate limiting fails open, because answers matter more than their number; the log reports it once a minute.
 """
 
 import logging
@@ -19,13 +19,18 @@ from redis.retry import Retry
 
 logger = logging.getLogger(__name__)
 
-# A request waits for this long at most, and after a failure the next ones do not wait at all for a while.
+# The longest time that a request waits for Redis. After a failure, requests do not ask Redis for RETRY_SECONDS.
 TIMEOUT_SECONDS = 0.25
-AWAY_SECONDS = 1.0
-SAY_SO_EVERY_SECONDS = 60.0
+RETRY_SECONDS = 1.0
+LOG_EVERY_SECONDS = 60.0
 
-# The stored time is when the bucket will be full again, in microseconds by the clock of Redis. Lua writes numbers of
-# that size in full only if it is told to.
+# Token batches: see take_batched.
+BATCH_SECONDS = 0.02
+MAX_BATCH = 64  # larger ones save nothing measurable
+MAX_BUCKETS = 10_000
+
+# The stored time is when the bucket will be full again, in microseconds by the clock of Redis. Lua prints numbers of
+# that size in full only with an explicit format.
 TAKE = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -45,9 +50,9 @@ return {1, math.floor((burst * interval - full_at + now) / interval), 0, full_at
 
 @dataclass(frozen=True)
 class Verdict:
-    """limit: how many may come at once; remaining: of those, now. wait_seconds: until the next may come; 0: at once.
+    """limit: the size of the bucket in requests. remaining: how many are left now.
 
-    reset_seconds: until all of them may. Both are rounded up.
+    wait_seconds: until the next request is allowed; 0: now. reset_seconds: until the bucket is full. Both rounded up.
     """
 
     is_allowed: bool
@@ -66,16 +71,16 @@ class Verdict:
 
 
 def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Verdict | None:
-    """Take `cost` requests out of the bucket called `name`; a cost of 0 only looks whether there is one left.
+    """Take `cost` requests from the bucket `name`; a cost of 0 only checks whether one is left.
 
-    rate: requests a minute, 0 for no limit. burst: the bucket's size, None for a minute's worth.
-    Returns None where nothing limits the request: no rate, or no Redis.
+    rate: requests per minute, 0 for no limit. burst: the bucket's size in requests, None for those of one minute.
+    Returns None if there is no limit: no rate, or Redis is unavailable.
     """
     if rate == 0 or _outage.is_on():
         return None
     size = burst or rate
     try:
-        # Another rate is another bucket: what is left of an old one would be wrong by their ratio.
+        # Another rate is another bucket: the stored time of an old one would be wrong by their ratio.
         answer = _script(settings.REDIS_URL)(
             keys=[f"tidemark:rate:{name}:{rate}:{size}"], args=[_interval(rate), size, cost]
         )
@@ -86,8 +91,8 @@ def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Ve
     return Verdict(bool(is_allowed), size, remaining, _seconds(wait), _seconds(reset))
 
 
-def forget() -> None:
-    """Forget the connections to Redis, and that it did not answer."""
+def reset() -> None:
+    """Drop the connections to Redis, and the record of an outage."""
     _script.cache_clear()
     _outage.end()
 
@@ -105,7 +110,7 @@ def _script(url: str):
 
 
 def _interval(rate: int) -> int:
-    """Microseconds per request, rounded up: rather a little slower than promised than faster."""
+    """Return the microseconds per request, rounded up so that the rate is never exceeded."""
     return math.ceil(60_000_000 / rate)
 
 
@@ -114,82 +119,76 @@ def _seconds(microseconds: int) -> int:
 
 
 class _Outage:
-    """Redis is away: since when it need not be asked again, and when that was last logged."""
+    """Whether Redis is unavailable, and when to ask it and to log that again (on the monotonic clock)."""
 
     def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
-        self._ask_again_at = self._say_again_at = 0.0
+        self._retry_at = self._log_at = 0.0
 
     def is_on(self) -> bool:
-        return time.monotonic() < self._ask_again_at
+        return time.monotonic() < self._retry_at
 
     def begin(self, error: Exception) -> None:
         now = time.monotonic()
-        self._ask_again_at = now + AWAY_SECONDS
-        if now >= self._say_again_at:
-            self._say_again_at = now + SAY_SO_EVERY_SECONDS
-            # Its words alone: the cause of a bad URL may quote a piece of it, and so of the password.
+        self._retry_at = now + RETRY_SECONDS
+        if now >= self._log_at:
+            self._log_at = now + LOG_EVERY_SECONDS
+            # The type only: the message about an invalid URL may quote its password.
             reason = type(error).__name__ if isinstance(error, ValueError) else error
-            logger.warning("no rate limits while redis does not answer, all requests are let through: %s", reason)
+            logger.warning("redis is unavailable, so requests are not rate limited: %s", reason)
 
 
 _outage = _Outage()
 
 
-# Handfuls: what a busy caller may ask is fetched from Redis several requests at a time, so that most cost nothing.
-#
-# A handful is what the bucket gains back in 20 ms, and is good for as long. So in any t seconds no more than burst +
-# rate * (t + 0.02) / 60 come through, over however many processes; rates below 6,000 a minute, and buckets that are
-# less than half full, are counted one by one.
-
-
-HELD_SECONDS = 0.02
-MOST = 64  # beyond that nothing is gained
-MOST_BUCKETS = 10_000
-
-
 @dataclass
 class _TokenBatch:
-    """last: what Redis said. until: on the monotonic clock. left: how many remain behind each request that is held."""
+    """latest: the answer of Redis. until: on the monotonic clock. left: what remains after each of its requests."""
 
-    last: Verdict
+    latest: Verdict
     until: float
     left: deque[int]
 
 
-_held: dict[tuple[str, int, int | None], _TokenBatch] = {}
+_batches: dict[tuple[str, int, int | None], _TokenBatch] = {}
 
 
 def take_batched(name: str, rate: int, burst: int | None = None) -> Verdict | None:
-    """Take one request as limits.take does, from those that this process holds or from the bucket."""
-    handful = min(MOST, int(rate * HELD_SECONDS / 60))
-    if handful < 2:
+    """Take one request as `take` does, from the batch that this process holds or from the bucket.
+
+    A busy client's requests are fetched from Redis in token batches, so that most cost no round trip. A batch is what
+    the bucket regains in 20 ms and is valid for as long, so in any t seconds no more than
+    burst + rate * (t + 0.02) / 60 requests are allowed, over all processes. Rates below 6,000 per minute, and buckets
+    that are less than half full, are counted one by one.
+    """
+    size = min(MAX_BATCH, int(rate * BATCH_SECONDS / 60))
+    if size < 2:
         return take(name, rate, burst)
-    held = _held.get((name, rate, burst))
-    if held is not None and held.left and time.monotonic() < held.until:
+    batch = _batches.get((name, rate, burst))
+    if batch is not None and batch.left and time.monotonic() < batch.until:
         try:
-            return replace(held.last, remaining=held.left.pop())
+            return replace(batch.latest, remaining=batch.left.pop())
         except IndexError:
-            pass  # another thread was faster
-    return _fetch(name, rate, burst, handful if held is not None and _has_plenty(held.last) else 1)
+            pass  # another thread took the last one
+    return _fetch(name, rate, burst, size if batch is not None and _has_plenty(batch.latest) else 1)
 
 
 def _has_plenty(verdict: Verdict) -> bool:
-    return verdict.is_allowed and verdict.remaining > max(verdict.limit / 2, MOST)
+    return verdict.is_allowed and verdict.remaining > max(verdict.limit / 2, MAX_BATCH)
 
 
 def _fetch(name: str, rate: int, burst: int | None, cost: int) -> Verdict | None:
-    # The clock first: what Redis gave is not older than we think.
-    until = time.monotonic() + HELD_SECONDS
+    # Read the clock before Redis is asked, so that the batch does not outlive its 20 ms.
+    until = time.monotonic() + BATCH_SECONDS
     verdict = take(name, rate, burst, cost=cost)
     if verdict is not None and not verdict.is_allowed and cost > 1:
         verdict, cost = take(name, rate, burst), 1
     if verdict is None:
         return None
-    if len(_held) >= MOST_BUCKETS:
-        _held.clear()
-    behind = verdict.remaining + cost - 1
-    _held[name, rate, burst] = _TokenBatch(verdict, until, deque(range(verdict.remaining, behind)))
-    return replace(verdict, remaining=behind) if cost > 1 else verdict
+    if len(_batches) >= MAX_BUCKETS:
+        _batches.clear()
+    remaining = verdict.remaining + cost - 1
+    _batches[name, rate, burst] = _TokenBatch(verdict, until, deque(range(verdict.remaining, remaining)))
+    return replace(verdict, remaining=remaining) if cost > 1 else verdict

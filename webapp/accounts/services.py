@@ -1,4 +1,4 @@
-"""Making, rotating and revoking API keys. Each is noted in the audit table, never with the secret."""
+"""Creates, rotates and revokes API keys, each with an audit entry without the secret; and sets up the user groups."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -13,23 +13,49 @@ from webapp.accounts import authentication
 from webapp.accounts.audit.services import record
 from webapp.accounts.models import ApiKey, Scope
 
-# Long enough to hand a new secret to every program that holds the old one.
+# Long enough to give the new secret to every program that uses the old one.
 GRACE = timedelta(days=1)
 
-# Who it was where no user is known: whoever may run commands.
+# The actor of management commands in the audit log.
 SHELL = "the command line"
+
+# The three groups of users; each may do what the one before it may. Every signed-in user may view the dashboard and
+# read the API without a group. The admin also requires staff status.
+VIEWER = {
+    "states": ["view_pipeline", "view_state", "view_batch", "view_deadletter", "view_maintenancerun"],
+    "django_celery_beat": [
+        "view_periodictask", "view_intervalschedule", "view_crontabschedule", "view_clockedschedule",
+        "view_solarschedule",
+    ],
+}  # fmt: skip
+# The permissions to edit the schedule.
+SCHEDULE = [
+    f"{act}_{model}"
+    for model in ("periodictask", "intervalschedule", "crontabschedule", "clockedschedule", "solarschedule")
+    for act in ("add", "change", "delete")
+]
+OPERATOR = {
+    "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state"],
+    "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
+}
+ADMIN = OPERATOR | {
+    "api_keys": ["view_apikey", "add_apikey", "change_apikey"],
+    "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
+    "audit": ["view_auditentry"],
+}
+GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
 
 class KeyOptionError(ValueError):
-    """An option of a key that cannot be: correct it."""
+    """An invalid option of an API key."""
 
 
 class UnknownScopeError(KeyOptionError):
-    """A scope that does not exist was asked for."""
+    """The scope does not exist."""
 
 
 class KeyRevokedError(ValueError):
-    """A revoked key stays so: make another."""
+    """A revoked API key cannot be used again; create another one."""
 
 
 def create_api_key(
@@ -43,78 +69,77 @@ def create_api_key(
     burst: int | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """Make a key and return it with its secret form, `tmk_<prefix>_<secret>`, which nobody can read again.
+    """Create a key and return it with `tmk_<prefix>_<secret>`, which cannot be read again.
 
-    states, key_prefix: what it is confined to; rate, burst: how much it may ask (see ApiKey).
+    states, key_prefix: its key scope; rate, burst: its rate limit (see ApiKey).
     Raises UnknownScopeError naming the scope, and KeyOptionError.
     """
-    wanted = _checked_scopes(name, scopes)
     key = ApiKey(
-        name=name, scopes=wanted, states=sorted(set(states)), key_prefix=list(key_prefix), rate=rate, burst=burst,
-        expires_at=expires_at, created_by=created_by, prefix=secrets.token_hex(4),
+        name=name, scopes=_checked_scopes(name, scopes), states=sorted(set(states)), key_prefix=list(key_prefix),
+        rate=rate, burst=burst, expires_at=expires_at, created_by=created_by, prefix=secrets.token_hex(4),
     )  # fmt: skip
     check(key)
     secret, key.secret_sha512 = _new_secret()
     with transaction.atomic():
         key.save()
-        record("key.create", _target(key), by=_actor(created_by), **_terms(key))
+        record("key.create", _target(key), by=_actor(created_by), **_options(key))
     return key, _secret_form(key, secret)
 
 
 def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None) -> str:
-    """Give a key a new secret and return its secret form; the old one is good for `grace` more, those before it not.
+    """Give a key a new secret and return `tmk_<prefix>_<secret>`. Only the last secret stays valid, for `grace`.
 
-    Raises KeyRevokedError, and KeyOptionError for a grace below nothing.
+    Raises KeyRevokedError, and KeyOptionError for a negative grace.
     """
     if grace < timedelta():
-        raise KeyOptionError(f"API key {key.name!r}: a grace of {grace} is less than nothing")
+        raise KeyOptionError(f"API key {key.name!r}: the grace period {grace} is negative")
     secret, digest = _new_secret()
     with transaction.atomic():
         held = ApiKey.objects.select_for_update(of=("self",)).get(pk=key.pk)
         if held.revoked_at is not None:
-            raise KeyRevokedError(f"API key {key.name!r} is revoked, and stays so; make another one")
+            raise KeyRevokedError(f"API key {key.name!r} is revoked; create another one")
         key.rotated_at = timezone.now()
         key.previous_sha512, key.previous_until = held.secret_sha512, key.rotated_at + grace
         key.secret_sha512 = digest
         key.save(update_fields=["secret_sha512", "previous_sha512", "previous_until", "rotated_at"])
         record("key.rotate", _target(key), by=_actor(by), grace_seconds=grace.total_seconds())
-    authentication.forget()
+    authentication.clear_cache()
     return _secret_form(key, secret)
 
 
 def revoke_api_key(key: ApiKey, by: User | None = None) -> None:
-    """Refuse the key from now on; other processes follow when their memory of it ends (see settings)."""
+    """Refuse the key from now on; other processes within TIDEMARK_API_KEY_CACHE_SECONDS."""
     now = timezone.now()
     with transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now):
             record("key.revoke", _target(key), by=_actor(by))
     key.refresh_from_db(fields=["revoked_at"])
-    authentication.forget()
+    authentication.clear_cache()
 
 
 def check(key: ApiKey) -> None:
-    """Raises KeyOptionError for options that do not go together."""
+    """Raises KeyOptionError for options that are invalid, alone or together."""
     if not all(isinstance(part, str | int | float | bool) for part in key.key_prefix):
         raise KeyOptionError(
-            f"API key {key.name!r}: a key prefix is a list of texts, numbers and booleans, got {key.key_prefix!r}"
+            f"API key {key.name!r}: a key prefix is a list of strings, numbers and booleans, got {key.key_prefix!r}"
         )
     if key.key_prefix and Scope.MAINTAIN in key.scopes:
         raise KeyOptionError(
-            f"API key {key.name!r}: maintenance concerns every key of a state; leave the key prefix or the scope "
-            f"{Scope.MAINTAIN.value!r} out"
+            f"API key {key.name!r}: maintenance concerns every key of a state; remove the key prefix or the scope "
+            f"{Scope.MAINTAIN.value!r}"
         )
     if key.is_expired(timezone.now()):
-        raise KeyOptionError(f"API key {key.name!r}: it would have expired already, at {key.expires_at}")
+        raise KeyOptionError(f"API key {key.name!r}: its expiry {key.expires_at} is in the past")
     if (key.rate or 0) < 0 or (key.burst is not None and key.burst < 1):
-        raise KeyOptionError(f"API key {key.name!r}: a rate of {key.rate} with a burst of {key.burst} admits nothing")
+        raise KeyOptionError(f"API key {key.name!r}: a rate of {key.rate} with a burst of {key.burst} allows nothing")
 
 
 def _checked_scopes(name: str, scopes: Iterable[str]) -> list[str]:
-    wanted = sorted(set(scopes))
-    for scope in wanted:
+    names = sorted(set(scopes))
+    for scope in names:
         if scope not in Scope.values:
-            raise UnknownScopeError(f"API key {name!r}: scope {scope!r} is none of {', '.join(Scope.values)}")
-    return wanted
+            raise UnknownScopeError(f"API key {name!r}: scope {scope!r} is not one of {', '.join(Scope.values)}")
+    return names
 
 
 def _new_secret() -> tuple[str, bytes]:
@@ -134,49 +159,19 @@ def _actor(user: User | None) -> str:
     return SHELL if user is None else user.get_username()
 
 
-def _terms(key: ApiKey) -> dict[str, Any]:
-    """What was asked for beyond a name."""
+def _options(key: ApiKey) -> dict[str, Any]:
+    """Return the options that were given."""
     expires_at = key.expires_at and key.expires_at.isoformat()
-    terms = {"states": key.states, "key_prefix": key.key_prefix, "rate": key.rate, "burst": key.burst}
+    options = {"states": key.states, "key_prefix": key.key_prefix, "rate": key.rate, "burst": key.burst}
     return (
         {"scopes": key.scopes}
-        | {name: term for name, term in terms.items() if term not in ([], None)}
+        | {name: value for name, value in options.items() if value not in ([], None)}
         | ({"expires_at": expires_at} if expires_at else {})
     )
 
 
-# The three groups that people are put into: viewer, operator and admin, each with what the one before it may do.
-#
-# Made, and made right again, after each migration; for another cut, make a group of your own. Whoever signs in may
-# look at the dashboard and read the API, in a group or not; the pages of the admin also ask for the staff status.
-
-
-VIEWER = {
-    "states": ["view_pipeline", "view_state", "view_batch", "view_deadletter", "view_maintenancerun"],
-    "django_celery_beat": [
-        "view_periodictask", "view_intervalschedule", "view_crontabschedule", "view_clockedschedule",
-        "view_solarschedule",
-    ],
-}  # fmt: skip
-# What is added, changed and deleted to edit the schedule.
-SCHEDULE = [
-    f"{act}_{model}"
-    for model in ("periodictask", "intervalschedule", "crontabschedule", "clockedschedule", "solarschedule")
-    for act in ("add", "change", "delete")
-]
-OPERATOR = {
-    "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state"],
-    "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
-}
-ADMIN = OPERATOR | {
-    "api_keys": ["view_apikey", "add_apikey", "change_apikey"],
-    "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
-    "audit": ["view_auditentry"],
-}
-GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
-
-
 def ensure_groups(using: str = "default", **signal: Any) -> None:
+    """Create the groups and reset their permissions, after each migration."""
     for name, permissions in GROUPS.items():
         group, _ = Group.objects.using(using).get_or_create(name=name)
         group.permissions.set(_found(permissions, using))

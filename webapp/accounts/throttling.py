@@ -1,4 +1,8 @@
-"""Where a request comes from, for limits and for the audit."""
+"""Who is limited: API keys, users, and addresses that send wrong keys or passwords; and sign-ins in the audit log.
+
+A rate limit counts by API key, else by user, else by the client's address. Guessing keys and passwords is limited by
+address.
+"""
 
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, cast
@@ -17,88 +21,79 @@ from webapp.accounts.models import ApiKey
 from webapp.accounts.queries import rate_of
 from webapp.accounts.rate_limits import Verdict, take, take_batched
 
-
-def address_of(request: HttpRequest | Request) -> str:
-    """Return the client's address, which a proxy names if there is one (NUM_PROXIES); empty where nobody knows."""
-    return (BaseThrottle().get_ident(cast(Request, request)) or "")[:64]
-
-
-def subscriber_of(request: HttpRequest | Request) -> str:
-    """Return what one subscriber has of addresses: one of IPv4, a whole network of IPv6."""
-    shown = address_of(request)
-    try:
-        address = ip_address(shown)
-    except ValueError:
-        return shown
-    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else shown
-
-
-# Whose bucket a request takes from: its API key's, its user's, or that of the address it comes from.
+# The actor of a failed sign-in in the audit log.
+NOBODY = "nobody"
 
 
 class TooManyRequestsError(Throttled):
     """wait: seconds, for Retry-After."""
 
-    def __init__(self, whose: str, verdict: Verdict) -> None:
-        super().__init__(detail=f"{whose} has asked too often; ask again in {verdict.wait_seconds} seconds")
+    def __init__(self, client: str, verdict: Verdict) -> None:
+        super().__init__(detail=f"{client} has sent too many requests; try again in {verdict.wait_seconds} seconds")
         self.wait = verdict.wait_seconds
 
 
 class RateLimit(BaseThrottle):
-    """Refuses what comes too often, and tells each answer how much is left. Raises TooManyRequestsError."""
+    """Adds the RateLimit headers to each answer. Raises TooManyRequestsError."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        whose, verdict = _taken(request)
+        client, verdict = _take(request)
         if verdict is None:
             return True
         view.headers.update(verdict.headers)
         if not verdict.is_allowed:
-            raise TooManyRequestsError(whose, verdict)
+            raise TooManyRequestsError(client, verdict)
         return True
 
 
-def check_address(request: Any) -> None:
-    """Refuse to look at another unknown key from an address that has shown too many. Raises TooManyRequestsError."""
-    _count_wrong_key(request, cost=0)
-
-
-def count_wrong_key(request: Any) -> None:
-    """Raises TooManyRequestsError where it is one too many."""
-    _count_wrong_key(request, cost=1)
-
-
-def take_wrong_secret(kind: str, request: Any, cost: int = 1) -> Verdict | None:
-    """Take from what an address may get wrong of a kind of secret; as limits.take."""
-    rate = settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE
-    return take(f"wrong_{kind}:{subscriber_of(request)}", rate, cost=cost)
-
-
-def _taken(request: Request) -> tuple[str, Verdict | None]:
+def _take(request: Request) -> tuple[str, Verdict | None]:
     key = request.auth
     if isinstance(key, ApiKey):
         return "this API key", take_batched(f"key:{key.prefix}", rate_of(key), key.burst)
     if request.user.is_authenticated:
         return "this user", take_batched(f"user:{request.user.pk}", settings.TIDEMARK_SESSION_RATE_PER_MINUTE)
-    return "this address", take(f"address:{subscriber_of(request)}", settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE)
+    return "this address", take(f"address:{client_network(request)}", settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE)
 
 
-def _count_wrong_key(request: Any, cost: int) -> None:
+def client_address(request: HttpRequest | Request) -> str:
+    """Return the client's address, behind a proxy the forwarded one (NUM_PROXIES); empty if unknown."""
+    return (BaseThrottle().get_ident(cast(Request, request)) or "")[:64]
+
+
+def client_network(request: HttpRequest | Request) -> str:
+    """Return the addresses that one subscriber usually has: an IPv4 address, or the /64 network of an IPv6 address."""
+    text = client_address(request)
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else text
+
+
+def check_address(request: Any) -> None:
+    """Raises TooManyRequestsError if the address has sent too many wrong keys to have another one looked up."""
+    _take_wrong_key(request, cost=0)
+
+
+def count_wrong_key(request: Any) -> None:
+    """Count a wrong key of the address. Raises TooManyRequestsError if it is one too many."""
+    _take_wrong_key(request, cost=1)
+
+
+def _take_wrong_key(request: Any, cost: int) -> None:
     verdict = take_wrong_secret("key", request, cost=cost)
     if verdict is not None and not verdict.is_allowed:
         raise TooManyRequestsError("this address", verdict)
 
 
-# People at the door: who signed in, who failed to, and a limit to guessing passwords.
-#
-# A failed sign-in is noted with its name only if there is such a user: what is typed into the wrong field may be a
-# password.
-
-
-NOBODY = "nobody"
+def take_wrong_secret(kind: str, request: Any, cost: int = 1) -> Verdict | None:
+    """Take from the wrong keys or wrong passwords that an address may send, as rate_limits.take does."""
+    rate = settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE
+    return take(f"wrong_{kind}:{client_network(request)}", rate, cost=cost)
 
 
 class SignInLimit:
-    """An authentication backend that knows nobody; it ends the attempts of an address that was wrong too often."""
+    """An authentication backend that authenticates no user, but refuses an address with too many wrong passwords."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:
         verdict = request and take_wrong_secret("password", request, cost=0)
@@ -106,31 +101,33 @@ class SignInLimit:
             raise PermissionDenied
 
 
-def note_sign_in(request: HttpRequest | None, user: Any, **signal: Any) -> None:
-    record("user.sign_in", f"user {user.get_username()}", by=user.get_username(), **_from(request))
+def record_sign_in(request: HttpRequest | None, user: Any, **signal: Any) -> None:
+    record("user.sign_in", f"user {user.get_username()}", by=user.get_username(), **_address_detail(request))
 
 
-def note_sign_out(request: HttpRequest | None, user: Any, **signal: Any) -> None:
+def record_sign_out(request: HttpRequest | None, user: Any, **signal: Any) -> None:
     if user is not None:
-        record("user.sign_out", f"user {user.get_username()}", by=user.get_username(), **_from(request))
+        record("user.sign_out", f"user {user.get_username()}", by=user.get_username(), **_address_detail(request))
 
 
-def note_failed_sign_in(credentials: dict[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
+def record_failed_sign_in(credentials: dict[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
     verdict = request and take_wrong_secret("password", request)
     if verdict and not verdict.is_allowed:
-        return  # Else whoever guesses could fill the table, too.
+        return  # otherwise guessing passwords could fill the table
     users = get_user_model()
     name = str(credentials.get(users.USERNAME_FIELD, ""))
+    # An unknown name is not recorded: it may be a password typed into the wrong field.
     known = "\0" not in name and users.objects.filter(**{users.USERNAME_FIELD: name}).exists()
-    record("user.failed_sign_in", f"user {name}" if known else "an unknown user", by=NOBODY, **_from(request))
+    target = f"user {name}" if known else "an unknown user"
+    record("user.failed_sign_in", target, by=NOBODY, **_address_detail(request))
 
 
-def listen() -> None:
-    user_logged_in.connect(note_sign_in)
-    user_logged_out.connect(note_sign_out)
-    user_login_failed.connect(note_failed_sign_in)
+def connect_sign_ins() -> None:
+    user_logged_in.connect(record_sign_in)
+    user_logged_out.connect(record_sign_out)
+    user_login_failed.connect(record_failed_sign_in)
 
 
-def _from(request: HttpRequest | None) -> dict[str, str]:
-    address = address_of(request) if request else ""
+def _address_detail(request: HttpRequest | None) -> dict[str, str]:
+    address = client_address(request) if request else ""
     return {"address": address} if address else {}

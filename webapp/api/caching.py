@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.http import parse_etags
 from rest_framework.request import Request
 
-from state_backends import Snapshot, StateSpec
+from state_backends import BACKENDS, Snapshot, StateSpec
 from state_backends.committed import isolation
 from webapp.api.question import Query
 from webapp.states import readers
@@ -81,7 +81,11 @@ def holding(conn: psycopg.Connection, name: str, tags: Sequence[str]) -> str | N
 
 
 def _changes_with_the_batch_alone(spec: StateSpec, query: Query, snapshot: Snapshot) -> bool:
-    if isolation(spec) != "committed" or spec.backend != "postgres" or query.when.as_of is not None:
+    if (
+        isolation(spec) != "committed"
+        or not BACKENDS[spec.backend].capabilities.in_ledger
+        or query.when.as_of is not None
+    ):
         return False
     # The word may be part of a key, too; the digest is right then as well.
     return spec.ttl is None or not (query.keys.combine or b'"expired"' in snapshot.results)

@@ -11,8 +11,8 @@ from django.core import signing
 from rest_framework.exceptions import APIException, ParseError
 
 from state_backends import Snapshot, StateSpec
-from state_backends.backends.factory import Reader
 from state_backends.errors import OutOfReachError
+from state_backends.reader.reader import Reader
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import read

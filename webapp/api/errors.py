@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 import psycopg
-import redis
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
@@ -18,6 +17,7 @@ from rest_framework.views import set_rollback
 from structlog.contextvars import get_contextvars
 
 from state_backends.errors import (
+    BackendUnavailable,
     KeyShapeError,
     MovedOnError,
     NotCommittedError,
@@ -90,7 +90,7 @@ def _foreseen(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
         return _refused(error), _headers(error)
     if isinstance(error, MovedOnError):
         return problem(503, str(error)), {"Retry-After": "1"}
-    if isinstance(error, redis.RedisError):
+    if isinstance(error, BackendUnavailable):
         return problem(503, "the store of this state does not answer; try again shortly"), {"Retry-After": "1"}
     if _timed_out(error):
         return problem(504, "the question took longer than one may here; ask for less at a time"), {}

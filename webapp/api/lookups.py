@@ -10,9 +10,9 @@ import psycopg
 from rest_framework.exceptions import APIException, ParseError
 
 from state_backends import Snapshot, StateSpec
-from state_backends.backends.factory import Reader
 from state_backends.errors import KeyShapeError
 from state_backends.reader.multi_state import StateLookup, at_one_batch
+from state_backends.reader.reader import Reader
 from webapp.accounts.permissions import KeyScope
 from webapp.api import caching
 from webapp.api.question import Keys, Queries, Query, When
@@ -144,7 +144,7 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], confined: KeyScope) -> Sequ
         keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
     else:
         keys = [tuple(key) if isinstance(key, list) else key for key in keys]
-    if confined.is_free or not confined.prefix_of(spec):
+    if confined.is_unrestricted or not confined.prefix_of(spec):
         return keys
     typed = spec.check_keys(keys)
     confined.check_keys(spec, typed)
@@ -154,7 +154,7 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], confined: KeyScope) -> Sequ
 def _holding(
     conn: psycopg.Connection, name: str, query: Query, confined: KeyScope, candidates: Sequence[str]
 ) -> str | None:
-    if not confined.is_free:
+    if not confined.is_unrestricted:
         typed_keys(readers.reader(conn, name).spec, query.keys.asked, confined)
     return caching.holding(conn, name, candidates)
 

@@ -4,6 +4,7 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
+from state_backends import BACKENDS
 from webapp.states.models import MaintenanceRun
 
 MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS = 20, 1_000, 1_000
@@ -174,7 +175,7 @@ class StateSerializer(serializers.Serializer):
     measures = serializers.DictField(child=MeasureSerializer())
     ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept for ever")
     changelog = serializers.BooleanField()
-    backend = serializers.ChoiceField(["postgres", "redis"], help_text="where its rows live")
+    backend = serializers.ChoiceField(list(BACKENDS), help_text="where its rows live")
     keys_estimate = serializers.IntegerField(
         help_text="of a state in Redis: all that are stored, with those expired or removed and not cleaned up yet"
     )

@@ -29,7 +29,7 @@ class ApiView(APIView):
         return Response(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
 
     def handle_exception(self, error: Exception) -> Response:
-        if isinstance(error, UnknownNameError) and not key_scope(self.request).is_free:
+        if isinstance(error, UnknownNameError) and not key_scope(self.request).is_unrestricted:
             # Without the list of those there are, which are not all for a confined API key to know.
             error = type(error)(f"{error.kind} does not exist")
         return super().handle_exception(error)
@@ -84,7 +84,7 @@ def seen_pipeline(name: str, confined: KeyScope) -> dict[str, Any]:
 
 def seen_batches(name: str, limit: int, confined: KeyScope) -> list[dict[str, Any]]:
     """Raises UnknownPipelineError."""
-    if not confined.is_free:
+    if not confined.is_unrestricted:
         seen_pipeline(name, confined)
     return [_batch(batch_document(batch), confined) for batch in queries.batches(name, limit)]
 
@@ -156,7 +156,7 @@ class PauseView(ApiView):
 
     @operations.pause
     def post(self, request: Request, name: str) -> Response:
-        key_scope(request).check_free()
+        key_scope(request).check_unrestricted()
         services.pause_pipeline(name=name, requested_by=_requester(request))
         return Response(pipeline_document(queries.pipeline(name)), status=202)
 
@@ -167,7 +167,7 @@ class ResumeView(ApiView):
 
     @operations.resume
     def post(self, request: Request, name: str) -> Response:
-        key_scope(request).check_free()
+        key_scope(request).check_unrestricted()
         services.resume_pipeline(name=name, requested_by=_requester(request))
         return Response(pipeline_document(queries.pipeline(name)), status=202)
 

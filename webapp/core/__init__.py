@@ -1,1 +1,1 @@
-"""What every part of the web half shares: configuration, logs, metrics, health, the content security policy."""
+"""Shared by all web apps: configuration, middleware, logs, metrics, health, the Content-Security-Policy."""

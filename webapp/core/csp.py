@@ -1,7 +1,7 @@
-"""What a browser may load, run and send on our pages, and who may frame them: the Content-Security-Policy.
+"""The Content-Security-Policy of each answer: what a browser may load and run, where it may connect, who may frame it.
 
-Ours need nothing but what this machine serves in files. The admin's theme evaluates expressions in attributes and
-writes styles (Alpine), the API's documentation writes styles (Swagger): they get that much more, and no inline script.
+The dashboard loads only files from this server. The admin's theme also evaluates expressions in attributes and writes
+styles (Alpine), and the API's documentation writes styles (Swagger). No inline script is allowed anywhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,18 +24,17 @@ ADMIN = PAGES | {
     "img-src": "'self' data:",
 }
 DOCS = PAGES | {"style-src": "'self' 'unsafe-inline'", "img-src": "'self' data:"}
-# Nothing of these is a page.
 API = {"default-src": "'none'", "frame-ancestors": "'none'"}
 
-# Every answer says so, too; SecurityMiddleware adds nosniff and the opener policy.
-BESIDE = {
+# SecurityMiddleware adds nosniff and the opener policy.
+OTHER_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
 
 class ContentSecurityPolicy:
-    """Middleware, among the first: what those after it answer themselves gets a policy, too."""
+    """Middleware. One of the first, so that answers of later middleware get a policy, too."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -43,13 +42,13 @@ class ContentSecurityPolicy:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
         response.headers.setdefault("Content-Security-Policy", policy_of(request))
-        for name, value in BESIDE.items():
+        for name, value in OTHER_HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
 
 def policy_of(request: HttpRequest) -> str:
-    """Return the policy of the place that has answered a request."""
+    """Return the policy of the admin, the API's documentation, the API or the dashboard."""
     match = request.resolver_match
     if match is not None and match.app_name == "admin":
         return _ADMIN
@@ -62,13 +61,13 @@ def policy_of(request: HttpRequest) -> str:
 
 @cache
 def _pages(events_url: str) -> str:
-    """Let pages connect to the process of the push, which may have an origin of its own."""
+    """Allow connections to the events process, which may have an origin of its own."""
     parts = urlsplit(events_url)
-    return _written(PAGES | ({"connect-src": f"'self' {parts.scheme}://{parts.netloc}"} if parts.netloc else {}))
+    return _joined(PAGES | ({"connect-src": f"'self' {parts.scheme}://{parts.netloc}"} if parts.netloc else {}))
 
 
-def _written(policy: Mapping[str, str]) -> str:
+def _joined(policy: Mapping[str, str]) -> str:
     return "; ".join(f"{directive} {sources}" for directive, sources in policy.items())
 
 
-_ADMIN, _DOCS, _API = _written(ADMIN), _written(DOCS), _written(API)
+_ADMIN, _DOCS, _API = _joined(ADMIN), _joined(DOCS), _joined(API)

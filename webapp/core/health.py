@@ -1,10 +1,13 @@
-"""Who may see how the system is doing: metrics, and the names of what is stale.
+"""The views /healthz, /readyz and /metrics, and who may see the names and figures in them.
 
-A token opens it from everywhere. Without one, only the machine itself may look, and nobody whom a proxy on that
-machine speaks for.
+`/healthz` reports whether the database answers. `/readyz` is a 503 only if nothing can be served: a stale state is
+exact as of its txid, so it is served, and reported as stale. Names and metrics need TIDEMARK_METRICS_TOKEN; if it is
+not set, only clients on this machine may see them, and no client behind a proxy on this machine.
 """
 
 import hmac
+from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import ip_address
 from typing import Any
 
@@ -16,39 +19,38 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from webapp.core.metrics import render
-from webapp.core.stored_metrics import StoredFigures
-from webapp.core.system_snapshot import Freshness, freshness, look
+from webapp.core.stored_metrics import StoredMetrics
+from webapp.core.system_snapshot import SystemSnapshot, age, system_snapshot
+from webapp.states.queries import PipelineStatus
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
+REFUSAL = "metrics require TIDEMARK_METRICS_TOKEN, as Authorization: Bearer <token>; {}\n"
+
+# Why a pipeline without a driver is stale. A paused or finished pipeline needs none.
+WITHOUT_DRIVER = {
+    "lost": "its driver stopped responding",
+    "stopped": "its driver was stopped",
+    "never started": "it was never started",
+}
 
 
-def may_observe(request: HttpRequest) -> bool:
-    token = settings.TIDEMARK_METRICS_TOKEN
-    return has_token(request.META.get("HTTP_AUTHORIZATION", ""), token) if token else _is_local(request)
+@dataclass(frozen=True)
+class Freshness:
+    """How old a pipeline's states are. seconds: the age of the oldest input not counted, or of the last commit.
 
+    reason: why it is stale; empty: it is not stale.
+    """
 
-def has_token(authorization: str, token: str) -> bool:
-    """Tell whether an `Authorization` header is `Bearer` and the token."""
-    scheme, _, given = authorization.partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
-
-
-def _is_local(request: HttpRequest) -> bool:
-    try:
-        address = ip_address(request.META.get("REMOTE_ADDR", ""))
-    except ValueError:
-        return False  # a socket file, behind which there is a proxy
-    return address.is_loopback and not any(header in request.META for header in FORWARDED)
-
-
-# Is this process able to answer, and how fresh is what it answers? For load balancers and for people.
-#
-# `/healthz` asks whether the database answers. `/readyz` refuses traffic only where nothing can be served: a stale
-# state is exact as of its txid, so it is served, and said to be stale.
+    name: str
+    status: str
+    committed_txid: int
+    committed_at: datetime | None
+    seconds: float | None
+    reason: str
 
 
 class _Migrations:
-    """Whether the tables are there. Once they are, they stay."""
+    """Whether all migrations are applied. Once they are, the database is not asked again."""
 
     applied = False
 
@@ -79,14 +81,43 @@ def readyz(request: HttpRequest) -> JsonResponse:
     try:
         if migrations.missing():
             return JsonResponse({"status": "unready", "reason": "migrations are missing"}, status=503)
-        pipelines = freshness(look())
+        pipelines = freshness(system_snapshot())
     except Error:
         return JsonResponse({"status": "unready", "reason": "the database does not answer"}, status=503)
     return JsonResponse(_report(pipelines, with_names=_may_see_names(request)))
 
 
-def _may_see_names(request: HttpRequest) -> bool:
-    return settings.TIDEMARK_READYZ_NAMES or may_observe(request) or request.user.is_authenticated
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    if not may_observe(request):
+        return _refused()
+    text, content_type = render(StoredMetrics())
+    return HttpResponse(text, content_type=content_type)
+
+
+def freshness(snapshot: SystemSnapshot) -> list[Freshness]:
+    return [
+        Freshness(one.name, one.status, one.committed_txid, one.committed_at, _seconds(one, snapshot.at), _reason(one))
+        for one in snapshot.pipelines
+    ]
+
+
+def _seconds(pipeline: PipelineStatus, now: datetime) -> float | None:
+    if pipeline.lag_seconds is not None and pipeline.is_driven:
+        return pipeline.lag_seconds
+    return None if pipeline.committed_at is None else age(pipeline.committed_at, now)
+
+
+def _reason(pipeline: PipelineStatus) -> str:
+    if pipeline.status in WITHOUT_DRIVER:
+        return WITHOUT_DRIVER[pipeline.status]
+    if pipeline.status in ("failed", "restarting"):
+        return f"{pipeline.status}: {pipeline.message}"
+    threshold = settings.TIDEMARK_STALE_AFTER_SECONDS
+    if pipeline.lag_seconds is not None and pipeline.lag_seconds > threshold:
+        return f"its oldest input has waited for {pipeline.lag_seconds:.0f} s, more than {threshold:g} s"
+    return ""
 
 
 def _report(pipelines: list[Freshness], *, with_names: bool) -> dict[str, Any]:
@@ -108,26 +139,34 @@ def _document(pipeline: Freshness) -> dict[str, Any]:
     }
 
 
-# `/metrics`, for Prometheus.
+def _may_see_names(request: HttpRequest) -> bool:
+    return settings.TIDEMARK_READYZ_NAMES or may_observe(request) or request.user.is_authenticated
 
 
-REFUSAL = "metrics are for whoever has TIDEMARK_METRICS_TOKEN, as Authorization: Bearer <token>; {}\n"
+def may_observe(request: HttpRequest) -> bool:
+    token = settings.TIDEMARK_METRICS_TOKEN
+    return has_token(request.META.get("HTTP_AUTHORIZATION", ""), token) if token else _is_local(request)
 
 
-@require_safe
-@never_cache
-def metrics(request: HttpRequest) -> HttpResponse:
-    if not may_observe(request):
-        return _refused()
-    text, content_type = render(StoredFigures())
-    return HttpResponse(text, content_type=content_type)
+def has_token(authorization: str, token: str) -> bool:
+    """Return whether an `Authorization` header is `Bearer` and the token."""
+    scheme, _, given = authorization.partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+
+
+def _is_local(request: HttpRequest) -> bool:
+    try:
+        address = ip_address(request.META.get("REMOTE_ADDR", ""))
+    except ValueError:
+        return False  # a Unix socket, which only a proxy connects to
+    return address.is_loopback and not any(header in request.META for header in FORWARDED)
 
 
 def _refused() -> HttpResponse:
     if settings.TIDEMARK_METRICS_TOKEN:
-        hint = "this is another one, or none"
+        hint = "the token is wrong or missing"
         return HttpResponse(
             REFUSAL.format(hint), status=401, content_type="text/plain", headers={"WWW-Authenticate": "Bearer"}
         )
-    hint = "while it is not set, only this machine may see them"
+    hint = "while it is not set, only clients on this machine may see them"
     return HttpResponse(REFUSAL.format(hint), status=403, content_type="text/plain")

@@ -1,4 +1,4 @@
-"""DATABASE_URL as Django wants it: a URL or a conninfo string, whatever libpq reads."""
+"""Values that settings.py derives from this installation: DATABASES, the secret key, and names of static files."""
 
 import os
 import secrets
@@ -9,14 +9,15 @@ from typing import Any
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
+from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
 DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
 
 def database(conninfo: str, **options: Any) -> dict[str, Any]:
-    """Return the entry of DATABASES for a PostgreSQL address; what Django has no name for goes to OPTIONS.
+    """Return the entry of DATABASES for a URL or conninfo string; parts that Django has no name for go to OPTIONS.
 
-    An empty address gives no database, so that commands which need none run without one.
+    An empty `conninfo` gives a dummy database, for commands that need none.
     """
     if not conninfo:
         return {"ENGINE": "django.db.backends.dummy"}
@@ -29,20 +30,20 @@ def _parsed(conninfo: str) -> dict[str, Any]:
     try:
         return {part: value for part, value in conninfo_to_dict(conninfo).items() if value is not None}
     except psycopg.ProgrammingError as error:
-        # Without the value, which holds a password.
+        # The message leaves the value out, because it contains a password.
         raise ImproperlyConfigured(
-            "DATABASE_URL is no PostgreSQL address; write it as postgresql://user:password@host:5432/name"
+            "DATABASE_URL is not a PostgreSQL address; write it as postgresql://user:password@host:5432/name"
         ) from error
 
 
-# The secret key of an installation that was given none: made once, kept in the data folder, readable by its owner.
+def stored_secret_key(path: Path) -> str:
+    """Return the key in `path`; create it, readable by its owner, if absent.
 
-
-def kept_secret_key(path: Path) -> str:
-    """Return the key in `path`, made if absent. Processes that start at once all get the same one."""
+    Processes that start at the same time get the same key. Raises ImproperlyConfigured if the file is not accessible.
+    """
     try:
         if not path.exists():
-            _make(path)
+            _create_secret_key(path)
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise ImproperlyConfigured(
@@ -51,10 +52,10 @@ def kept_secret_key(path: Path) -> str:
         ) from error
 
 
-def _make(path: Path) -> None:
-    # Root's embedded servers run as another user, who has to pass through the folder.
+def _create_secret_key(path: Path) -> None:
+    # If we are root, the embedded servers run as another user, who needs to enter the folder.
     path.parent.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
-    # mkstemp gives mode 600; a link never replaces the key that another process made meanwhile.
+    # mkstemp gives mode 600; os.link does not replace a key that another process has created in the meantime.
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(50))
@@ -64,3 +65,10 @@ def _make(path: Path) -> None:
         pass
     finally:
         Path(draft).unlink()
+
+
+class CollectedOrNotStorage(CompressedManifestStaticFilesStorage):
+    """Names static files with a digest, so that browsers cache them, or without one before `collectstatic` has run."""
+
+    def stored_name(self, name):
+        return super().stored_name(name) if self.hashed_files else name

@@ -1,4 +1,8 @@
-"""Secrets out of log lines: the last thing that happens to a line, whoever wrote it and however it got there."""
+"""Log lines: one per event, JSON for programs or text for a terminal, without secrets.
+
+A request binds its id, a task its run, a batch its pipeline, txid and attempt (through structlog's contextvars). Every
+line written meanwhile has these fields, whether one of our modules or a library writes it.
+"""
 
 import json
 import logging
@@ -15,54 +19,30 @@ from structlog.contextvars import merge_contextvars
 from structlog.processors import ExceptionRenderer
 from structlog.stdlib import ProcessorFormatter
 
-# What must be in a line before it is worth a closer look; most lines hold none of these.
-HINTS = ("tmk_", "://", "assword")
-
-FORMS = (
-    (re.compile(r"(tmk_[0-9a-f]{8}_)[\w-]+"), r"\1***"),  # an API key; the prefix names it and opens nothing
-    (re.compile(r"(://[^/\s:@\"']*:)[^\s\"'/]+@"), r"\1***@"),  # a URL with a password
-    (re.compile(r"(password\"?'?\s*[=:]\s*\"?'?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),  # libpq's words, and reprs
-)
-
-
-def redacted(line: str) -> str:
-    """Return a line with `***` in place of API keys' secrets and of passwords."""
-    if any(hint in line for hint in HINTS):
-        for form, instead in FORMS:
-            line = form.sub(instead, line)
-    return line
-
-
-# Whose id a request bears: the client's own `X-Request-ID` where that is a sane one, so that it can be followed from
-# system to system; else one that is made here.
-
-
-SANE = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-
-
-def request_id(asked: str) -> str:
-    return asked if SANE.fullmatch(asked) else token_hex(12)
-
-
-# Log lines: one per event, JSON for machines or text for a terminal, with whatever is bound to the work at hand.
-#
-# A request binds its id, a task its run, a batch its pipeline, txid and attempt (all through structlog's
-# contextvars), and every line that is written meanwhile carries them, from our own modules and from libraries alike.
-
-
 FORMATS = ("json", "text")
 
-# The one line per request; see middleware.py.
+# The logger of the one line per request; see middleware.py.
 REQUESTS = "tidemark.requests"
 
-# What a record has before anybody adds to it.
-PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+# A client's own request id that is accepted, so that a request can be followed from system to system.
+REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+# The attributes of every record; others come from `extra`.
+RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+# A line without any of these contains no secret, which saves the search for SECRETS in most lines.
+SECRET_HINTS = ("tmk_", "://", "assword")
+SECRETS = (
+    (re.compile(r"(tmk_[0-9a-f]{8}_)[\w-]+"), r"\1***"),  # an API key; its prefix is not secret
+    (re.compile(r"(://[^/\s:@\"']*:)[^\s\"'/]+@"), r"\1***@"),  # a URL with a password
+    (re.compile(r"(password\"?'?\s*[=:]\s*\"?'?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),  # conninfo strings and reprs
+)
 
 Event = MutableMapping[str, Any]
 
 
 def configuration(level: str, requests_level: str) -> dict[str, Any]:
-    """Return Django's LOGGING. requests_level: of the line per request."""
+    """Return settings.LOGGING. requests_level: the level of the line per request."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -71,9 +51,9 @@ def configuration(level: str, requests_level: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"handlers": [], "propagate": True},
-            # What a client did wrong is in the request's own line, without the path that may hold keys.
+            # 4xx are in the line per request, which leaves out the path because it may contain keys.
             "django.request": {"level": "ERROR"},
-            # With DEBUG=1 it would write statements with their parameters, sessions and digests among them.
+            # At DEBUG it writes statements with their parameters, such as session ids and digests.
             "django.db.backends": {"level": "INFO"},
             "_granian": {"handlers": [], "propagate": True},
             REQUESTS: {"level": requests_level},
@@ -82,11 +62,11 @@ def configuration(level: str, requests_level: str) -> dict[str, Any]:
 
 
 def formatter() -> logging.Formatter:
-    """Return the formatter that LOG_FORMAT asks for; unset: text on a terminal, JSON elsewhere."""
-    asked = os.environ.get("LOG_FORMAT") or ("text" if sys.stderr.isatty() else "json")
-    if asked not in FORMATS:
-        raise ValueError(f"LOG_FORMAT must be {' or '.join(FORMATS)}, got {asked!r}")
-    render = _as_json if asked == "json" else _as_text
+    """Return the formatter of LOG_FORMAT; if unset, text on a terminal and JSON elsewhere."""
+    name = os.environ.get("LOG_FORMAT") or ("text" if sys.stderr.isatty() else "json")
+    if name not in FORMATS:
+        raise ValueError(f"LOG_FORMAT must be {' or '.join(FORMATS)}, got {name!r}")
+    render = _as_json if name == "json" else _as_text
     return ProcessorFormatter(
         foreign_pre_chain=[merge_contextvars, _described],
         processors=[_traced, ProcessorFormatter.remove_processors_meta, render, _redacted],
@@ -94,11 +74,11 @@ def formatter() -> logging.Formatter:
 
 
 def _described(logger: Any, method: str, event: Event) -> Event:
-    """Add who says it, when and how loudly, and the plain values of the record's `extra`."""
+    """Add time, level, logger and pid, and the simple values of the record's `extra`."""
     record: logging.LogRecord = event["_record"]
     for name, value in vars(record).items():
-        # Anything else is a library's: a request with its path, a task with its arguments.
-        if name not in PLAIN and isinstance(value, str | int | float | None):
+        # Other values are objects of libraries, such as a request with its path or a task with its arguments.
+        if name not in RECORD_ATTRIBUTES and isinstance(value, str | int | float | None):
             event[name] = value
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     event.update(at=at, level=record.levelname.lower(), logger=record.name, pid=record.process)
@@ -139,3 +119,16 @@ def _on_one_line(text: str) -> str:
 
 def _redacted(logger: Any, method: str, line: Any) -> Any:
     return redacted(line)
+
+
+def redacted(line: str) -> str:
+    """Return a line with `***` in place of API keys' secrets and of passwords."""
+    if any(hint in line for hint in SECRET_HINTS):
+        for pattern, replacement in SECRETS:
+            line = pattern.sub(replacement, line)
+    return line
+
+
+def request_id(given: str) -> str:
+    """Return the client's `X-Request-ID` if it is valid, otherwise a generated one."""
+    return given if REQUEST_ID.fullmatch(given) else token_hex(12)

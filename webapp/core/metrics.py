@@ -1,19 +1,14 @@
-"""What a serving process counts: requests, and of lookups the keys and where the time went.
+"""Counts requests, lookups and exported rows of a web process, and renders them in Prometheus's text format.
 
-An observation costs one to three microseconds, in memory that the processes of a service share (see sharing.py). Label
-values are bounded: routes by urls.py, states by the catalog, for nothing is noted of a state before it has answered.
+An observation takes one to three microseconds, in memory that the processes of a service share (see multiprocess.py).
+Label values are bounded: routes by urls.py, states by the catalog, because a state is counted only after it answered.
 """
 
-import logging
 import os
-import shutil
-import socket
 import time
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import psutil
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -25,10 +20,11 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-# When a counter began is in `up` already, and would be half of all that is scraped.
+from webapp.core import multiprocess
+
+# The `_created` series would double the size of a scrape, and `up` already shows a restart.
 disable_created_metrics()
 
-# Of all that serving processes count.
 REGISTRY = CollectorRegistry()
 
 LOOKUP_SECONDS = Histogram(
@@ -47,7 +43,7 @@ LOOKUP_KEYS = Histogram(
 )
 REQUESTS = Counter(
     "tidemark_http_requests",
-    "Requests by the name of their route, or - where nothing answers to the address",
+    "Requests by the name of their route, or - if no route matches",
     ["route", "method", "status"],
     registry=REGISTRY,
 )
@@ -60,20 +56,20 @@ REQUEST_SECONDS = Histogram(
 )
 RATE_LIMITED = Counter(
     "tidemark_rate_limited_requests",
-    "Requests refused because somebody asked too often",
+    "Requests refused by a rate limit",
     ["route"],
     registry=REGISTRY,
 )
 EXPORT_ROWS = Counter("tidemark_export_rows", "Rows sent by streamed answers", ["state"], registry=REGISTRY)
 
-# In place of a state's name where one request asks several.
+# The label `state` of a lookup in several states.
 SEVERAL = "*"
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Watch:
-    """The clock of one request, from its arrival. The middleware starts it as `request.watch` and reads it off."""
+    """Measures one request from its arrival. The middleware sets it as `request.watch` and reads it at the end."""
 
     __slots__ = ("_began", "_last", "_phases", "keys", "state")
 
@@ -91,8 +87,8 @@ class Watch:
     def seconds(self) -> float:
         return time.perf_counter() - self._began
 
-    def note_lookup(self) -> None:
-        """Count what was looked up; the rest of the time was the answer's rendering."""
+    def count_lookup(self) -> None:
+        """Count a lookup; the time since the last phase is that of rendering."""
         self.lap("render")
         for phase, seconds in self._phases:
             _lookup_seconds(self.state, phase).observe(seconds)
@@ -100,14 +96,14 @@ class Watch:
 
 
 def phase_ended(request: Any, phase: str) -> None:
-    """Say that a lookup's phase (authenticate, parse, query) ends here; what follows belongs to the next one."""
+    """End a phase of a lookup (authenticate, parse, query); the time from here on belongs to the next one."""
     watch = getattr(request, "watch", None)
     if watch is not None:
         watch.lap(phase)
 
 
 def looked_up(request: Any, state: str, keys: int) -> None:
-    """Say that a state has answered so many keys, at the end of the phase `query`. May be called for several states."""
+    """Note how many keys a state has answered, after the phase `query`; once per state of the request."""
     watch = getattr(request, "watch", None)
     if watch is not None:
         watch.state = state if watch.state in ("", state) else SEVERAL
@@ -115,19 +111,18 @@ def looked_up(request: Any, state: str, keys: int) -> None:
 
 
 def exported(state: str, rows: int) -> None:
-    """Say that so many rows of a state went out in a stream."""
+    """Count rows of a state that were sent in a stream."""
     EXPORT_ROWS.labels(state).inc(rows)
 
 
-def answered(route: str, method: str, status: int, seconds: float) -> None:
-    """Say that a request has its answer."""
+def count_request(route: str, method: str, status: int, seconds: float) -> None:
     _requests(route, method if method in METHODS else "other", status).inc()
     _request_seconds(route).observe(seconds)
     if status == 429:
         RATE_LIMITED.labels(route).inc()
 
 
-# `labels` checks and converts its words anew each time, which takes as long as the observation.
+# `labels` checks and converts its arguments on each call, which takes as long as the observation.
 @cache
 def _lookup_seconds(state: str, phase: str) -> Histogram:
     return LOOKUP_SECONDS.labels(state, phase)
@@ -148,66 +143,11 @@ def _request_seconds(route: str) -> Histogram:
     return REQUEST_SECONDS.labels(route)
 
 
-# One folder of counters for all processes of a service, so that whichever is scraped answers for all of them.
-#
-# prometheus_client keeps a process's figures in a file of PROMETHEUS_MULTIPROC_DIR, and looks for that name once,
-# when it is imported. So `share` comes first in wsgi.py and asgi.py. A folder belongs to one start of a service,
-# known by the process that started the workers: a new start counts from zero, and a worker that dies takes nothing
-# back.
-
-
-logger = logging.getLogger(__name__)
-
-VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-
-
-def share(service: str, data_dir: Path) -> None:
-    """Count together with the siblings of this process. A folder that the environment names is taken as it is.
-
-    Where none can be made, each process counts for itself.
-    """
-    if VARIABLE in os.environ:
-        return
-    try:
-        os.environ[VARIABLE] = str(_folder(data_dir / "metrics" / service))
-    except (OSError, psutil.Error) as error:
-        logger.warning("each process counts for itself: %s", error)
-
-
-def forget_the_dead() -> None:
-    """Drop what only living processes have, such as open connections, of those that are gone."""
-    for path in Path(os.environ[VARIABLE]).glob("gauge_live*.db"):
-        if not psutil.pid_exists(int(path.stem.rpartition("_")[2])):
-            path.unlink(missing_ok=True)
-
-
-def _folder(service: Path) -> Path:
-    # Several hosts may share a data folder, and know nothing of each other's processes.
-    here = service / socket.gethostname()
-    folder = here / _mark(os.getppid())
-    folder.mkdir(parents=True, exist_ok=True)
-    for other in here.glob("[0-9]*-*"):
-        if other.name != _mark(int(other.name.partition("-")[0])):
-            shutil.rmtree(other, ignore_errors=True)
-    return folder
-
-
-def _mark(pid: int) -> str:
-    """Return a process's number and the time of its start, for numbers come again; empty where there is none."""
-    try:
-        return f"{pid}-{psutil.Process(pid).create_time():.2f}"
-    except psutil.NoSuchProcess:
-        return ""
-
-
-# The figures of a service in Prometheus's text format, those of its sibling processes included.
-
-
 def render(*more: Collector) -> tuple[bytes, str]:
-    """Return what this service has counted, and what `more` collects, with its content type."""
+    """Return the metrics of this service and of the collectors `more`, as text with its content type."""
     registry = CollectorRegistry()
-    if VARIABLE in os.environ:
-        forget_the_dead()
+    if multiprocess.VARIABLE in os.environ:
+        multiprocess.remove_ended_processes()
         MultiProcessCollector(registry)
     else:
         registry.register(REGISTRY)

@@ -1,7 +1,7 @@
-"""What the database knows, as metrics: pipelines, their batches, states, maintenance and members.
+"""Metrics read from the database at each scrape: pipelines, their batches, states, maintenance and members.
 
-Read when it is scraped, so no process has to live for them to be right. A figure that is not known has no sample: a
-pipeline without a batch has no freshness, and a lag that no source can tell is not nought.
+So they are right whatever processes run. An unknown value has no sample: a pipeline without a batch has no freshness,
+and a lag that the source does not know is not 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from django.db import Error
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from webapp.core.system_snapshot import SystemSnapshot, age, look, sizes
+from webapp.core.system_snapshot import SystemSnapshot, age, state_summaries, system_snapshot
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import BatchSummary, PipelineStatus, StateSummary
 
@@ -20,13 +20,13 @@ STATUSES = (
 QUANTILES = (0.5, 0.9, 1.0)
 
 
-class StoredFigures(Collector):
-    """Collects from the database. While that is away, it says so and leaves the rest out."""
+class StoredMetrics(Collector):
+    """While the database is unavailable, tidemark_database_up is 0 and all other metrics are absent."""
 
     def collect(self) -> Iterator[Metric]:
         up = _gauge("tidemark_database_up", "1 while the database answers")
         try:
-            families = list(_families(look(), sizes()))
+            families = list(_families(system_snapshot(), state_summaries()))
             up.add_metric([], 1)
         except Error:
             families = []
@@ -35,34 +35,34 @@ class StoredFigures(Collector):
         yield from families
 
     def describe(self) -> Iterable[Metric]:
-        return []  # nothing is read only to be registered
+        return []  # otherwise registering it would read the database
 
 
-def _families(seen: SystemSnapshot, states: list[StateSummary]) -> Iterator[Metric]:
-    yield from _pipelines(seen)
-    yield from _batches(seen.batches)
+def _families(snapshot: SystemSnapshot, states: list[StateSummary]) -> Iterator[Metric]:
+    yield from _pipelines(snapshot)
+    yield from _batches(snapshot.batches)
     yield from _states(states)
-    yield from _maintenance(seen)
-    yield _members(seen)
+    yield from _maintenance(snapshot)
+    yield _members(snapshot)
 
 
-def _pipelines(seen: SystemSnapshot) -> Iterator[Metric]:
+def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
     committed = _gauge("tidemark_committed_txid", "Txid of the committed batch", "pipeline")
     freshness = _gauge("tidemark_freshness_seconds", "Age of the committed batch's time", "pipeline")
     since = _gauge("tidemark_seconds_since_commit", "Time since the last commit", "pipeline")
     lag = _gauge("tidemark_lag_seconds", "Age of the oldest input not read yet", "pipeline")
     pending = _gauge("tidemark_pending_input", "Input not read yet, in the source's unit", "pipeline", "unit")
-    rate = _gauge("tidemark_rows_per_second", "Rows counted per second, lately", "pipeline")
+    rate = _gauge("tidemark_rows_per_second", "Rows counted per second in recent batches", "pipeline")
     status = _gauge("tidemark_driver_status", "1 for the status the driver is in", "pipeline", "status")
     failures = _gauge("tidemark_driver_failures", "Failures in a row", "pipeline")
-    reprocessing = _gauge("tidemark_reprocessing", "1 while its states are fed anew", "pipeline")
-    for one in seen.pipelines:
+    reprocessing = _gauge("tidemark_reprocessing", "1 during a reprocess", "pipeline")
+    for one in snapshot.pipelines:
         name = [one.name]
         committed.add_metric(name, one.committed_txid)
         if one.committed_time is not None:
-            freshness.add_metric(name, age(one.committed_time, seen.at))
+            freshness.add_metric(name, age(one.committed_time, snapshot.at))
         if one.committed_at is not None:
-            since.add_metric(name, age(one.committed_at, seen.at))
+            since.add_metric(name, age(one.committed_at, snapshot.at))
         if one.lag_seconds is not None:
             lag.add_metric(name, one.lag_seconds)
         if one.pending:
@@ -73,12 +73,12 @@ def _pipelines(seen: SystemSnapshot) -> Iterator[Metric]:
         for each in STATUSES:
             status.add_metric([one.name, each], each == one.status)
     yield from (committed, freshness, since, lag, pending, rate, status, failures, reprocessing)
-    yield from _totals(seen.pipelines)
+    yield from _totals(snapshot.pipelines)
 
 
 def _totals(pipelines: list[PipelineStatus]) -> Iterator[Metric]:
     letters = _counter("tidemark_dead_letters", "Input that could not be counted", "pipeline")
-    late = _counter("tidemark_late_events", "Events that came after the watermark", "pipeline")
+    late = _counter("tidemark_late_events", "Events that arrived after the watermark", "pipeline")
     dropped = _counter("tidemark_dropped_events", "Late events that were left out", "pipeline")
     for one in pipelines:
         letters.add_metric([one.name], one.dead_letters)
@@ -93,7 +93,7 @@ def _batches(batches: dict[str, list[BatchSummary]]) -> Iterator[Metric]:
     recent = _gauge(
         "tidemark_recent_batch_seconds", "Durations of the last 50 batches, by quantile", "pipeline", "quantile"
     )
-    retried = _gauge("tidemark_recent_batch_retries", "Of the last 50 batches, those tried more than once", "pipeline")
+    retried = _gauge("tidemark_recent_batch_retries", "Batches with a retry, of the last 50", "pipeline")
     for pipeline, every in batches.items():
         committed = [batch for batch in every if batch.status == "committed" and batch.seconds is not None]
         retried.add_metric([pipeline], sum(batch.attempt > 1 for batch in every))
@@ -107,7 +107,7 @@ def _batches(batches: dict[str, list[BatchSummary]]) -> Iterator[Metric]:
 
 
 def _states(states: list[StateSummary]) -> Iterator[Metric]:
-    keys = _gauge("tidemark_state_keys", "Keys of a state; of a large one an estimate", "state", "pipeline", "backend")
+    keys = _gauge("tidemark_state_keys", "Keys of a state, estimated if it is large", "state", "pipeline", "backend")
     size = _gauge("tidemark_state_bytes", "Table, indexes and changelog of a state", "state", "pipeline", "backend")
     for one in states:
         labels = [one.name, one.pipeline, one.backend]
@@ -116,24 +116,24 @@ def _states(states: list[StateSummary]) -> Iterator[Metric]:
     yield from (keys, size)
 
 
-def _maintenance(seen: SystemSnapshot) -> Iterator[Metric]:
-    runs = _gauge("tidemark_maintenance_runs", "Maintenance runs that are kept, by how they stand", "kind", "status")
-    success = _gauge("tidemark_maintenance_last_success_age_seconds", "Time since one was done", "kind")
-    counts = {(each.kind, each.status): each.count for each in seen.runs}
+def _maintenance(snapshot: SystemSnapshot) -> Iterator[Metric]:
+    runs = _gauge("tidemark_maintenance_runs", "Stored maintenance runs by status", "kind", "status")
+    success = _gauge("tidemark_maintenance_last_success_age_seconds", "Time since the last run that succeeded", "kind")
+    counts = {(each.kind, each.status): each.count for each in snapshot.runs}
     for kind in MaintenanceRun.Kind.values:
         for status in MaintenanceRun.Status.values:
             runs.add_metric([kind, status], counts.get((kind, status), 0))
-    for each in seen.runs:
+    for each in snapshot.runs:
         if each.status == MaintenanceRun.Status.DONE and each.last is not None:
-            success.add_metric([each.kind], age(each.last, seen.at))
+            success.add_metric([each.kind], age(each.last, snapshot.at))
     yield from (runs, success)
 
 
-def _members(seen: SystemSnapshot) -> Metric:
-    members = _gauge("tidemark_members", "Processes that say they are alive", "role", "healthy")
+def _members(snapshot: SystemSnapshot) -> Metric:
+    members = _gauge("tidemark_members", "Processes that report that they are alive", "role", "healthy")
     for role in ("driver", "worker"):
         for healthy in (True, False):
-            alike = [one for one in seen.members if one.role == role and one.healthy is healthy]
+            alike = [one for one in snapshot.members if one.role == role and one.healthy is healthy]
             members.add_metric([role, str(healthy).lower()], len(alike))
     return members
 

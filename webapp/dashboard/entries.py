@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 
 from state_backends import Snapshot, StateSpec
-from state_backends.backends.factory import Reader
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
+from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from state_backends.types import type_of
 from webapp.dashboard.pasted import pasted_prefix

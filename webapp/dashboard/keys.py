@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from state_backends import StateSpec
-from state_backends.backends.factory import Reader
+from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number

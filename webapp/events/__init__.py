@@ -1,1 +1,1 @@
-"""The push: server-sent events for every committed batch, from a process of its own. See docs/events.md."""
+"""Event streams: server-sent events for every committed batch, from their own process. See docs/events.md."""

@@ -1,7 +1,7 @@
-"""The events process, as ASGI sees it: what is at which address, and how each answer begins and ends.
+"""The ASGI application of the events process: routes requests, and begins and ends their answers.
 
-Pure ASGI beside Django: a thousand clients wait here for nothing most of the time, and Django's request, response and
-middleware would be held for each of them. Django answers who may listen, in a thread, before a stream begins.
+Pure ASGI instead of Django's handler: a thousand clients are idle most of the time, and Django would hold a request, a
+response and the middleware for each of them. Django authorizes a request in a thread, before its stream begins.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from structlog.contextvars import bind_contextvars
 from webapp.api.errors import MEDIA_TYPE, problem
 from webapp.core.health import healthz, metrics
 from webapp.core.logs import request_id
-from webapp.events.auth import Admitted, Refused, cors_headers, preflight_headers
-from webapp.events.connections import Connections, FullError
+from webapp.events.auth import Authorized, Refused, cors_headers, preflight_headers
+from webapp.events.connections import Connections, TooManyClientsError
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 # Answered by Django's own views.
 VIEWS: Mapping[str, Callable[..., HttpResponse]] = {"/healthz": healthz, "/metrics": metrics}
 
-# Nothing between us and the client may keep events back, or them for others.
+# Proxies must neither buffer nor cache a stream.
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
@@ -41,77 +41,60 @@ STREAM_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-FULL_RETRY_SECONDS, CLOSING_RETRY_SECONDS = "15", "2"
+LIMIT_RETRY_SECONDS, SHUTDOWN_RETRY_SECONDS = "15", "2"
 
 
 class EventsApplication:
-    """One per process. Everything of it lives on the event loop of the first request, or of the server's start."""
+    """One per process, on the event loop of the server's startup or, without lifespan, of the first request."""
 
     def __init__(self) -> None:
-        self._hub: Connections | None = None
+        self._connections: Connections | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._http(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self._started()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                if self._hub is not None:
-                    await self._hub.closed()
+                if self._connections is not None:
+                    await self._connections.wait_closed()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     def _started(self) -> Connections:
-        # A server without lifespan starts us with the first request.
-        if self._hub is None:
-            self._hub = Connections()
-            _close_on_signals(self._hub)
-        return self._hub
+        if self._connections is None:
+            self._connections = Connections()
+            _close_on_signals(self._connections)
+        return self._connections
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hub = self._started()
-        named = request_id(_header(scope, b"x-request-id") or "")
-        bind_contextvars(request_id=named)
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connections = self._started()
+        this_request = request_id(_header(scope, b"x-request-id") or "")
+        bind_contextvars(request_id=this_request)
         origin = _header(scope, b"origin")
-        answer = _Answer(send, {"X-Request-ID": named} | cors_headers(origin))
+        response = _Response(send, {"X-Request-ID": this_request} | cors_headers(origin))
         if scope["path"] in VIEWS:
-            response = await hub.in_thread(lambda: VIEWS[scope["path"]](ASGIRequest(dict(scope), io.BytesIO())))
-            await answer.whole(response.status_code, dict(response.headers), response.content)
+            view = VIEWS[scope["path"]]
+            answer = await connections.in_thread(lambda: view(ASGIRequest(dict(scope), io.BytesIO())))
+            await response.send_all(answer.status_code, dict(answer.headers), answer.content)
         elif scope["method"] == "OPTIONS":
-            await answer.whole(204, preflight_headers(origin) | {"Allow": "GET, OPTIONS"}, b"")
-        elif hub.closing:
-            told = problem(503, "this process is closing; come again in a moment")
-            await answer.problem(told, {"Retry-After": CLOSING_RETRY_SECONDS})
+            await response.send_all(204, preflight_headers(origin) | {"Allow": "GET, OPTIONS"}, b"")
+        elif connections.closing:
+            document = problem(503, "this process is shutting down; try again in a moment")
+            await response.send_problem(document, {"Retry-After": SHUTDOWN_RETRY_SECONDS})
         else:
-            await self._listen(hub, scope, receive, answer)
-
-    async def _listen(self, hub: Connections, scope: Scope, receive: Receive, answer: "_Answer") -> None:
-        try:
-            admitted = await hub.ask(scope)
-        except Exception:
-            logger.exception("a request could not be answered")
-            await answer.problem(problem(500, "something went wrong here; the log says what"), {})
-            return
-        if isinstance(admitted, Refused):
-            await answer.whole(admitted.status, admitted.headers, admitted.body)
-            return
-        try:
-            with hub.seat(admitted.caller):
-                await _stream(hub, admitted, scope, receive, answer)
-        except FullError as error:
-            status = 503 if error.caller is None else 429
-            await answer.problem(problem(status, str(error)), {"Retry-After": FULL_RETRY_SECONDS})
+            await _subscribe(connections, scope, receive, response)
 
 
-class _Answer:
-    """Sends one answer. headers: those of every answer to this request."""
+class _Response:
+    """Sends the response to one request. headers: those of every response to it."""
 
     def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
         self.send = send
@@ -120,42 +103,62 @@ class _Answer:
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         await self.send({"type": "http.response.start", "status": status, "headers": _raw(headers, self._headers)})
 
-    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    async def send_all(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         await self.start(status, {**headers, "Content-Length": str(len(body))})
         await self.send({"type": "http.response.body", "body": body})
 
-    async def problem(self, told: dict[str, Any], headers: Mapping[str, str]) -> None:
-        told_in_full = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **headers}
-        await self.whole(told["status"], told_in_full, orjson.dumps(told))
+    async def send_problem(self, document: dict[str, Any], headers: Mapping[str, str]) -> None:
+        headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **headers}
+        await self.send_all(document["status"], headers, orjson.dumps(document))
 
 
-async def _stream(hub: Connections, admitted: Admitted, scope: Scope, receive: Receive, answer: _Answer) -> None:
-    await answer.start(200, STREAM_HEADERS)
-    gone = asyncio.create_task(_gone(receive))
+async def _subscribe(connections: Connections, scope: Scope, receive: Receive, response: _Response) -> None:
     try:
-        await hub.serve(admitted, scope, answer.send, gone)
+        authorized = await connections.authorize(scope)
+    except Exception:
+        logger.exception("request failed")
+        await response.send_problem(problem(500, "internal error; the log has the details"), {})
+        return
+    if isinstance(authorized, Refused):
+        await response.send_all(authorized.status, authorized.headers, authorized.body)
+        return
+    try:
+        with connections.limited(authorized.caller):
+            await _stream(connections, authorized, scope, receive, response)
+    except TooManyClientsError as error:
+        status = 503 if error.caller is None else 429
+        await response.send_problem(problem(status, str(error)), {"Retry-After": LIMIT_RETRY_SECONDS})
+
+
+async def _stream(
+    connections: Connections, authorized: Authorized, scope: Scope, receive: Receive, response: _Response
+) -> None:
+    await response.start(200, STREAM_HEADERS)
+    disconnected = asyncio.create_task(_disconnected(receive))
+    try:
+        await connections.serve(authorized, scope, response.send, disconnected)
+        # A client that reads nothing does not get the end of its stream either.
         with suppress(TimeoutError):
-            # To one that reads nothing there is nothing to say.
-            await asyncio.wait_for(answer.send({"type": "http.response.body", "body": b""}), 1.0)
+            await asyncio.wait_for(response.send({"type": "http.response.body", "body": b""}), 1.0)
     finally:
-        gone.cancel()
+        disconnected.cancel()
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _close_on_signals(hub: Connections) -> None:
-    """End the streams when the process is told to end: the server waits for them, and tells them nothing.
+def _close_on_signals(connections: Connections) -> None:
+    """End the streams on SIGTERM and SIGINT, because the server waits for them to end before it shuts down.
 
-    Python's handler runs beside the event loop's, which is the server's own.
+    Python's handlers run in addition to the event loop's, which are the server's own.
     """
     if threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(hub.close))
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(connections.close))
 
 
 def _header(scope: Scope, wanted: bytes) -> str | None:

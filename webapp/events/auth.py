@@ -1,4 +1,9 @@
-"""Pages of other origins that may listen with their reader's session: exactly those of the settings, never all."""
+"""Authorizes subscriptions: the API's own authentication, scopes, rate limits and problem documents, before a stream
+begins.
+
+It runs in a thread with Django's request, so an events stream and an API request are decided by the same code. Pages of
+other origins may use their user's session only if the settings list the origin.
+"""
 
 import io
 from collections.abc import Mapping
@@ -19,48 +24,21 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from webapp.accounts.permissions import api_key, key_scope
-from webapp.events.subscriptions import Subscription, state_question, tide_question
+from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
 
+STATES_PATH = "/events/states/"
+COMMITS_PATH = "/events/tide"
 ALLOWED_HEADERS = "Authorization, X-Api-Key, Last-Event-ID, X-Request-ID, Cache-Control"
 
-
-def is_welcome(origin: str) -> bool:
-    return origin in settings.TIDEMARK_EVENTS_ORIGINS
-
-
-def cors_headers(origin: str | None) -> dict[str, str]:
-    if origin is None or not is_welcome(origin):
-        return {"Vary": "Origin"}
-    return {
-        "Vary": "Origin",
-        "Access-Control-Allow-Origin": origin,
-        "Access-Control-Allow-Credentials": "true",
-        "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
-    }
-
-
-def preflight_headers(origin: str | None) -> dict[str, str]:
-    allowed = {"Access-Control-Allow-Methods": "GET", "Access-Control-Allow-Headers": ALLOWED_HEADERS}
-    return cors_headers(origin) | (allowed if origin is not None and is_welcome(origin) else {})
-
-
-# The door: who may listen, to what. The API's own authentication, scopes, rates and problems, before a stream begins.
-#
-# It runs in a thread with Django's request, so that nothing is decided here that the API decides elsewhere.
-
-
-STATES = "/events/states/"
-TIDE = "/events/tide"
-
-# Digits, and one more.
-LONGEST_TXID = 20
+# A bigint has at most 19 digits.
+MAX_TXID_DIGITS = 19
 
 
 @dataclass(frozen=True)
-class Admitted:
-    """caller: whom a limit of clients counts, an API key or a user."""
+class Authorized:
+    """caller: the API key or user whose clients are counted together. last_txid: from `Last-Event-ID`."""
 
-    question: Subscription
+    subscription: Subscription
     caller: str
     last_txid: int | None
 
@@ -72,8 +50,21 @@ class Refused:
     body: bytes
 
 
+def authorize(scope: Mapping[str, Any], *, recheck: bool = False) -> Authorized | Refused:
+    """Authorize a request. recheck: the client is connected already, so its rate limit does not count this."""
+    view = AuthorizationView.as_view(is_recheck=recheck)
+    request = ASGIRequest(dict(scope), io.BytesIO())
+    middleware: Any = SessionMiddleware(AuthenticationMiddleware(cast(Any, view)))
+    response = middleware(request)
+    if isinstance(response, Response) and isinstance(response.data, Authorized):
+        return response.data
+    if isinstance(response, Response):
+        response.render()
+    return Refused(response.status_code, dict(response.headers), response.content)
+
+
 class EventStreamRenderer(BaseRenderer):
-    """Lets clients in that accept an event stream; itself it only ever writes problems."""
+    """Lets requests that accept `text/event-stream` pass content negotiation; it renders problems only."""
 
     media_type = "text/event-stream"
     format = "sse"
@@ -83,63 +74,69 @@ class EventStreamRenderer(BaseRenderer):
         return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
 
 
-class Authorizer(APIView):
-    """Answers with an Admitted as its data, or with a problem."""
+class AuthorizationView(APIView):
+    """Its response has an Authorized as its data, or a problem."""
 
     renderer_classes = [EventStreamRenderer]
     http_method_names = ["get"]
-    # Set where a client is asked again whether it still may, which is no request of its own.
-    is_second_look = False
+    is_recheck = False
 
     def get(self, request: Request) -> Response:
-        question = _question(request)
+        subscription = _subscription(request)
         key = api_key(request)
         caller = f"user {request.user.pk}" if key is None else f"key {key.pk}"
-        return Response(Admitted(question, caller, _last_txid(request)))
+        return Response(Authorized(subscription, caller, _last_txid(request)))
 
     def check_throttles(self, request: Request) -> None:
-        if not self.is_second_look:
+        if not self.is_recheck:
             super().check_throttles(request)
 
 
-def ask(scope: Mapping[str, Any], *, again: bool = False) -> Admitted | Refused:
-    """Return whether a request may listen. again: asked before, and listening since."""
-    view = Authorizer.as_view(is_second_look=again)
-    request = ASGIRequest(dict(scope), io.BytesIO())
-    middleware: Any = SessionMiddleware(AuthenticationMiddleware(cast(Any, view)))
-    response = middleware(request)
-    if isinstance(response, Response) and isinstance(response.data, Admitted):
-        return response.data
-    if isinstance(response, Response):
-        response.render()
-    return Refused(response.status_code, dict(response.headers), response.content)
+def cors_headers(origin: str | None) -> dict[str, str]:
+    if origin is None or not _is_allowed(origin):
+        return {"Vary": "Origin"}
+    return {
+        "Vary": "Origin",
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Allow-Credentials": "true",
+        "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
+    }
 
 
-def _question(request: Request) -> Subscription:
+def preflight_headers(origin: str | None) -> dict[str, str]:
+    allowed = {"Access-Control-Allow-Methods": "GET", "Access-Control-Allow-Headers": ALLOWED_HEADERS}
+    return cors_headers(origin) | (allowed if origin is not None and _is_allowed(origin) else {})
+
+
+def _is_allowed(origin: str) -> bool:
+    return origin in settings.TIDEMARK_EVENTS_ORIGINS
+
+
+def _subscription(request: Request) -> Subscription:
     _check_host(request)
     path = request.path
-    if path == TIDE:
-        return tide_question(key_scope(request))
-    name = path.removeprefix(STATES)
-    if not path.startswith(STATES) or not name or "/" in name or "\0" in name:
+    if path == COMMITS_PATH:
+        return commits_subscription(key_scope(request))
+    name = path.removeprefix(STATES_PATH)
+    if not path.startswith(STATES_PATH) or not name or "/" in name or "\0" in name:
         raise Http404
-    return state_question(name, dict(request.query_params.lists()), key_scope(request))
+    return state_subscription(name, dict(request.query_params.lists()), key_scope(request))
 
 
 def _check_host(request: Request) -> None:
     try:
         host = request.get_host()
     except DisallowedHost:
-        raise ParseError("the Host header names no host of this server") from None
+        raise ParseError("the Host header does not name this server") from None
     origin = request.headers.get("Origin")
-    if origin is not None and not is_welcome(origin) and origin.partition("://")[2] != host:
-        raise PermissionDenied("pages of this origin may not listen; see TIDEMARK_EVENTS_ORIGINS")
+    if origin is not None and not _is_allowed(origin) and origin.partition("://")[2] != host:
+        raise PermissionDenied("pages of this origin may not subscribe; see TIDEMARK_EVENTS_ORIGINS")
 
 
 def _last_txid(request: Request) -> int | None:
     text = request.headers.get("Last-Event-ID", "").strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_TXID and int(text) < 1 << 63):
-        raise ParseError(f"Last-Event-ID must be a txid that an event had as its id, got {text[:40]!r}")
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_TXID_DIGITS and int(text) < 1 << 63):
+        raise ParseError(f"Last-Event-ID must be the id of an event, which is a txid, got {text[:40]!r}")
     return int(text)

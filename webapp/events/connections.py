@@ -1,4 +1,4 @@
-"""The hub of one process: who listens, to what, and the little that runs for all of them together."""
+"""Tracks SSE connections and the background tasks they share: one commit listener, one status poll, one membership."""
 
 import asyncio
 import contextvars
@@ -8,18 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import close_old_connections, connection, connections
 
 from state_backends.errors import TidemarkError
-from webapp.events import auth
-from webapp.events.auth import Admitted, Refused
-from webapp.events.broker import EVERY_PIPELINE, CommitSignals, Listener
+from webapp.events.auth import Authorized, Refused, authorize
+from webapp.events.broker import EVERY_PIPELINE, TRANSIENT, CommitListener, CommitSignals, SharedReads
 from webapp.events.deltas import CommitsCursor, commits_delta
-from webapp.events.feed import PASSING, Feed
-from webapp.events.stream import CLIENTS, DROPPED, Send, Stream
+from webapp.events.stream import CLIENTS, DROPPED, EventStream, Send
 from webapp.events.subscriptions import CommitsSubscription, Subscription
 from webapp.states.membership import ProcessMembership
 
@@ -27,20 +26,21 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-# Reads are short, and shared; each of these holds a connection.
-READERS = 4
+# Each thread holds a database connection. Reads are short, and shared by the clients.
+THREADS = 4
 
-# What nobody announces, such as a driver that died, is looked for so often, once for all pages that are open.
-UNANNOUNCED_SECONDS = 1.0
+# How often to look for changes without a notification, such as a driver that died; once for all connected pages.
+STATUS_POLL_SECONDS = 1.0
 
-# A database may not even say that it is away.
-WELCOME_WITHIN_SECONDS = 2.0
+# An unavailable database may not even answer with an error.
+AUTHORIZE_TIMEOUT_SECONDS = 2.0
 
-UNWELCOME = (400, 401, 403, 404, 406)
+# Other statuses, such as 503, are temporary and do not end a stream.
+FINAL_STATUSES = (400, 401, 403, 404, 406)
 
 
-class FullError(Exception):
-    """There is no room for another client. caller: of whom there are too many; None: of all."""
+class TooManyClientsError(Exception):
+    """A limit of clients is reached. caller: the one whose limit it is; None: the limit of the process."""
 
     def __init__(self, message: str, caller: str | None) -> None:
         super().__init__(message)
@@ -48,34 +48,38 @@ class FullError(Exception):
 
 
 class Connections:
-    """Made on the event loop that it serves."""
+    """Create it on the event loop that serves the clients."""
 
     def __init__(self) -> None:
         self.closing = False
-        self._tides = CommitSignals()
-        self._feeds: dict[Subscription, Feed] = {}
-        self._streams: set[Stream] = set()
+        self._signals = CommitSignals()
+        self._reads: dict[Subscription, SharedReads] = {}
+        self._streams: set[EventStream] = set()
         self._callers: Counter[str] = Counter()
-        self._welcomes: dict[Any, tuple[float, asyncio.Task[Admitted | Refused]]] = {}
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="events")
+        # Request to the monotonic time when its authorization expires, and the authorization.
+        self._authorizations: dict[Any, tuple[float, asyncio.Task[Authorized | Refused]]] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="events")
         self._member = ProcessMembership("events")
-        listener = Listener(_parameters(), self._tides)
-        running = (listener.run(), self._watch_unannounced(), self._say_alive())
-        self._running = [asyncio.create_task(each) for each in running]
+        listener = CommitListener(_parameters(), self._signals)
+        background = (listener.run(), self._poll_status(), self._keep_membership())
+        self._background = [asyncio.create_task(each) for each in background]
 
-    async def ask(self, scope: Mapping[str, Any]) -> Admitted | Refused:
-        return await self.in_thread(lambda: auth.ask(scope))
+    async def authorize(self, scope: Mapping[str, Any]) -> Authorized | Refused:
+        return await self.in_thread(lambda: authorize(scope))
 
     async def in_thread(self, work: Callable[[], Answer]) -> Answer:
         run = contextvars.copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._readers, run, _on_a_fresh_connection, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run, _with_live_connection, work)
 
-    async def serve(self, admitted: Admitted, scope: Mapping[str, Any], send: Send, gone: "asyncio.Task[None]") -> None:
-        """Stream to a client that has a seat until it goes, is no longer welcome, reads nothing, or we close."""
-        with self._fed(admitted.question) as feed:
-            stream = Stream(feed, self._tides, send, admitted.last_txid, lambda: self._is_welcome(scope, admitted))
+    async def serve(
+        self, authorized: Authorized, scope: Mapping[str, Any], send: Send, disconnected: "asyncio.Task[None]"
+    ) -> None:
+        """Stream until the client disconnects, loses its authorization or reads nothing, or `close` is called."""
+        with self._shared_reads(authorized.subscription) as reads:
+            still_authorized = partial(self._still_authorized, scope, authorized)
+            stream = EventStream(reads, self._signals, send, authorized.last_txid, still_authorized)
             self._streams.add(stream)
-            gone.add_done_callback(lambda _: stream.end())
+            disconnected.add_done_callback(lambda _: stream.end())
             if self.closing:
                 stream.end()
             try:
@@ -83,19 +87,19 @@ class Connections:
             except TimeoutError:
                 DROPPED.inc()
             except TidemarkError as error:
-                # The state is gone, or no longer what was asked for; who comes again is told.
-                logger.info("a stream has ended: %s", error)
+                # The state was dropped or has changed; the client gets the reason when it reconnects.
+                logger.info("stream ended: %s", error)
             finally:
                 self._streams.discard(stream)
 
     @contextmanager
-    def seat(self, caller: str):
-        """Raises FullError where there is no room for another client in all, or of this caller."""
-        most, each = settings.TIDEMARK_EVENTS_MAX_CLIENTS, settings.TIDEMARK_EVENTS_MAX_CLIENTS_EACH
-        if self._callers.total() >= most:
-            raise FullError(f"{most} clients listen already, and there is room for no more; try again later", None)
-        if self._callers[caller] >= each:
-            raise FullError(f"{each} clients of yours listen already; close one of them first", caller)
+    def limited(self, caller: str):
+        """Count a client. Raises TooManyClientsError if the process, or this caller, has as many as allowed."""
+        limit, per_caller = settings.TIDEMARK_EVENTS_MAX_CLIENTS, settings.TIDEMARK_EVENTS_MAX_CLIENTS_EACH
+        if self._callers.total() >= limit:
+            raise TooManyClientsError(f"this process has {limit} clients, its limit; try again later", None)
+        if self._callers[caller] >= per_caller:
+            raise TooManyClientsError(f"you have {per_caller} clients, your limit; close one of them first", caller)
         self._callers[caller] += 1
         CLIENTS.inc()
         try:
@@ -105,72 +109,72 @@ class Connections:
             self._callers -= Counter({caller: 1})
 
     def close(self) -> None:
-        """End every stream, and what runs for them."""
+        """End every stream and the background tasks."""
         self.closing = True
         for stream in self._streams:
             stream.end()
-        for task in self._running:
+        for task in self._background:
             task.cancel()
 
-    async def closed(self) -> None:
-        """Wait for the end of what `close` has told to end."""
+    async def wait_closed(self) -> None:
+        """Close, and wait until the background tasks have ended."""
         self.close()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await asyncio.gather(*(self.in_thread(connections.close_all) for _ in range(READERS)), return_exceptions=True)
-        self._readers.shutdown(wait=False)
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*(self.in_thread(connections.close_all) for _ in range(THREADS)), return_exceptions=True)
+        self._threads.shutdown(wait=False)
 
     @contextmanager
-    def _fed(self, question: Subscription):
-        feed = self._feeds.get(question)
-        if feed is None:
-            feed = self._feeds[question] = Feed(question, self._tides, self.in_thread)
-        feed.clients += 1
+    def _shared_reads(self, subscription: Subscription):
+        reads = self._reads.get(subscription)
+        if reads is None:
+            reads = self._reads[subscription] = SharedReads(subscription, self._signals, self.in_thread)
+        reads.clients += 1
         try:
-            yield feed
+            yield reads
         finally:
-            feed.clients -= 1
-            if not feed.clients:
-                del self._feeds[question]
+            reads.clients -= 1
+            if not reads.clients:
+                del self._reads[subscription]
 
-    async def _is_welcome(self, scope: Mapping[str, Any], admitted: Admitted) -> bool:
-        """Ask the door again, once per heartbeat for all clients with the same right and question."""
-        credentials = (scope["path"], scope["query_string"], tuple(sorted(_credentials(scope))))
-        until, asking = self._welcomes.get(credentials, (0.0, None))
-        if asking is None or time.monotonic() > until:
-            asking = asyncio.create_task(self.in_thread(lambda: auth.ask(scope, again=True)))
+    async def _still_authorized(self, scope: Mapping[str, Any], authorized: Authorized) -> bool:
+        """Authorize again, once per heartbeat for all clients with the same credentials and subscription."""
+        request = (scope["path"], scope["query_string"], tuple(sorted(_credentials(scope))))
+        until, task = self._authorizations.get(request, (0.0, None))
+        if task is None or time.monotonic() > until:
+            task = asyncio.create_task(self.in_thread(lambda: authorize(scope, recheck=True)))
             until = time.monotonic() + settings.TIDEMARK_EVENTS_HEARTBEAT_SECONDS / 2
-            self._forget_welcomes()
-            self._welcomes[credentials] = (until, asking)
-        await asyncio.wait({asking}, timeout=WELCOME_WITHIN_SECONDS)
-        # A database that is away turns nobody out, nor does it keep the line from being warmed.
-        if not asking.done() or asking.exception() is not None:
+            self._remove_expired_authorizations()
+            self._authorizations[request] = (until, task)
+        await asyncio.wait({task}, timeout=AUTHORIZE_TIMEOUT_SECONDS)
+        # Clients stay connected, and get their heartbeats, while the database is unavailable.
+        if not task.done() or task.exception() is not None:
             return True
-        answer = asking.result()
+        answer = task.result()
         if isinstance(answer, Refused):
-            return answer.status not in UNWELCOME
-        return answer.question == admitted.question
+            return answer.status not in FINAL_STATUSES
+        return answer.subscription == authorized.subscription
 
-    def _forget_welcomes(self) -> None:
+    def _remove_expired_authorizations(self) -> None:
         now = time.monotonic()
-        self._welcomes = {key: kept for key, kept in self._welcomes.items() if kept[0] >= now}
+        self._authorizations = {key: kept for key, kept in self._authorizations.items() if kept[0] >= now}
 
-    async def _watch_unannounced(self) -> None:
-        stand: CommitsCursor | None = None
+    async def _poll_status(self) -> None:
+        cursor: CommitsCursor | None = None
         while True:
-            await asyncio.sleep(UNANNOUNCED_SECONDS)
-            # The first look tells those who have looked before it to look again.
-            stand = await self._unannounced(stand) if self._tides.is_followed(EVERY_PIPELINE) else None
+            await asyncio.sleep(STATUS_POLL_SECONDS)
+            # The first poll signals too, because a client may have read before it.
+            cursor = await self._poll_once(cursor) if self._signals.has_subscribers(EVERY_PIPELINE) else None
 
-    async def _unannounced(self, stand: CommitsCursor | None) -> CommitsCursor | None:
+    async def _poll_once(self, cursor: CommitsCursor | None) -> CommitsCursor | None:
         try:
-            step = await self.in_thread(lambda: commits_delta(CommitsSubscription(), stand))
-        except PASSING:
-            return stand
-        if step.frames:
-            self._tides.heard_of_all()
-        return step.stand
+            delta = await self.in_thread(lambda: commits_delta(CommitsSubscription(), cursor))
+        except TRANSIENT:
+            return cursor
+        if delta.frames:
+            self._signals.status_changed()
+        return delta.cursor
 
-    async def _say_alive(self) -> None:
+    async def _keep_membership(self) -> None:
         try:
             while True:
                 await self.in_thread(self._member.heartbeat)
@@ -180,7 +184,7 @@ class Connections:
 
 
 def _parameters() -> dict[str, Any]:
-    """Return what psycopg connects with; Django's cursors and type adapters are for its ORM."""
+    """Return psycopg's connection parameters without Django's cursors and type adapters, which are for its ORM."""
     parameters = connection.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
 
@@ -189,7 +193,7 @@ def _credentials(scope: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in scope["headers"] if name in (b"authorization", b"x-api-key", b"cookie")]
 
 
-def _on_a_fresh_connection(work: Callable[[], Answer]) -> Answer:
-    # As Django does at the beginning of a request: one that has died is not asked again.
+def _with_live_connection(work: Callable[[], Answer]) -> Answer:
+    # As Django does at the start of a request: drop the thread's connection if it is dead or too old.
     close_old_connections()
     return work()

@@ -1,4 +1,11 @@
-"""Server-sent events as text (WHATWG HTML, 9.2): an event per block, its data one line of JSON."""
+"""Deltas: the events that bring a client from its cursor to what readers see now. They are read in a thread.
+
+A delta depends on the subscription and the cursor only, so it is read and encoded once for all clients that share them.
+A cursor holds the attempt, too, and for keys of a state without a changelog their values: a batch that was reverted and
+committed again with other values must not pass for the one that was sent.
+
+Events are encoded as server-sent events (WHATWG HTML, 9.2), each with one line of JSON as its data.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,218 +15,21 @@ import orjson
 import psycopg
 from django.conf import settings
 
-from state_backends import Snapshot
-from state_backends.backends.factory import Reader
+from state_backends import BACKENDS, Snapshot
 from state_backends.reader.changes import ChangedBatch, Changes, changes
+from state_backends.reader.reader import Reader
 from webapp.events.subscriptions import CommitsSubscription, StateSubscription
 from webapp.states import readers
 
 HEARTBEAT = b": still here\n\n"
 
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One event, ready to send, so that it is written once for all who get it."""
-
-    event: str
-    body: bytes
-
-
-def frame(event: str, data: dict[str, Any], txid: int | None = None) -> Frame:
-    """Return an event. txid: becomes its id, which a client that comes again names in `Last-Event-ID`."""
-    number = b"" if txid is None else b"id: %d\n" % txid
-    return Frame(event, b"event: %s\n%sdata: %s\n\n" % (event.encode(), number, orjson.dumps(data)))
-
-
-def standing(txid: int) -> bytes:
-    """Return a block that moves a client's last id on and tells it nothing."""
-    return b"id: %d\n\n" % txid
-
-
-def retry(milliseconds: int) -> bytes:
-    return b"retry: %d\n\n" % milliseconds
-
-
-# Steps: what a client is told that stands at one batch and follows to where readers are now. Reads, in a thread.
-#
-# A step is the same for all who stand there and ask the same, so it is read and written once. Standing includes which
-# attempt at the batch was seen, and for keys of a state without changelog what they were: a commit that was set back
-# and came out differently must not pass for the one that was told.
-
-
-# Batches that are read at once by who catches up; so much is held for a client that reads slowly.
+# Batches that one delta reads at most; so many are held in memory for a client that reads slowly.
 PAGE_BATCHES = 20
 
-NO_CHANGELOG = "the state keeps no changelog, so what came since is not on hand"
+NO_CHANGELOG = "the state keeps no changelog, so the batches since then are not available"
 
-
-@dataclass(frozen=True)
-class Cursor:
-    """Where a client stands: the batch it has been told of. attempt, mark: None where it has only named a txid.
-
-    results: what its keys were then, as a lookup writes it, where batches can only be told by comparing.
-    """
-
-    txid: int
-    attempt: int | None = None
-    mark: str | None = None
-    results: bytes = b""
-
-
-@dataclass(frozen=True)
-class CommitsCursor:
-    """Where every pipeline stands: name to txid, attempt, and what else a page shows that no commit tells of."""
-
-    pipelines: tuple[tuple[str, tuple[Any, ...]], ...]
-
-
-@dataclass(frozen=True)
-class Delta:
-    """frames: what to send. stand: where the client stands then. more: whether to go on at once."""
-
-    frames: Sequence[Frame]
-    stand: Any
-    more: bool = False
-
-
-def first_delta(question: StateSubscription, last_txid: int | None) -> Delta:
-    """Return what a client is told that has just come; last_txid: the last batch it had been told of, if any."""
-    if last_txid is None:
-        return readers.read(lambda conn: _begun(_Asked(conn, question), "snapshot", {}))
-    return readers.read(lambda conn: _resumed(_Asked(conn, question), Cursor(last_txid)))
-
-
-def next_delta(question: StateSubscription, stand: Cursor) -> Delta:
-    """Return what a client is told that stands at a batch; nothing where readers see that one still."""
-    return readers.read(lambda conn: _followed(_Asked(conn, question), stand))
-
-
-def commits_delta(question: CommitsSubscription, stand: CommitsCursor | None) -> Delta:
-    found = readers.read(lambda conn: _tides(conn, question))
-    there = CommitsCursor(tuple(sorted(found.items())))
-    if stand is None:
-        return Delta([frame("ready", {"pipelines": {name: tide[0] for name, tide in found.items()}})], there)
-    known = dict(stand.pipelines)
-    moved = [frame("tide", _tide(name, tide)) for name, tide in found.items() if known.get(name) != tide]
-    gone = [frame("tide", _tide(name, None)) for name in known if name not in found]
-    return Delta([*moved, *gone], there)
-
-
-class _Asked:
-    """A question over a connection, and the two ways to read what it asks for."""
-
-    def __init__(self, conn: psycopg.Connection, question: StateSubscription) -> None:
-        self.conn = conn
-        self.question = question
-        self.reader: Reader = readers.reader(conn, question.state)
-        self.spec = self.reader.spec
-
-    @property
-    def compares(self) -> bool:
-        """Whether changes of the keys can only be found by reading them again."""
-        return self.question.keys is not None and not self.spec.changelog
-
-    def snapshot(self) -> Snapshot:
-        return self.reader.multi_get(self.question.keys or (), self.question.measures)
-
-    def changes(self, after: int, batches: int = PAGE_BATCHES) -> Changes:
-        question = self.question
-        narrowed: dict[str, Any] = {"keys": question.keys, "prefix": question.prefix, "measures": question.measures}
-        limit = settings.TIDEMARK_EVENTS_MAX_CHANGES
-        return changes(self.conn, self.spec, after, self._published(), **narrowed, limit=limit, most_batches=batches)
-
-    def _published(self) -> int | None:
-        # The ledger knows of a commit before the store of the rows shows it.
-        return None if self.spec.backend == "postgres" else self.reader.committed()[0]
-
-
-def _begun(asked: _Asked, event: str, said: dict[str, Any]) -> Delta:
-    """Return where readers are now, told as a beginning: the keys as they are, or for a whole state its batch."""
-    if asked.question.keys is None:
-        now = asked.changes(0, batches=0)
-        name = "ready" if event == "snapshot" else event
-        told = frame(name, _head(asked, now.txid, now.as_of) | said, now.txid)
-        return Delta([told], Cursor(now.txid, now.attempt, now.catalog_version))
-    # The mark first: a declaration that changes in between makes the next look differ.
-    mark = asked.changes(0, batches=0).catalog_version
-    seen = asked.snapshot()
-    results = {"isolation": asked.reader.isolation, "results": orjson.Fragment(seen.results)}
-    told = frame(event, _head(asked, seen.txid, seen.as_of) | said | results, seen.txid)
-    return Delta([told], Cursor(seen.txid, seen.attempt, mark, seen.results if asked.compares else b""))
-
-
-def _reset(asked: _Asked, reason: str) -> Delta:
-    readers.forget()
-    return _begun(_Asked(asked.conn, asked.question), "reset", {"reason": reason})
-
-
-def _resumed(asked: _Asked, stand: Cursor) -> Delta:
-    now = asked.changes(stand.txid, batches=0)
-    reason = _gap(asked, now, stand)
-    if reason is None and not asked.spec.changelog and (asked.compares or now.txid != stand.txid):
-        reason = NO_CHANGELOG
-    if reason is not None:
-        return _reset(asked, reason)
-    told = frame("ready", _head(asked, stand.txid, None) | {"resumed": True}, stand.txid)
-    return Delta([told], Cursor(stand.txid, now.attempt_then, now.catalog_version), more=True)
-
-
-def _followed(asked: _Asked, stand: Cursor) -> Delta:
-    if asked.compares:
-        return _compared(asked, stand)
-    now = asked.changes(stand.txid)
-    reason = _gap(asked, now, stand)
-    if reason is not None:
-        return _reset(asked, reason)
-    told = [_batch(asked, batch) for batch in now.batches if _is_worth_telling(asked, batch)]
-    last = now.batches[-1] if now.more else now
-    return Delta(told, Cursor(last.txid, last.attempt, now.catalog_version), now.more)
-
-
-def _gap(asked: _Asked, now: Changes, stand: Cursor) -> str | None:
-    reason = now.gap(stand.txid, stand.attempt, stand.mark)
-    most = settings.TIDEMARK_EVENTS_MAX_BATCHES
-    if reason is None and now.txid - stand.txid > most:
-        return f"more than {most} batches have come since batch {stand.txid}"
-    return reason
-
-
-def _compared(asked: _Asked, stand: Cursor) -> Delta:
-    mark = asked.changes(0, batches=0).catalog_version
-    # Without results it was told from a changelog that is gone.
-    if mark != stand.mark or not stand.results:
-        return _reset(asked, "the state was declared or fed anew")
-    seen = asked.snapshot()
-    if seen.txid < stand.txid or (seen.txid == stand.txid and seen.attempt != stand.attempt):
-        return _reset(asked, f"batch {stand.txid} was set back and may have come out differently")
-    changed = list(_differing(stand.results, seen.results)) if seen.txid > stand.txid else []
-    if not changed:
-        # What expires between two batches is told with the next one.
-        return Delta([], Cursor(seen.txid, seen.attempt, mark, stand.results))
-    data = _head(asked, seen.txid, seen.as_of) | {"changes": changed, "complete": True}
-    return Delta([frame("batch", data, seen.txid)], Cursor(seen.txid, seen.attempt, mark, seen.results))
-
-
-def _differing(before: bytes, after: bytes) -> Iterable[dict[str, Any]]:
-    known = {orjson.dumps(result["key"]): result for result in orjson.loads(before)}
-    return (result for result in orjson.loads(after) if known.get(orjson.dumps(result["key"])) != result)
-
-
-def _is_worth_telling(asked: _Asked, batch: ChangedBatch) -> bool:
-    return asked.question.keys is None or not batch.complete or batch.changes != b"[]"
-
-
-def _batch(asked: _Asked, batch: ChangedBatch) -> Frame:
-    told = {"changes": orjson.Fragment(batch.changes), "complete": batch.complete}
-    return frame("batch", _head(asked, batch.txid, batch.as_of) | told, batch.txid)
-
-
-def _head(asked: _Asked, txid: int, as_of: Any) -> dict[str, Any]:
-    return {"state": asked.question.state, "txid": txid} | ({} if as_of is None else {"as_of": as_of})
-
-
-# Beside the commit what pages show of a driver and its pipeline, which nobody announces.
-TIDES = """
+# Besides the commit, what pages show of a driver and its pipeline, for which there is no notification.
+PIPELINES = """
 SELECT p.name, p.committed_txid, p.committed_attempt, tidemark.has_driver(p.name), d.status, d.failures, w.paused,
        (SELECT array_agg(s.name) FROM tidemark.state s WHERE s.pipeline = p.name)
 FROM tidemark.pipeline p
@@ -229,14 +39,204 @@ WHERE p.reprocesses IS NULL
 """
 
 
-def _tides(conn: psycopg.Connection, question: CommitsSubscription) -> dict[str, tuple[Any, ...]]:
-    rows = conn.execute(TIDES).fetchall()
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event, encoded once for all clients that get it."""
+
+    event: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The last batch that a client was sent. attempt, catalog_version: None if the client has only named a txid.
+
+    results: the values of its keys then, as a lookup encodes them, if changes can only be found by comparing.
+    """
+
+    txid: int
+    attempt: int | None = None
+    catalog_version: str | None = None
+    results: bytes = b""
+
+
+@dataclass(frozen=True)
+class CommitsCursor:
+    """The status of every pipeline that a client was sent: its name, and the columns of PIPELINES."""
+
+    pipelines: tuple[tuple[str, tuple[Any, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """frames: what to send. cursor: the client's cursor afterwards. more: whether to read on at once."""
+
+    frames: Sequence[Frame]
+    cursor: Any
+    more: bool = False
+
+
+def frame(event: str, data: dict[str, Any], txid: int | None = None) -> Frame:
+    """Return an event. txid: becomes its id, which a client that reconnects sends as `Last-Event-ID`."""
+    event_id = b"" if txid is None else b"id: %d\n" % txid
+    return Frame(event, b"event: %s\n%sdata: %s\n\n" % (event.encode(), event_id, orjson.dumps(data)))
+
+
+def last_id(txid: int) -> bytes:
+    """Return a block that advances a client's last event id without an event."""
+    return b"id: %d\n\n" % txid
+
+
+def retry(milliseconds: int) -> bytes:
+    return b"retry: %d\n\n" % milliseconds
+
+
+def first_delta(subscription: StateSubscription, last_txid: int | None) -> Delta:
+    """Return the first delta of a client. last_txid: the last batch it was sent before it reconnected, if any."""
+    if last_txid is None:
+        return readers.read(lambda conn: _begin(_StateReads(conn, subscription), "snapshot", {}))
+    return readers.read(lambda conn: _resume(_StateReads(conn, subscription), Cursor(last_txid)))
+
+
+def next_delta(subscription: StateSubscription, cursor: Cursor) -> Delta:
+    """Return what follows a cursor; no frames if readers still see that batch."""
+    return readers.read(lambda conn: _follow(_StateReads(conn, subscription), cursor))
+
+
+def commits_delta(subscription: CommitsSubscription, cursor: CommitsCursor | None) -> Delta:
+    """Return the pipelines that have changed since `cursor`; None: where every pipeline is now."""
+    found = readers.read(lambda conn: _pipelines(conn, subscription))
+    now = CommitsCursor(tuple(sorted(found.items())))
+    if cursor is None:
+        return Delta([frame("ready", {"pipelines": {name: status[0] for name, status in found.items()}})], now)
+    known = dict(cursor.pipelines)
+    changed = [frame("tide", _commit(name, status)) for name, status in found.items() if known.get(name) != status]
+    dropped = [frame("tide", _commit(name, None)) for name in known if name not in found]
+    return Delta([*changed, *dropped], now)
+
+
+class _StateReads:
+    """The two reads of a state subscription, over one connection."""
+
+    def __init__(self, conn: psycopg.Connection, subscription: StateSubscription) -> None:
+        self.conn = conn
+        self.subscription = subscription
+        self.reader: Reader = readers.reader(conn, subscription.state)
+        self.spec = self.reader.spec
+
+    @property
+    def compares(self) -> bool:
+        """Whether changes of the keys can only be found by reading them again."""
+        return self.subscription.keys is not None and not self.spec.changelog
+
+    def snapshot(self) -> Snapshot:
+        return self.reader.multi_get(self.subscription.keys or (), self.subscription.measures)
+
+    def changes(self, after: int, batches: int = PAGE_BATCHES) -> Changes:
+        wanted = self.subscription
+        selection: dict[str, Any] = {"keys": wanted.keys, "prefix": wanted.prefix, "measures": wanted.measures}
+        limit = settings.TIDEMARK_EVENTS_MAX_CHANGES
+        return changes(self.conn, self.spec, after, self._published(), **selection, limit=limit, most_batches=batches)
+
+    def _published(self) -> int | None:
+        # Another store shows a batch only some time after the ledger has committed it.
+        return None if BACKENDS[self.spec.backend].capabilities.in_ledger else self.reader.committed()[0]
+
+
+def _begin(reads: _StateReads, event: str, fields: dict[str, Any]) -> Delta:
+    """Return the delta of a client without a valid cursor: the values of its keys, or for a whole state its batch."""
+    if reads.subscription.keys is None:
+        now = reads.changes(0, batches=0)
+        name = "ready" if event == "snapshot" else event
+        start = frame(name, _fields(reads, now.txid, now.as_of) | fields, now.txid)
+        return Delta([start], Cursor(now.txid, now.attempt, now.catalog_version))
+    # Read before the snapshot: if the declaration changes in between, the next delta is a reset.
+    version = reads.changes(0, batches=0).catalog_version
+    seen = reads.snapshot()
+    results = {"isolation": reads.reader.isolation, "results": orjson.Fragment(seen.results)}
+    start = frame(event, _fields(reads, seen.txid, seen.as_of) | fields | results, seen.txid)
+    return Delta([start], Cursor(seen.txid, seen.attempt, version, seen.results if reads.compares else b""))
+
+
+def _reset(reads: _StateReads, reason: str) -> Delta:
+    readers.forget()
+    return _begin(_StateReads(reads.conn, reads.subscription), "reset", {"reason": reason})
+
+
+def _resume(reads: _StateReads, cursor: Cursor) -> Delta:
+    now = reads.changes(cursor.txid, batches=0)
+    reason = _gap(now, cursor)
+    if reason is None and not reads.spec.changelog and (reads.compares or now.txid != cursor.txid):
+        reason = NO_CHANGELOG
+    if reason is not None:
+        return _reset(reads, reason)
+    ready = frame("ready", _fields(reads, cursor.txid, None) | {"resumed": True}, cursor.txid)
+    return Delta([ready], Cursor(cursor.txid, now.attempt_then, now.catalog_version), more=True)
+
+
+def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
+    if reads.compares:
+        return _compare(reads, cursor)
+    now = reads.changes(cursor.txid)
+    reason = _gap(now, cursor)
+    if reason is not None:
+        return _reset(reads, reason)
+    frames = [_batch(reads, batch) for batch in now.batches if _is_sent(reads, batch)]
+    last = now.batches[-1] if now.more else now
+    return Delta(frames, Cursor(last.txid, last.attempt, now.catalog_version), now.more)
+
+
+def _gap(now: Changes, cursor: Cursor) -> str | None:
+    """Return why the batches after the cursor cannot be sent; None if they can."""
+    reason = now.gap(cursor.txid, cursor.attempt, cursor.catalog_version)
+    limit = settings.TIDEMARK_EVENTS_MAX_BATCHES
+    if reason is None and now.txid - cursor.txid > limit:
+        return f"more than {limit} batches were committed since batch {cursor.txid}"
+    return reason
+
+
+def _compare(reads: _StateReads, cursor: Cursor) -> Delta:
+    version = reads.changes(0, batches=0).catalog_version
+    # A cursor without results was made while the state still had a changelog.
+    if version != cursor.catalog_version or not cursor.results:
+        return _reset(reads, "the state was redeclared or reprocessed")
+    seen = reads.snapshot()
+    if seen.txid < cursor.txid or (seen.txid == cursor.txid and seen.attempt != cursor.attempt):
+        return _reset(reads, f"batch {cursor.txid} was reverted and may have other values now")
+    changed = list(_changed(cursor.results, seen.results)) if seen.txid > cursor.txid else []
+    if not changed:
+        # Keep the old results: what expires between two batches is sent with the next one.
+        return Delta([], Cursor(seen.txid, seen.attempt, version, cursor.results))
+    data = _fields(reads, seen.txid, seen.as_of) | {"changes": changed, "complete": True}
+    return Delta([frame("batch", data, seen.txid)], Cursor(seen.txid, seen.attempt, version, seen.results))
+
+
+def _changed(before: bytes, after: bytes) -> Iterable[dict[str, Any]]:
+    known = {orjson.dumps(result["key"]): result for result in orjson.loads(before)}
+    return (result for result in orjson.loads(after) if known.get(orjson.dumps(result["key"])) != result)
+
+
+def _is_sent(reads: _StateReads, batch: ChangedBatch) -> bool:
+    return reads.subscription.keys is None or not batch.complete or batch.changes != b"[]"
+
+
+def _batch(reads: _StateReads, batch: ChangedBatch) -> Frame:
+    content = {"changes": orjson.Fragment(batch.changes), "complete": batch.complete}
+    return frame("batch", _fields(reads, batch.txid, batch.as_of) | content, batch.txid)
+
+
+def _fields(reads: _StateReads, txid: int, as_of: Any) -> dict[str, Any]:
+    return {"state": reads.subscription.state, "txid": txid} | ({} if as_of is None else {"as_of": as_of})
+
+
+def _pipelines(conn: psycopg.Connection, subscription: CommitsSubscription) -> dict[str, tuple[Any, ...]]:
+    rows = conn.execute(PIPELINES).fetchall()
     return {
-        name: tuple(tide)
-        for name, *tide, states in rows
-        if not question.states or question.states.intersection(states or ())
+        name: tuple(status)
+        for name, *status, states in rows
+        if not subscription.states or subscription.states.intersection(states or ())
     }
 
 
-def _tide(name: str, tide: tuple[Any, ...] | None) -> dict[str, Any]:
-    return {"pipeline": name, "txid": None if tide is None else tide[0]}
+def _commit(name: str, status: tuple[Any, ...] | None) -> dict[str, Any]:
+    return {"pipeline": name, "txid": None if status is None else status[0]}

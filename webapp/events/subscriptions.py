@@ -1,4 +1,7 @@
-"""What a client may follow: a state, some keys of one, or every pipeline's tide. Equal questions are read once."""
+"""What a client subscribes to: a state, some keys of it, or the commits of all pipelines.
+
+Subscriptions are values: clients with equal ones share their reads.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +25,9 @@ PARAMETERS = ("keys", "prefix", "measures")
 
 @dataclass(frozen=True)
 class StateSubscription:
-    """A state, of which `keys` narrows it to these, None to none; else `prefix` to keys that start so.
+    """Changes of a state, fed by `pipeline`.
 
-    pipeline: whose commits concern it. measures: which ones to tell; None means all.
+    keys: only these; None means all that start with `prefix`. measures: only these; None means all.
     """
 
     state: str
@@ -36,7 +39,7 @@ class StateSubscription:
 
 @dataclass(frozen=True)
 class CommitsSubscription:
-    """Where every pipeline stands. states: only pipelines that feed one of these; empty: all."""
+    """The commits and driver status of the pipelines that feed one of `states`; empty means all pipelines."""
 
     states: frozenset[str] = frozenset()
 
@@ -44,25 +47,28 @@ class CommitsSubscription:
 Subscription = StateSubscription | CommitsSubscription
 
 
-def tide_question(confinement: KeyScope) -> CommitsSubscription:
-    return CommitsSubscription(confinement.states)
+def commits_subscription(scope: KeyScope) -> CommitsSubscription:
+    return CommitsSubscription(scope.states)
 
 
-def state_question(name: str, parameters: Mapping[str, Sequence[str]], confinement: KeyScope) -> StateSubscription:
-    """Raises ParseError, KeyShapeError and SpecError for what does not fit, UnknownStateError, OutsideError."""
-    confinement.check_state(name)
+def state_subscription(name: str, parameters: Mapping[str, Sequence[str]], scope: KeyScope) -> StateSubscription:
+    """Return the subscription that a request's query parameters describe, restricted to the key scope.
+
+    Raises ParseError, KeyShapeError and SpecError for invalid parameters, UnknownStateError, OutsideError.
+    """
+    scope.check_state(name)
     unknown = sorted(set(parameters) - set(PARAMETERS))
     if unknown:
         raise ParseError(f"unknown parameter {unknown[0]!r}; there are {', '.join(PARAMETERS)}")
     if "keys" in parameters and "prefix" in parameters:
-        raise ParseError("keys and prefix exclude each other; ask in two streams")
-    pipeline, spec = readers.read(lambda conn: _known(conn, name))
-    keys = _keys(spec, parameters, confinement)
-    prefix = () if keys is not None else confinement.check_prefix(spec, _list(parameters, "prefix") or [])
+        raise ParseError("keys and prefix exclude each other; use two streams")
+    pipeline, spec = readers.read(lambda conn: _pipeline_and_spec(conn, name))
+    keys = _keys(spec, parameters, scope)
+    prefix = () if keys is not None else scope.check_prefix(spec, _list(parameters, "prefix") or [])
     return StateSubscription(name, pipeline, keys, prefix, _measures(spec, parameters))
 
 
-def _known(conn: psycopg.Connection, name: str) -> tuple[str, StateSpec]:
+def _pipeline_and_spec(conn: psycopg.Connection, name: str) -> tuple[str, StateSpec]:
     row = conn.execute("SELECT pipeline FROM tidemark.state WHERE name = %s", [name]).fetchone()
     spec = readers.reader(conn, name).spec
     if row is None:
@@ -70,21 +76,21 @@ def _known(conn: psycopg.Connection, name: str) -> tuple[str, StateSpec]:
     return row[0], spec
 
 
-def _keys(spec: StateSpec, parameters: Mapping[str, Sequence[str]], confinement: KeyScope) -> tuple[Key, ...] | None:
-    asked = _list(parameters, "keys")
-    if asked is None:
+def _keys(spec: StateSpec, parameters: Mapping[str, Sequence[str]], scope: KeyScope) -> tuple[Key, ...] | None:
+    keys = _list(parameters, "keys")
+    if keys is None:
         return None
     limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
-    if len(asked) > limit:
-        raise ParseError(f"{len(asked)} keys are over the limit of {limit}; ask for them in several streams")
-    return tuple(dict.fromkeys(spec.check_keys(typed_keys(spec, asked, confinement))))
+    if len(keys) > limit:
+        raise ParseError(f"{len(keys)} keys are over the limit of {limit}; use several streams")
+    return tuple(dict.fromkeys(spec.check_keys(typed_keys(spec, keys, scope))))
 
 
 def _measures(spec: StateSpec, parameters: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
     if "measures" not in parameters:
         return None
-    asked = [measure for text in parameters["measures"] for measure in text.split(",")]
-    return tuple(dict.fromkeys(check_measures(spec, asked)))
+    names = [name for text in parameters["measures"] for name in text.split(",")]
+    return tuple(dict.fromkeys(check_measures(spec, names)))
 
 
 def _list(parameters: Mapping[str, Sequence[str]], name: str) -> list[Any] | None:
@@ -93,7 +99,7 @@ def _list(parameters: Mapping[str, Sequence[str]], name: str) -> list[Any] | Non
     try:
         value = orjson.loads(parameters[name][-1])
     except orjson.JSONDecodeError as error:
-        raise ParseError(f"{name} is no JSON: {error}") from None
+        raise ParseError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, list):
         raise ParseError(f'{name} must be a JSON list, such as {name}=["JFK"]')
     return value

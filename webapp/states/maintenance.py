@@ -13,13 +13,12 @@ from django.db.models.functions import Now
 from psycopg import sql
 from structlog.contextvars import bound_contextvars
 
-from state_backends import Catalog, StateSpec
+from state_backends import BACKENDS, Catalog, StateSpec
 from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
-from state_backends.maintenance import Step, StoredRows, compact, expire, sizes
+from state_backends.maintenance import Step, compact, expire, sizes
 from webapp.states import queries, readers
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import StateSummary
-from webapp.states.redis_states import stored_rows
 
 # What is counted for a plan reads the table: about 0.2 s at this size.
 COUNTED_BYTES = 64 * 1024 * 1024
@@ -117,7 +116,7 @@ def _replaceable(states: Sequence[StateSummary], horizons: dict[str, tuple[int, 
 
 
 def _is_countable(state: StateSummary) -> bool:
-    return state.backend == "postgres" and state.bytes <= COUNTED_BYTES
+    return BACKENDS[state.backend].capabilities.in_ledger and state.bytes <= COUNTED_BYTES
 
 
 def _counts(sources: dict[str, sql.Composed]) -> dict[str, int]:
@@ -164,11 +163,10 @@ def _carry_out(conn: psycopg.Connection, run: MaintenanceRun) -> MaintenanceRun.
         # A writer goes first; a page that cannot have its rows by then fails the run, which harms nothing.
         conn.execute("SET lock_timeout = '60s'")
         spec = Catalog(conn).get(run.state_id)
-        stored = stored_rows(spec)
-        _save(run, before=sizes(conn, spec, stored))
-        finished = _work(run, WORK[run.kind](conn, spec, stored))
+        _save(run, before=sizes(conn, spec))
+        finished = _work(run, WORK[run.kind](conn, spec))
         status = MaintenanceRun.Status.DONE if finished else MaintenanceRun.Status.CANCELLED
-        _save(run, after=sizes(conn, spec, stored), status=status, finished_at=Now())
+        _save(run, after=sizes(conn, spec), status=status, finished_at=Now())
         return status
     except Exception as error:
         logger.exception("%s failed", run)
@@ -198,11 +196,11 @@ def _save(run: MaintenanceRun, **columns) -> bool:
     return bool(MaintenanceRun.objects.filter(pk=run.pk).update(**columns))
 
 
-def _compact(conn: psycopg.Connection, spec: StateSpec, stored: StoredRows | None) -> Iterator[Step]:
-    return compact(conn, spec, stored, keep=timedelta(hours=settings.TIDEMARK_CHANGELOG_KEEP_HOURS))
+def _compact(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
+    return compact(conn, spec, keep=timedelta(hours=settings.TIDEMARK_CHANGELOG_KEEP_HOURS))
 
 
-WORK: dict[str, Callable[[psycopg.Connection, StateSpec, StoredRows | None], Iterator[Step]]] = {
+WORK: dict[str, Callable[[psycopg.Connection, StateSpec], Iterator[Step]]] = {
     MaintenanceRun.Kind.COMPACTION: _compact,
     MaintenanceRun.Kind.EXPIRY: expire,
 }

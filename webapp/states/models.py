@@ -7,6 +7,8 @@ pipelines.
 from django.db import models
 from django.db.models.functions import Now
 
+from state_backends.schema.evolution import UNSAID
+
 
 def table(name: str) -> str:
     """Return a db_table in the library's schema; Django has no setting for that, and leaves quoted names alone."""
@@ -137,6 +139,11 @@ class State(models.Model):
 
     def __str__(self):
         return self.name
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend where the rows live."""
+        return (UNSAID | self.definition)["backend"]
 
 
 class DeadLetter(models.Model):

@@ -21,7 +21,7 @@ from state_backends.schema.catalog import from_definition
 from state_backends.spec import Guarantee
 from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import Member
-from webapp.states import readers, redis_states
+from webapp.states import readers
 
 # What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
 SIGNS_OF_LIFE = {"starting", "running", "paused", "restarting"}
@@ -395,9 +395,9 @@ def _lag_seconds(pending: dict[str, Any] | None) -> float | None:
 def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
     counted = _counted([row["name"] for row in rows if 0 < row["state_bytes"] <= COUNTED_BYTES])
     specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
-    in_redis = redis_states.sizes(specs)
+    external = readers.external_sizes(specs)
     sizes = {
-        row["name"]: in_redis.get(row["name"], (counted.get(row["name"], row["keys"]), row["state_bytes"]))
+        row["name"]: external.get(row["name"], (counted.get(row["name"], row["keys"]), row["state_bytes"]))
         for row in rows
     }
     return [_summary(row, spec, *sizes[spec.name]) for row, spec in zip(rows, specs, strict=True)]

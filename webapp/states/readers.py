@@ -1,7 +1,8 @@
 """The database as the library wants it: the psycopg connection inside Django's, or one of one's own."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -9,10 +10,9 @@ from typing import Any, TypeVar, cast
 import psycopg
 from django.db import connection as django_connection
 
-from state_backends import Catalog
-from state_backends.backends.factory import Reader, state_reader
+from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, state_reader
 from state_backends.committed import ledger_sql
-from webapp.states import redis_states
+from state_backends.reader.reader import Reader
 
 Answer = TypeVar("Answer")
 
@@ -101,9 +101,13 @@ def of_batch(conn: psycopg.Connection, name: str) -> BatchVersion | None:
 # then.
 
 
+logger = logging.getLogger(__name__)
+
 Answered = TypeVar("Answered")
 
 CHECK_SECONDS = 1.0
+
+BACKEND_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,29 @@ def marked_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[An
     return held.reader.on(conn), held.mark
 
 
+def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
+    """Return rows and bytes of each state whose rows are outside the database, by its name.
+
+    Rows are counted, with those that are removed or expired and not cleaned up yet; bytes are an estimate. A state
+    whose store does not answer is left out.
+    """
+    found = {}
+    for spec in specs:
+        if not BACKENDS[spec.backend].capabilities.in_ledger:
+            try:
+                found[spec.name] = BACKENDS[spec.backend].sizes(connection(), spec)
+            except BackendUnavailable as error:
+                # The rest of the page does not need it.
+                logger.warning("no size of state %s: %s", spec.name, error)
+    return found
+
+
+def limit_backend_calls() -> None:
+    """Bound calls of this process to stores outside the database: no page should wait longer than this."""
+    for backend in BACKENDS.values():
+        backend.timeout_seconds = BACKEND_TIMEOUT_SECONDS
+
+
 def forget() -> None:
     """Look into the catalog again for every state."""
     _held.clear()
@@ -151,4 +178,4 @@ def _checked(conn: psycopg.Connection, name: str, held: _Held | None, now: float
     if held is not None and mark == held.mark and mark is not None:
         return replace(held, checked_at=now)
     _held.pop(name, None)
-    return _Held(state_reader(conn, Catalog(conn).get(name), redis_states.client), mark, now)
+    return _Held(state_reader(conn, Catalog(conn).get(name)), mark, now)

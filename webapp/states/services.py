@@ -2,13 +2,10 @@
 
 import logging
 from collections.abc import Collection, Iterator
-from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import psycopg
-import redis
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -17,13 +14,10 @@ from kombu.exceptions import OperationalError as BrokerError
 from psycopg.errors import LockNotAvailable
 
 from state_backends import (
+    BACKENDS,
     BatchLedger,
     Catalog,
     Changelog,
-    IBackingMap,
-    PostgresBackingMap,
-    RedisBackingMap,
-    StateSpec,
     driver_status,
     rebuild,
 )
@@ -96,46 +90,26 @@ def run(run_id: int) -> MaintenanceRun:
     return found
 
 
-# Rebuilding a state's rows from its changelog, in PostgreSQL or into Redis, while its pipeline stands still.
-
-
-STORES = ("postgres", "redis")
-
-
 def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[Progress]:
-    """Put the rows of a state into a store, chunk by chunk, as they were after the committed batch.
+    """Put the rows of a state into a backend from its changelog, as of the committed batch; yield progress.
 
-    to: one of STORES. resume_from: the last key that a run which was cut short has done.
+    to: a name in BACKENDS. resume_from: the last key that a run which was cut short has done.
     Raises UnknownStateError, PipelineHeldError while a driver lives; SpecError for a state without a changelog, or
-    without a table to put its rows into.
+    without a table where the rows are to go into one.
     """
     with readers.own_connection() as conn:
         spec = Catalog(conn).get(state)
-        log = Changelog(conn, spec)
-        if to == "postgres" and spec.backend != "postgres":
+        log, backend = Changelog(conn, spec), BACKENDS[to]
+        if backend.capabilities.in_ledger and spec.backend != to:
             raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
         after = None if resume_from is None else spec.check_key(resume_from)
         pipeline = State.objects.get(name=state).pipeline_id
         with BatchLedger(conn, pipeline).idle():
-            yield from _into_postgres(conn, log, after) if to == "postgres" else _into_redis(spec, log, after)
-
-
-def _into_postgres(conn: psycopg.Connection, log: Changelog, after: Any) -> Iterator[Progress]:
-    yield from _into(PostgresBackingMap(conn, log.spec), log, after)
-
-
-def _into_redis(spec: StateSpec, log: Changelog, after: Any) -> Iterator[Progress]:
-    with closing(redis.Redis.from_url(settings.REDIS_URL)) as client:
-        target = RedisBackingMap(client, spec)
-        yield from _into(target, log, after)
-        # Readers of Redis go by what is mirrored there.
-        target.publish(log.extent().committed)
-
-
-def _into(target: IBackingMap, log: Changelog, after: Any) -> Iterator[Progress]:
-    # What a driver that died has left of the next batch goes first, as it would at the next start.
-    target.revert(log.extent().committed + 1)
-    yield from rebuild(log, target, resume_from=after)
+            target, committed = backend.rows(conn, spec), log.extent().committed
+            # What a driver that died has left of the next batch goes first, as it would at the next start.
+            target.revert(committed + 1)
+            yield from rebuild(log, target, resume_from=after)
+            backend.end_rebuild(conn, spec, committed)
 
 
 # What people ask for: maintenance of a state, another ttl or changelog, a pause of a pipeline. Views, tasks, commands

@@ -1,6 +1,6 @@
 """Merge: fold a batch's partial aggregates into a state table, on the server, in one statement.
 
-Where SQL cannot fold a measure, the values that the batch builds upon are read, folded in Python, and written by the
+Where SQL cannot fold a measure, the values that the batch builds on are read, folded in Python, and written by the
 same statement, which then only shifts the versions: the generic path.
 
 Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
@@ -38,7 +38,7 @@ def merge_sql(table: StateTable) -> sql.Composed:
 
 
 def base_sql(table: StateTable) -> sql.Composed:
-    """Return the query for what the batch builds upon, by key: the number in the arrays of keys, the stored columns.
+    """Return the query for what the batch builds on, by key: the number in the arrays of keys, the stored columns.
 
     Parameters as of merge_sql, and an array per key column, `key_0` and so on. The rows stay locked, in key order.
     """
@@ -63,7 +63,7 @@ def base_sql(table: StateTable) -> sql.Composed:
 
 def _base(table: StateTable, name: str) -> sql.Composed:
     versions = sql.Identifier("t", name), sql.Identifier("t", f"prev_{name}")
-    base = _upon(table, *versions, sql.SQL("NULL"))
+    base = _chosen(table, *versions, sql.SQL("NULL"))
     return sql.SQL("({})::text").format(base) if table.values[name] == "jsonb" else base
 
 
@@ -109,11 +109,13 @@ def _folded(table: StateTable, measure: str, suffix: str) -> sql.Composable:
     fresh = sql.Identifier("excluded", stored_column(measure, suffix))
     if not table.spec.folds_in_sql:
         return fresh
-    return _upon(table, _fold(table, measure, suffix, ""), _fold(table, measure, suffix, "prev_"), fresh)
+    return _chosen(table, _fold(table, measure, suffix, ""), _fold(table, measure, suffix, "prev_"), fresh)
 
 
-def _upon(table: StateTable, current: sql.Composable, before: sql.Composable, nothing: sql.Composable) -> sql.Composed:
-    """Return `current` or `before`, whichever version of row `t` the batch builds upon; `nothing` if none is live."""
+def _chosen(
+    table: StateTable, current: sql.Composable, before: sql.Composable, nothing: sql.Composable
+) -> sql.Composed:
+    """Return `current` or `before`, whichever version of row `t` the batch builds on; `nothing` if none is live."""
     live = live_sql("t", TTL, CLOCK)
     if not table.keeps_previous:
         return sql.SQL("CASE WHEN {} THEN {} ELSE {} END").format(live, current, nothing)

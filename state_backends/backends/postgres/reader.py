@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import psycopg
 from psycopg import sql
@@ -25,22 +25,14 @@ from state_backends.backends.postgres.combined import (
     folded,
     width,
 )
+from state_backends.backends.postgres.export import begin_snapshot, fetched, json_places, reach_sql, rows_sql
 from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
 from state_backends.committed import REACH, RESULTS, answer_now, answer_then, isolation, ledger_sql
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
-from state_backends.reader.export import (
-    Export,
-    begin_snapshot,
-    columns_of,
-    fetched,
-    json_places,
-    reach_sql,
-    rows_sql,
-)
 from state_backends.reader.history import history_sql, key_repeats
 from state_backends.reader.json_sql import json_key, json_value
-from state_backends.reader.reader import Reader, Snapshot, expiry
+from state_backends.reader.reader import Ask, Export, Reader, Snapshot, columns_of, expiry
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
@@ -50,15 +42,6 @@ KEPT_STATEMENTS = 64
 
 COMMITTED = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time").as_bytes()
 LEDGER_NOW = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, NULL::bigint").as_bytes()
-
-
-class Ask(NamedTuple):
-    """A question as a statement that one row answers. width: its columns. read: turns the row into the answer."""
-
-    statement: bytes
-    parameters: list[Any]
-    width: int
-    read: Callable[[Sequence[Any]], Snapshot]
 
 
 class StateReader(Reader):

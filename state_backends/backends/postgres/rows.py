@@ -156,7 +156,7 @@ class PostgresBackingMap:
         newer batch wrote one of the keys; roll back then.
 
         The rows stream through COPY, written by Arrow's CSV writer. Where SQL folds every measure no Python object is
-        made per row; else Python folds, 5,000 rows at a time, upon rows that stay locked until the transaction ends.
+        made per row; else Python folds, 5,000 rows at a time, on rows that stay locked until the transaction ends.
         Rows that come in key order keep two runs of one task from deadlocking.
         """
         if not self.spec.measures:
@@ -190,7 +190,7 @@ class PostgresBackingMap:
             ) from error
 
     def _fold(self, chunk: pa.RecordBatch, parameters: dict[str, Any]) -> pa.RecordBatch:
-        """Return the chunk with every stored column, folded upon what is stored."""
+        """Return the chunk with every stored column, folded into what is stored."""
         arrays = [chunk[name] for name in self._table.key]
         parts = [array.to_pylist() for array in arrays]
         bound = parameters | {f"key_{number}": part for number, part in enumerate(parts)}

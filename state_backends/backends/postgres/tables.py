@@ -1,6 +1,11 @@
-"""Create, extend, swap and drop the table, the view and the changelog of one state."""
+"""Create, extend, copy, swap and drop the table, the view and the changelog of one state.
 
-from collections.abc import Iterable, Iterator, Sequence
+A state whose declaration needs another shape is copied, a chunk per transaction, into shadow tables. Readers go on with
+the old table until the swap, which is part of the caller's transaction. The caller holds the pipeline, so no batch is
+written meanwhile; killed in the middle it leaves the old state whole, and the next attempt starts over.
+"""
+
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import LiteralString
 
@@ -8,12 +13,16 @@ import psycopg
 from psycopg import sql
 
 from state_backends.committed import NOW, finished_columns, live_sql, rows_and_ledger
+from state_backends.schema.tables import add_column, brin, create_changelog, define, extend_changelog
 from state_backends.table import SCHEMAS, StateTable, columns, commas
 from state_backends.types import type_of
 
 # Room for more versions of every row on its page, so that updates stay HOT (99.9 % measured at 50) and pages are seldom
 # pruned: merging a third of the rows per batch took a tenth less time at 40 than at 50.
 FILL_FACTOR = 40
+
+# Rows that are copied per transaction: about 0.2 s of work here.
+CHUNK_ROWS = 50_000
 
 ROW_CONSTRAINTS: dict[str, LiteralString] = {
     "removed": "NOT NULL DEFAULT false",
@@ -23,16 +32,10 @@ ROW_CONSTRAINTS: dict[str, LiteralString] = {
 
 
 def create(conn: psycopg.Connection, table: StateTable) -> None:
-    """Create the state's table, view and changelog. A relation of that name that is there already is an error.
-
-    A state whose rows live elsewhere has its changelog alone here, if it keeps one.
-    """
+    """Create the state's table, view and changelog. A relation of that name that is there already is an error."""
     with conn.transaction():
-        if table.keeps_rows:
-            create_rows(conn, table)
-            replace_view(conn, table)
-        elif table.spec.changelog:
-            create_changelog(conn, table)
+        create_rows(conn, table)
+        replace_view(conn, table)
 
 
 def create_missing(conn: psycopg.Connection, table: StateTable) -> None:
@@ -51,18 +54,9 @@ def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
         for name in _partitions(table):
             conn.execute(_create_partition(table, name))
         if table.keeps_txid:
-            conn.execute(_brin(table.name))
+            conn.execute(brin(table.name))
         if table.spec.changelog:
             create_changelog(conn, table)
-
-
-def create_changelog(conn: psycopg.Connection, table: StateTable) -> None:
-    conn.execute(_create_changelog(table))
-    conn.execute(_brin(table.changelog))
-
-
-def drop_changelog(conn: psycopg.Connection, table: StateTable) -> None:
-    conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table.changelog))
 
 
 def drop_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
@@ -70,7 +64,7 @@ def drop_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
 
 
 def show_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
-    """Move a shadow's tables to where the state's are looked for; those must be gone."""
+    """Move a shadow's tables into the place of the state's own, which must have been dropped."""
     state, changelog = (sql.Identifier(schema) for schema in SCHEMAS)
     inside = [sql.Identifier(shadow.schemas[0], name) for name in _partitions(shadow)]
     for name in [shadow.name, *inside]:
@@ -79,18 +73,20 @@ def show_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
         conn.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(shadow.changelog, changelog))
 
 
-def add_columns(conn: psycopg.Connection, table: StateTable, names: Iterable[str]) -> None:
-    """Add value columns that a new measure needs; rows written before hold nulls, which every fold takes as nothing."""
+def add_columns(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:
+    """Add the value columns that `new` has and `old` lacks.
+
+    Rows written before hold nulls there, which every fold takes as nothing.
+    """
+    names = [name for name in new.values if name not in old.values]
     with conn.transaction():
         for name in names:
-            if table.keeps_rows:
-                conn.execute(_add_column(table.name, name, table.values[name]))
-                if table.keeps_previous:
-                    conn.execute(_add_column(table.name, f"prev_{name}", table.values[name]))
-            if table.spec.changelog:
-                conn.execute(_add_column(table.changelog, name, table.values[name]))
-        if table.keeps_rows:
-            replace_view(conn, table)
+            conn.execute(add_column(new.name, name, new.values[name]))
+            if new.keeps_previous:
+                conn.execute(add_column(new.name, f"prev_{name}", new.values[name]))
+        if new.spec.changelog:
+            extend_changelog(conn, new, names)
+        replace_view(conn, new)
 
 
 def drop(conn: psycopg.Connection, table: StateTable) -> None:
@@ -124,10 +120,10 @@ def _view_columns(table: StateTable) -> list[sql.Composed]:
 
 
 def _create_table(table: StateTable) -> sql.Composed:
-    body: list[sql.Composable] = [_define(name, kind, "NOT NULL") for name, kind in table.key.items()]
+    body: list[sql.Composable] = [define(name, kind, "NOT NULL") for name, kind in table.key.items()]
     # Narrow columns last: each would be padded to eight bytes between the wide ones.
     row = sorted(table.row.items(), key=lambda column: 0 < type_of(column[1]).width < 8)
-    body += [_define(name, kind, ROW_CONSTRAINTS.get(name, "")) for name, kind in row]
+    body += [define(name, kind, ROW_CONSTRAINTS.get(name, "")) for name, kind in row]
     body.append(sql.SQL("PRIMARY KEY ({})").format(columns(table.key)))
     partitioned = table.spec.partitions > 1
     tail = (
@@ -153,46 +149,6 @@ def _create_partition(table: StateTable, name: str) -> sql.Composed:
         sql.Literal(_partitions(table).index(name)),
         sql.Literal(FILL_FACTOR),
     )
-
-
-def _create_changelog(table: StateTable) -> sql.Composed:
-    body = [_define(name, kind, "NOT NULL") for name, kind in table.key.items()]
-    body += [_define(name, kind) for name, kind in table.values.items()]
-    return sql.SQL(
-        "CREATE TABLE {} ({}, removed boolean NOT NULL, updated_at timestamptz NOT NULL, "
-        "txid bigint NOT NULL, PRIMARY KEY ({}, txid))"
-    ).format(table.changelog, commas(body), columns(table.key))
-
-
-def _brin(table: sql.Identifier) -> sql.Composed:
-    # Summarising indexes leave updates HOT, and recovery finds a batch's rows without reading the whole table.
-    # PostgreSQL names it, as no name is free for sure: an index shares its names with the states' tables.
-    # What is appended is summarised as it fills up: a vacuum may be a fifth of the table away.
-    return sql.SQL("CREATE INDEX ON {} USING brin (txid) WITH (autosummarize = on)").format(table)
-
-
-def _define(name: str, sql_type: LiteralString, constraint: LiteralString = "") -> sql.Composed:
-    # Byte order is the order of every backend, and the faster one.
-    collation: LiteralString = ' COLLATE "C"' if sql_type == "text" else ""
-    default: LiteralString = " DEFAULT true CHECK (singleton)" if name == "singleton" else ""
-    return sql.SQL("{} {}{} {}{}").format(
-        sql.Identifier(name), sql.SQL(sql_type), sql.SQL(collation), sql.SQL(constraint), sql.SQL(default)
-    )
-
-
-def _add_column(table: sql.Identifier, name: str, sql_type: LiteralString) -> sql.Composed:
-    return sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {}").format(table, _define(name, sql_type))
-
-
-# Rewrite: copy a state into a table of another shape, chunk by chunk, then put it in place of the old one.
-#
-# Readers go on with the old table until the swap, which is part of the caller's transaction. The caller holds the
-# pipeline, so nobody writes meanwhile; killed in the middle it leaves the old state whole, and the next try starts
-# over.
-
-
-# Rows per transaction: about 0.2 s of work here.
-CHUNK_ROWS = 50_000
 
 
 def copy_rows(conn: psycopg.Connection, old: StateTable, new: StateTable) -> Iterator[int]:

@@ -1,15 +1,14 @@
 """What a reader of the committed batch sees in Redis: whole batches only, whatever is written meanwhile."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from state_backends.backends.redis.keys import HashTags, Share
 from state_backends.backends.redis.row_codec import RowFields, text_of
 from state_backends.backends.redis.scripts import Call, ScriptCalls, by_row, unpack
 from state_backends.errors import MovedOnError, TidemarkError
 from state_backends.key_bytes import from_microseconds
+from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
@@ -18,20 +17,6 @@ MOVED_ON = -1
 
 # Far more than a publish that is on its way can need.
 TRIES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedRow:
-    """What a reader of the committed batch sees of one key.
-
-    value: as Versioned has it; None unless found. txid: the batch that wrote this version; None where there is none,
-    or where the kind keeps no txid. at: when it was written.
-    """
-
-    status: Literal["found", "missing", "expired"]
-    value: Any
-    txid: int | None
-    at: datetime | None = field(default=None, compare=False)
 
 
 class CommittedReads:

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from state_backends.backends.redis.committed import CommittedReads, CommittedRow
+from state_backends.backends.external import Standing
+from state_backends.backends.redis.committed import CommittedReads
 from state_backends.backends.redis.keys import HashTag, HashTags, Share
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
 from state_backends.errors import FencedError, MovedOnError, SpecError
 from state_backends.key_bytes import KeyBytes, after_prefix
+from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key, Versioned, check_paired, check_unique, stale
 from state_backends.spec import StateSpec
 
@@ -69,7 +71,7 @@ class RedisBackingMap:
         if client.get_encoder().decode_responses:
             raise SpecError(f"state {spec.name!r}: rows are bytes; give a client without decode_responses=True")
         self.spec = spec
-        self._client = client
+        self._client: Any = client
         self._max_get_keys, self._max_put_keys = max_get_keys, max_put_keys
         self._attempt: Attempt | None = None
         self._scripts = ScriptCalls(client, spec)
@@ -206,6 +208,17 @@ class RedisBackingMap:
         ):
             self._refuse_fenced(reply)
             self._forget(tag, reply)
+
+    def standing(self) -> Standing:
+        """Return which batch readers go by and which was admitted last; the oldest of each over all hash tags."""
+        published, admitted, found = [], [], 0
+        for tag in self._tags:
+            committed, attempt = self._client.hmget(tag.guard, "committed", "attempt")
+            published.append(int(committed or 0))
+            # Fence, txid, attempt.
+            admitted.append(int(attempt.split()[1]) if attempt else 0)
+            found += self._client.exists(tag.guard, tag.keys)
+        return Standing(min(published), min(admitted), not found)
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         """Return the published txid (0 before the first) and what its readers see of each key, in the order asked.

@@ -17,18 +17,6 @@ PAGE_ROWS = 1_000
 SAMPLED_ROWS = 50
 
 
-@dataclass(frozen=True)
-class Standing:
-    """published: the txid that readers go by, 0 before the first. admitted: the batch that was last opened, or 0.
-
-    is_empty: there is nothing at all of the state.
-    """
-
-    published: int
-    admitted: int
-    is_empty: bool
-
-
 class RedisUpkeep:
     """Looks after the rows of one state. client, spec: as RedisBackingMap takes them. RedisError passes through."""
 
@@ -36,16 +24,6 @@ class RedisUpkeep:
         self._client: Any = client
         self._scripts = ScriptCalls(client, spec)
         self._tags = HashTags(spec)
-
-    def standing(self) -> Standing:
-        published, admitted, found = [], [], 0
-        for tag in self._tags:
-            committed, attempt = self._client.hmget(tag.guard, "committed", "attempt")
-            published.append(int(committed or 0))
-            # Fence, txid, attempt.
-            admitted.append(int(attempt.split()[1]) if attempt else 0)
-            found += self._client.exists(tag.guard, tag.keys)
-        return Standing(min(published), min(admitted), not found)
 
     def pages(self) -> Iterator["Page"]:
         """Yield all rows in pages, to be trimmed or looked at; what is trimmed meanwhile leaves nothing out."""

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.errors import RuntimeSetupError
-from pipelines.spark import is_local, pack, start_session, users_files
+from pipelines.spark import is_local, pack, start_session, user_files
 
 
 def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
@@ -16,34 +16,34 @@ def test_a_package_travels_with_the_files_that_its_code_reads_and_without_byte_c
     assert not [name for name in packed if name.endswith(".pyc")]
 
 
-def test_the_users_files_are_those_named(tmp_path):
+def test_the_user_files_are_those_that_the_variable_names(tmp_path):
     (tmp_path / "steps.py").touch()
     (tmp_path / "more.zip").touch()
 
-    files = users_files({"SPARK_PYFILES": f"{tmp_path}/steps.py, {tmp_path}/more.zip,"})
+    files = user_files({"SPARK_PYFILES": f"{tmp_path}/steps.py, {tmp_path}/more.zip,"})
 
     assert files == [tmp_path / "steps.py", tmp_path / "more.zip"]
-    assert users_files({}) == []
+    assert user_files({}) == []
 
 
 @pytest.mark.parametrize("name", ["absent.py", "notes.txt"])
-def test_a_users_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
+def test_a_user_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
     (tmp_path / "notes.txt").touch()
 
     with pytest.raises(RuntimeSetupError) as refused:
-        users_files({"SPARK_PYFILES": str(tmp_path / name)})
+        user_files({"SPARK_PYFILES": str(tmp_path / name)})
 
     assert str(refused.value) == (
-        f"SPARK_PYFILES: {str(tmp_path / name)!r} is no .py, .zip, .egg file that is there; "
-        "name modules, or zips of packages, parted by commas"
+        f"SPARK_PYFILES: {str(tmp_path / name)!r} is not an existing .py, .zip, .egg file; "
+        "name modules, or zips of packages, separated by commas"
     )
 
 
 @pytest.mark.parametrize("given", ["0", "-2", "lots"])
-def test_a_number_of_tasks_that_is_none_is_refused_before_spark_starts(monkeypatch, given):
+def test_an_invalid_number_of_tasks_is_refused_before_spark_starts(monkeypatch, given):
     monkeypatch.setenv("SPARK_SHUFFLE_PARTITIONS", given)
 
-    with pytest.raises(RuntimeSetupError, match=f"SPARK_SHUFFLE_PARTITIONS: '{given}' is no number of tasks"):
+    with pytest.raises(RuntimeSetupError, match=f"SPARK_SHUFFLE_PARTITIONS: '{given}' is not a number of tasks"):
         start_session("refused")
 
 

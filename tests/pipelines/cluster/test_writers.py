@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipelines.connections import MOST_WRITERS, Writers, rounds, share_out, writer_limit
+from pipelines.connections import MOST_WRITERS, Writers, divide_writers, rounds, writer_limit
 from pipelines.errors import RuntimeSetupError
 from tests.pipelines.cluster.driver_process import connected, held, waiting
 from tests.pipelines.cluster.spark_cluster import wait_for
@@ -23,23 +23,23 @@ from tests.pipelines.cluster.spark_cluster import wait_for
         (1, 3, Writers(states=1, partitions=1)),
     ],
 )
-def test_states_are_fed_side_by_side_first_and_partitions_take_what_is_left(limit, states, shared):
-    assert share_out(limit, states) == shared
+def test_states_are_fed_at_once_first_and_partitions_share_the_rest(limit, states, shared):
+    assert divide_writers(limit, states) == shared
 
 
-def test_the_product_never_exceeds_the_limit_and_nobody_is_left_without():
+def test_the_product_never_exceeds_the_limit_and_every_state_has_a_writer():
     for limit in range(1, 70):
         for states in range(1, 70):
-            shared = share_out(limit, states)
+            shared = divide_writers(limit, states)
             assert 1 <= shared.states * shared.partitions <= limit
 
 
-def test_states_that_cannot_be_fed_side_by_side_come_in_rounds():
+def test_states_that_cannot_be_fed_at_once_come_in_rounds():
     assert list(rounds(["a", "b", "c", "d", "e"], 2)) == [(["a", "b"], 1), (["c", "d"], 1), (["e"], 1)]
     assert list(rounds(["a", "b"], 32)) == [(["a", "b"], 16)]
 
 
-def test_the_server_decides_where_the_environment_says_nothing(conn):
+def test_the_server_decides_if_the_variable_is_not_set(conn):
     most = int(conn.execute("SHOW max_connections").fetchone()[0])
 
     assert writer_limit(conn, {}) == min(MOST_WRITERS, (most - 3) // 2)
@@ -57,11 +57,11 @@ def test_a_limit_of_the_database_counts_too(conn, database_url, allowed, limit):
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "many", "1.5"])
-def test_a_limit_that_is_no_number_of_writers_is_refused_and_says_what_to_do(conn, given):
+def test_an_invalid_number_of_writers_is_refused_with_a_remedy(conn, given):
     with pytest.raises(RuntimeSetupError) as refused:
         writer_limit(conn, {"TIDEMARK_MAX_WRITERS": given})
 
-    assert str(refused.value) == f"TIDEMARK_MAX_WRITERS: {given!r} is no number of writers; set it to 1 or more"
+    assert str(refused.value) == f"TIDEMARK_MAX_WRITERS: {given!r} is not a number of writers; set it to 1 or more"
 
 
 @pytest.mark.spark
@@ -82,7 +82,7 @@ def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, reg
 
 
 def watch(conn: psycopg.Connection, enough=lambda: False, until: float | None = None) -> set[int]:
-    """Count the tasks that are connected, again and again."""
+    """Return the numbers of connected tasks that were seen."""
     deadline = until or time.monotonic() + 180
     seen = set()
     while time.monotonic() < deadline and not enough():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipelines.jobs.search_index import DocumentWords
 from pipelines.operators.counts import RunningTotal
 from state_backends import StateSpec, Sum
-from state_backends.backends.factory import state_map
+from tests.pipelines.operators.updater_harness import state_map
 
 DOCUMENTS = StateSpec("documents", key={"doc": "text"}, value="jsonb")
 POSTINGS = StateSpec(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipelines.operators.counts import TopN
 from state_backends import StateSpec
-from state_backends.backends.factory import state_map
+from tests.pipelines.operators.updater_harness import state_map
 
 TOP = StateSpec("top", key={"hour": "bigint"}, value="jsonb")
 VIEWS = st.tuples(st.integers(0, 1), st.sampled_from("abcdefg"))

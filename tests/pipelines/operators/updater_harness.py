@@ -6,6 +6,8 @@ from typing import Any
 
 from pipelines.functions import StateUpdater
 from state_backends import MemoryBackingMap, OpaqueMap, StateSpec
+from state_backends.maps import MAPS
+from state_backends.maps.batch_map import BatchMap
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -14,6 +16,11 @@ Row = Mapping[str, Any]
 
 def minute(number: float) -> datetime:
     return START + timedelta(minutes=number)
+
+
+def state_map(spec: StateSpec) -> BatchMap:
+    """Return the map of the spec's kind, in memory."""
+    return MAPS[spec.kind](MemoryBackingMap(spec))
 
 
 class Batches:

@@ -1,4 +1,4 @@
-"""new_values_stream: what a batch made of its keys feeds a second state, and counts there exactly once."""
+"""new_values_stream: the new values of a batch feed a second state, and count there exactly once."""
 
 from datetime import timedelta
 
@@ -42,7 +42,7 @@ def test_new_values_and_those_before_keep_a_second_state_exact(workspace):
     assert words_by_count(workspace) == {1: 2, 2: 0, 3: 1}
 
 
-def test_a_batch_that_comes_again_moves_nothing_twice(workspace):
+def test_a_replayed_batch_moves_nothing_twice(workspace):
     workspace.land("1.txt", "dog")
     workspace.land("2.txt", "dog dog")
     pipeline = histogram(workspace.input)
@@ -58,7 +58,7 @@ def test_a_batch_that_comes_again_moves_nothing_twice(workspace):
     assert words_by_count(workspace) == {1: 0, 3: 1}
 
 
-def test_what_has_outlived_its_ttl_was_nothing_before(workspace):
+def test_an_expired_row_has_no_previous_values(workspace):
     short = StateSpec("words", key={"word": "text"}, measures={"count": Count()}, ttl=timedelta(seconds=60))
     workspace.land("1.txt", "dog")
     workspace.run(histogram(workspace.input, short))

@@ -1,4 +1,4 @@
-"""partition_persist: an updater in Python over a state of ours, or over a store of the user's own."""
+"""partition_persist: an updater in Python, over a Tidemark state or a store of the user's own."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_an_updater_sees_a_key_s_tuples_in_order_and_what_it_wrote_before(worksp
     assert history[0] == (["apple", "pear"],)
 
 
-def test_a_batch_that_comes_again_builds_upon_the_version_before(workspace):
+def test_a_replayed_batch_updates_the_version_before_it(workspace):
     def opaque():
         pipeline = baskets(workspace.input)
         pipeline.sources[0].spout = "opaque"
@@ -63,19 +63,19 @@ def test_a_batch_that_comes_again_builds_upon_the_version_before(workspace):
 
 class WritesElsewhere:
     def update_state(self, state, tuples, collector):
-        state.multi_update([("somebody",)], [Replace(["x"])])
+        state.multi_update([("bob",)], [Replace(["x"])])
 
 
-def test_a_key_that_no_tuple_has_is_refused_since_another_task_may_hold_it(workspace):
+def test_a_write_to_a_key_that_no_tuple_has_is_refused(workspace):
     workspace.land("1.json", event("ann", "pear", 1))
 
-    with pytest.raises(Exception, match=r"state 'baskets': the updater wrote key \('somebody',\), which none of its"):
+    with pytest.raises(Exception, match=r"state 'baskets': the updater wrote key \('bob',\), which none of its"):
         workspace.run(baskets(workspace.input, WritesElsewhere()))
 
     assert workspace.rows("SELECT open_txid, committed_txid FROM tidemark.pipeline") == [(1, 0)]
 
 
-def test_a_tuple_whose_key_no_state_can_hold_is_a_dead_letter(workspace):
+def test_a_tuple_with_an_invalid_key_is_a_dead_letter(workspace):
     workspace.land("1.json", event(None, "pear", 1), event("ann", "apple", 1))
 
     workspace.run(baskets(workspace.input))
@@ -84,7 +84,7 @@ def test_a_tuple_whose_key_no_state_can_hold_is_a_dead_letter(workspace):
     assert workspace.rows("SELECT state, reason FROM tidemark.dead_letter") == [("baskets", "key column user is null")]
 
 
-def test_a_column_that_is_emitted_with_another_type_is_refused_by_name(workspace):
+def test_an_emitted_column_of_another_type_is_refused_by_name(workspace):
     class EmitsText:
         def update_state(self, state, tuples, collector):
             collector.emit("ann", "many")
@@ -121,7 +121,7 @@ class Note:
         state.lines += [row["user"] for row in tuples]
 
 
-def test_a_store_of_one_s_own_is_told_the_txid_and_gets_every_tuple_once(workspace, tmp_path):
+def test_a_store_of_the_user_s_own_gets_the_txid_and_every_tuple_once(workspace, tmp_path):
     folder = tmp_path / "noted"
     folder.mkdir()
     events = Stream.read(JsonFiles(workspace.input, schema=EVENT, files_per_batch=1)).partition_by("user")
@@ -140,7 +140,7 @@ def test_a_store_of_one_s_own_is_told_the_txid_and_gets_every_tuple_once(workspa
 
 
 class WakeUp:
-    """Keeps the last item of a user for ten minutes after it, then says it was let go."""
+    """Keeps the last item of a user for ten minutes, then removes and emits it."""
 
     def update_state(self, state, tuples, collector):
         for row in tuples:
@@ -163,7 +163,7 @@ def waiting(folder):
     return Pipeline("waiting", [held.new_values_stream().group_by("user", "item").persistent_aggregate(gone)])
 
 
-def test_a_timer_wakes_its_key_when_the_watermark_reaches_it_whoever_moves_it_on(workspace):
+def test_a_timer_wakes_its_key_when_any_tuple_moves_the_watermark_past_it(workspace):
     workspace.land("1.json", event("ann", "pear", 1), event("bob", "fig", 5))
     workspace.land("2.json", event("cat", "plum", 12))
 
@@ -173,6 +173,6 @@ def test_a_timer_wakes_its_key_when_the_watermark_reaches_it_whoever_moves_it_on
     assert workspace.values("gone") == {("ann", "pear"): {"n": 1}}
 
 
-def test_a_timer_of_a_time_that_is_not_stored_is_refused(workspace):
-    with pytest.raises(PipelineError, match="state 'checkouts': due 'at' is no time it stores"):
+def test_a_timer_on_a_time_that_is_not_stored_is_refused(workspace):
+    with pytest.raises(PipelineError, match="state 'checkouts': due 'at' is not a time that it stores"):
         Stream.read(JsonFiles(workspace.input, schema=EVENT)).partition_persist(CHECKOUTS, WakeUp(), due="at")

@@ -1,4 +1,4 @@
-"""state_query: bulk lookups from within a stream, at the batch that was committed before."""
+"""state_query: bulk lookups within a stream, in the states as committed before the batch."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def by_region(workspace):
 
 
 class Calls:
-    """A state that notes what it is asked."""
+    """A state that records the keys it is asked for."""
 
     def __init__(self):
         self.asked = []
@@ -39,7 +39,7 @@ class Calls:
         return [{"n": len(key[0])} for key in keys]
 
 
-def test_an_input_that_comes_many_times_is_asked_once_and_every_tuple_gets_its_answer():
+def test_a_repeated_input_is_looked_up_once_and_every_tuple_gets_the_result():
     state = Calls()
 
     answers = retriever(state, MapGet(("n",)))([("dog",), ("horse",), ("dog",)])
@@ -60,7 +60,7 @@ def test_a_stream_finds_what_was_committed_before_its_batch(workspace):
 
 
 @pytest.mark.spark
-def test_a_batch_that_comes_again_finds_the_same(workspace):
+def test_a_replayed_batch_finds_the_same(workspace):
     def opaque():
         pipeline = views_by_region(workspace.input)
         pipeline.sources[0].spout = "opaque"
@@ -78,7 +78,7 @@ def test_a_batch_that_comes_again_finds_the_same(workspace):
 
 
 @pytest.mark.spark
-def test_a_state_of_the_pipeline_s_own_that_cannot_go_back_is_refused(workspace):
+def test_a_state_of_the_same_pipeline_that_is_not_opaque_is_refused(workspace):
     plain = StateSpec("profiles", key={"user": "text"}, measures=PROFILES.measures, kind="transactional")
 
     with pytest.raises(PipelineError, match=r"state 'profiles': is transactional, .* make it opaque"):
@@ -97,12 +97,12 @@ def test_a_key_of_another_type_or_length_is_refused_at_the_start(workspace):
         workspace.run(asking(["user"]))
     with pytest.raises(PipelineError, match="state 'profiles': asked by user, region, but its key is user"):
         workspace.run(asking(["user", "region"]))
-    with pytest.raises(PipelineError, match="`nobody` cannot be resolved"):
-        workspace.run(asking(["nobody"]))
+    with pytest.raises(PipelineError, match="`account` cannot be resolved"):
+        workspace.run(asking(["account"]))
 
 
 class Directory:
-    """A store of somebody else's, asked in bulk."""
+    """A store that is not Tidemark's, with bulk lookups."""
 
     def make_state(self, partition):
         return self
@@ -112,7 +112,7 @@ class Directory:
 
 
 class QueryRegions:
-    """The seed's QueryLocation: any number of rows for one user."""
+    """Trident's QueryLocation; it emits any number of rows for one user."""
 
     def batch_retrieve(self, state, inputs):
         return state.bulk_get([user for (user,) in inputs])
@@ -123,7 +123,7 @@ class QueryRegions:
 
 
 @pytest.mark.spark
-def test_a_static_state_emits_nought_or_many(workspace):
+def test_a_query_of_another_store_emits_zero_or_more_tuples(workspace):
     events = Stream.read(JsonFiles(workspace.input, schema=EVENT))
     regions = events.project("user").state_query(Directory(), ["user"], QueryRegions(), region="string")
     workspace.land("1.json", {"user": "ann"}, {"user": "bob"}, {"user": "ann"})

@@ -1,4 +1,4 @@
-"""The other verbs: project, each with a function, merge, aggregate, sliding windows, several sources."""
+"""The verbs without a state of their own: project, each, merge, aggregate, windows; and several sources."""
 
 import pytest
 
@@ -14,7 +14,7 @@ WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
 
 
 def split(line):
-    """The seed's Split: a word at a time, none for an empty line."""
+    """Split of Trident's word count; here it emits nothing for `-`."""
     for word in line.split(" "):
         if word != "-":
             yield (word,)
@@ -24,7 +24,7 @@ def words(workspace, state="words"):
     return {word: value["count"] for word, value in workspace.values(state).items()}
 
 
-def test_a_function_emits_nought_or_many_tuples(workspace):
+def test_a_function_emits_zero_or_more_tuples(workspace):
     lines = Stream.read(TextFiles(workspace.input))
     workspace.land("1.txt", "dog cat dog", "-", "cow")
 
@@ -35,7 +35,7 @@ def test_a_function_emits_nought_or_many_tuples(workspace):
     assert words(workspace) == {"dog": 2, "cat": 1, "cow": 1}
 
 
-def test_a_function_that_emits_another_shape_is_told_which_was_declared(workspace):
+def test_a_tuple_of_another_length_is_refused_with_the_declared_columns(workspace):
     lines = Stream.read(TextFiles(workspace.input))
     pair = lines.each(lambda line: [(line, 1)], ["line"], word="string")
     workspace.land("1.txt", "dog")
@@ -47,11 +47,11 @@ def test_a_function_that_emits_another_shape_is_told_which_was_declared(workspac
 def test_a_type_that_spark_does_not_know_is_refused_at_the_start(workspace):
     lines = Stream.read(TextFiles(workspace.input)).each(split, ["line"], word="txet")
 
-    with pytest.raises(PipelineError, match="column 'word': 'txet' is no Spark type"):
+    with pytest.raises(PipelineError, match="column 'word': 'txet' is not a Spark type"):
         workspace.run(Pipeline("p", [lines.group_by("word").persistent_aggregate(WORDS)]))
 
 
-def test_a_stream_that_nothing_comes_through_is_counted_all_the_same(workspace, tmp_path):
+def test_the_input_of_a_stream_without_tuples_is_counted(workspace, tmp_path):
     events = Stream.read(JsonFiles(workspace.input, schema="word string", max_bad_share=1.0)).where("1 = 0")
     workspace.land("1.json", {"word": "dog"}, "{bad")
 
@@ -76,7 +76,7 @@ def test_streams_of_two_sources_commit_together(workspace, tmp_path):
     assert batches[0] == (1, 1)
 
 
-def test_states_side_by_side_are_exact_over_many_small_batches(workspace):
+def test_states_fed_at_once_are_exact_over_many_small_batches(workspace):
     """Small ones share a partition from the second batch on."""
     totals = StateSpec("totals", measures={"count": Count()})
     by_length = StateSpec("by_length", key={"length": "integer"}, measures={"count": Count()})
@@ -101,7 +101,7 @@ def test_states_side_by_side_are_exact_over_many_small_batches(workspace):
     assert workspace.rows("SELECT sum(dead_letters) FROM tidemark.batch") == [(0,)]
 
 
-def test_a_batch_is_aggregated_by_itself_before_it_goes_on(workspace):
+def test_aggregate_works_on_each_batch_on_its_own(workspace):
     largest = StateSpec("largest", measures={"sum": Sum("most", type="bigint")})
     lines = Stream.read(TextFiles(workspace.input, files_per_batch=1))
     most = lines.group_by("line").aggregate(n="count(1)").aggregate(most="max(n)")

@@ -1,4 +1,4 @@
-"""with_watermark: late tuples are counted, left out where asked, and event time is carried from batch to batch."""
+"""with_watermark: late tuples are counted, dropped on request, and the watermark goes from batch to batch."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_late_tuple_is_an_ordinary_update_and_is_counted_as_late(workspace):
     assert figures(workspace) == [(0, 0, "00:20"), (1, 0, "00:20")]
 
 
-def test_late_tuples_are_left_out_where_that_was_asked(workspace):
+def test_late_tuples_are_dropped_on_request(workspace):
     workspace.land("1.json", at(30))
     workspace.land("2.json", at(19), at(20), {"name": "no time"}, at(45))
     workspace.land("3.json", at(34))
@@ -72,7 +72,7 @@ def test_a_time_far_in_the_future_makes_nothing_late(workspace):
     assert figures(workspace) == [(0, 0, "00:20"), (0, 0, "00:20")]
 
 
-def test_a_watermark_on_what_is_no_time_or_by_what_is_no_interval_is_refused(workspace):
+def test_a_watermark_that_is_not_a_timestamp_or_not_an_interval_is_refused(workspace):
     events = Stream.read(JsonFiles(workspace.input, schema=EVENT))
 
     with pytest.raises(PipelineError, match="watermark on 'name', which is string; it needs a timestamp"):

@@ -1,4 +1,4 @@
-from state_backends.backends.factory import BACKENDS as FACTORY_BACKENDS
+from state_backends import BACKENDS as REGISTERED
 from tests.contracts.backends import BACKENDS
 from tests.contracts.backing_map import BackingMapContract
 
@@ -8,4 +8,4 @@ class TestEveryBackingMap(BackingMapContract):
 
 
 def test_the_list_of_backends_leaves_none_out():
-    assert set(BACKENDS) >= set(FACTORY_BACKENDS)
+    assert set(BACKENDS) >= set(REGISTERED)

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from state_backends import Changelog, LoggedMap, PostgresBackingMap, RedisBackingMap
-from state_backends.backends.factory import state_reader
+from state_backends import Changelog, LoggedMap, PostgresBackingMap, RedisBackingMap, state_reader
 from state_backends.ledger import lock_fence
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
@@ -50,7 +49,7 @@ class TableAndRedisFeed(Feed):
             )
 
     def readers(self):
-        return [state_reader(self.conn, spec, lambda: self.client) for spec in self.specs]
+        return [state_reader(self.conn, spec) for spec in self.specs]
 
     def logged(self, spec):
         backing = PostgresBackingMap(self.conn, spec) if spec is self.table_spec else self.rows_in_redis

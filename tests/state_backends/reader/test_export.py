@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from state_backends import Count, DistinctCount, Max, Mean, StateReader, StateSpec, TopK
+from state_backends.backends.postgres import export
 from state_backends.errors import KeyShapeError, MovedOnError, NotCommittedError, OutOfReachError, SpecError
 from state_backends.maintenance import compact
 from state_backends.maps import MAPS
-from state_backends.reader import export
 from tests.state_backends.feed import views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})

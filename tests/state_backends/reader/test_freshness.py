@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from state_backends import Count, StateSpec
-from state_backends.backends.factory import state_reader
+from state_backends import Count, StateSpec, state_reader
 from state_backends.errors import UnknownStateError
 from state_backends.reader.reader import expiry
 
@@ -112,6 +111,6 @@ class TestCommitted:
 
     def test_a_state_that_is_not_registered_is_unknown(self, conn, client, fresh):
         for backend in ("postgres", "redis"):
-            reader = state_reader(conn, replace(fresh(VIEWS), backend=backend), lambda: client)
+            reader = state_reader(conn, replace(fresh(VIEWS), backend=backend))
             with pytest.raises(UnknownStateError):
                 reader.committed()

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from state_backends import Count, RedisBackingMap, StateReader, StateSpec
-from state_backends.backends.factory import state_reader
+from state_backends import Count, RedisBackingMap, StateReader, StateSpec, state_reader
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.maintenance import compact
 from state_backends.maps import MAPS
@@ -170,4 +169,4 @@ def test_wrong_arguments_are_refused(twins, place, conn, client, fresh):
         twins(VIEWS).readers()[place].history((7,))
     unknown = replace(fresh(VIEWS), backend=["postgres", "redis"][place])
     with pytest.raises(UnknownStateError):
-        state_reader(conn, unknown, lambda: client).history(("a",))
+        state_reader(conn, unknown).history(("a",))

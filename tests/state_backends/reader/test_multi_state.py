@@ -7,8 +7,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from state_backends import Count, Max, StateReader, StateSpec
-from state_backends.backends.factory import state_reader
+from state_backends import Count, Max, StateReader, StateSpec, state_reader
 from state_backends.errors import (
     KeyShapeError,
     MovedOnError,
@@ -260,7 +259,7 @@ class TestBesideRedis:
     def test_one_that_nobody_feeds_is_unknown(self, beside, conn, client, fresh):
         _, (_, question) = beside()
         spec = replace(question.reader.spec, name=f"nobody_{uuid.uuid4().hex[:6]}")
-        reader = state_reader(conn, spec, lambda: client)
+        reader = state_reader(conn, spec)
 
         with pytest.raises(UnknownStateError):
             at_one_batch(conn, [StateLookup(reader, [])])

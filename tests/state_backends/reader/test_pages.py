@@ -11,10 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum
-from state_backends.backends.factory import state_reader
+from state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum, state_reader
 from state_backends.backends.postgres.pages import page_parameters, page_sql, shape_of
-from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
 from state_backends.key_bytes import KeyBytes
 from state_backends.maintenance import compact
@@ -479,7 +477,7 @@ class TestPage:
 
     def test_a_state_that_is_not_registered_is_unknown(self, conn, client, fresh):
         for backend in ("postgres", "redis"):
-            reader = state_reader(conn, replace(fresh(VIEWS), backend=backend), lambda: client)
+            reader = state_reader(conn, replace(fresh(VIEWS), backend=backend))
             with pytest.raises(UnknownStateError):
                 reader.page()
 
@@ -490,8 +488,7 @@ class TestPage:
             feed.commit(*rows(VIEWS, [("a",), ("b",)]))
         reader = feed.readers()[place]
         page = reader.page(as_of=1, limit=1)
-        stored = RedisUpkeep(client, reader.spec) if reader.spec.backend == "redis" else None
-        list(compact(feed.conn, reader.spec, stored, keep=NOTHING))
+        list(compact(feed.conn, reader.spec, keep=NOTHING))
 
         with pytest.raises(OutOfReachError):
             reader.page(as_of=1, limit=1, after=page.after)

@@ -17,8 +17,8 @@ from state_backends import (
     StateSpec,
     StdDev,
     Sum,
+    state_reader,
 )
-from state_backends.backends.factory import state_reader
 from state_backends.errors import (
     KeyShapeError,
     MovedOnError,
@@ -202,7 +202,7 @@ def test_without_a_changelog_the_past_is_out_of_reach(twins):
 
 
 def test_a_state_that_nobody_registered_is_unknown(conn, client, fresh):
-    reader = state_reader(conn, replace(fresh(VIEWS), backend="redis"), lambda: client)
+    reader = state_reader(conn, replace(fresh(VIEWS), backend="redis"))
 
     with pytest.raises(UnknownStateError, match="is not registered"):
         reader.multi_get([])

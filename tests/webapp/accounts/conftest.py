@@ -7,6 +7,6 @@ __all__ = ["connection", "filled", "flights", "reader"]
 
 
 @pytest.fixture(autouse=True)
-def forgetful():
-    """No key is remembered from another test, whose transaction is gone."""
-    authentication.forget()
+def empty_cache():
+    """A key of another test may be cached, though its transaction was rolled back."""
+    authentication.clear_cache()

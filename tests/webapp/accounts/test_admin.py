@@ -15,7 +15,7 @@ SECRET = re.compile(r"tmk_[0-9a-f]{8}_[\w-]{43}")
 KEYS = "/admin/api_keys/apikey/"
 
 
-def test_a_new_key_is_shown_once_and_kept_by_nobody(admin_client):
+def test_a_new_key_is_shown_once_and_not_stored(admin_client):
     page = admin_client.post(f"{KEYS}add/", {"name": "feed", "scopes": ["read", "maintain"]})
 
     secret = SECRET.search(page.content.decode())[0]
@@ -34,7 +34,7 @@ def test_a_key_without_scopes_is_refused(admin_client):
     assert not ApiKey.objects.exists()
 
 
-def test_a_key_is_made_with_all_that_it_is_limited_to(filled, admin_client):
+def test_a_key_is_created_with_all_options(filled, admin_client):
     admin_client.post(
         f"{KEYS}add/",
         {
@@ -57,23 +57,23 @@ def test_a_key_is_made_with_all_that_it_is_limited_to(filled, admin_client):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"key_prefix": '{"JFK": 1}'}, "a list is needed"),
+        ({"key_prefix": '{"JFK": 1}'}, "enter a list"),
         ({"key_prefix": "JFK"}, "Enter a valid JSON."),
-        ({"key_prefix": '[["JFK"]]'}, "a key prefix is a list of texts, numbers and booleans"),
+        ({"key_prefix": '[["JFK"]]'}, "a key prefix is a list of strings, numbers and booleans"),
         ({"key_prefix": '["JFK"]', "scopes": ["maintain"]}, "maintenance concerns every key of a state"),
         ({"states": ["nowhere"]}, "nowhere is not one of the available choices"),
-        ({"expires_at_0": "2020-01-01", "expires_at_1": "12:00"}, "it would have expired already"),
-        ({"burst": "0"}, "admits nothing"),
+        ({"expires_at_0": "2020-01-01", "expires_at_1": "12:00"}, "is in the past"),
+        ({"burst": "0"}, "allows nothing"),
     ],
 )
-def test_a_form_that_cannot_be_says_why(admin_client, options, error):
+def test_an_invalid_form_shows_the_error(admin_client, options, error):
     page = admin_client.post(f"{KEYS}add/", {"name": "feed", "scopes": ["read"], **options})
 
     assert error in page.content.decode()
     assert not ApiKey.objects.exists()
 
 
-def test_an_untouched_form_confines_to_nothing(admin_client):
+def test_a_form_left_empty_restricts_nothing(admin_client):
     shown = admin_client.get(f"{KEYS}add/").context["adminform"].form
 
     admin_client.post(f"{KEYS}add/", {"name": "feed", "scopes": ["read"], "key_prefix": shown["key_prefix"].value()})
@@ -91,7 +91,7 @@ def test_a_key_is_neither_changed_nor_deleted(admin_client):
 
 
 class TestRevoking:
-    def test_one_is_asked_before_and_it_is_noted_who_said_yes(self, admin_client):
+    def test_one_key_is_revoked_after_a_confirmation_and_recorded(self, admin_client):
         key, secret = create_api_key("feed", ["read"])
 
         page = admin_client.get(f"{KEYS}{key.pk}/revoke/")
@@ -102,7 +102,7 @@ class TestRevoking:
         assert verified(secret) is None
         assert AuditEntry.objects.filter(action="key.revoke", actor="admin").count() == 1
 
-    def test_so_one_is_before_many_are(self, admin_client):
+    def test_several_keys_are_revoked_after_a_confirmation(self, admin_client):
         keys, secrets = zip(*[create_api_key(name, ["read"]) for name in ("feed", "other")], strict=True)
         chosen = {"action": "revoke_selected", "_selected_action": [key.pk for key in keys]}
 
@@ -115,7 +115,7 @@ class TestRevoking:
 
 
 class TestRotating:
-    def test_a_new_secret_is_shown_once_and_the_old_one_lasts_as_long_as_was_chosen(self, admin_client):
+    def test_a_new_secret_is_shown_once_and_the_old_one_stays_valid_for_the_grace_period(self, admin_client):
         key, old = create_api_key("feed", ["read"])
 
         assert "one week" in admin_client.get(f"{KEYS}{key.pk}/rotate/").content.decode()
@@ -129,7 +129,7 @@ class TestRotating:
         assert new not in admin_client.get(f"{KEYS}{key.pk}/change/").content.decode()
         assert AuditEntry.objects.filter(action="key.rotate", actor="admin").count() == 1
 
-    def test_a_grace_of_ones_own_is_not_on_offer(self, admin_client):
+    def test_another_grace_period_is_refused(self, admin_client):
         key, _ = create_api_key("feed", ["read"])
 
         admin_client.post(f"{KEYS}{key.pk}/rotate/", {"confirmed": "yes", "grace": "999999999"})
@@ -137,26 +137,26 @@ class TestRotating:
         key.refresh_from_db()
         assert key.rotated_at is None
 
-    def test_a_revoked_key_is_told_so(self, admin_client):
+    def test_a_revoked_key_is_not_rotated(self, admin_client):
         key, _ = create_api_key("feed", ["read"])
         revoke_api_key(key)
 
         page = admin_client.post(f"{KEYS}{key.pk}/rotate/", {"confirmed": "yes", "grace": "3600"}, follow=True)
 
-        assert "is revoked, and stays so" in page.content.decode()
+        assert "is revoked; create another one" in page.content.decode()
 
 
-class TestRights:
+class TestPermissions:
     @pytest.fixture
     def viewer(self, django_user_model):
-        """Somebody who may see keys and no more."""
+        """A user who may only view keys."""
         user = django_user_model.objects.create_user("viewer", is_staff=True)
         user.user_permissions.add(Permission.objects.get(codename="view_apikey"))
         client = Client()
         client.force_login(user)
         return client
 
-    def test_who_may_only_see_keys_does_nothing_to_them(self, viewer):
+    def test_a_user_who_may_only_view_keys_cannot_change_them(self, viewer):
         key, secret = create_api_key("feed", ["read"])
 
         assert viewer.get(f"{KEYS}{key.pk}/change/").status_code == 200
@@ -167,8 +167,8 @@ class TestRights:
         assert verified(secret) == key
 
 
-@pytest.mark.parametrize(("status", "name"), [("in force", "good"), ("expired", "old"), ("revoked", "bad")])
-def test_keys_are_narrowed_down_to_those_of_one_status(admin_client, status, name):
+@pytest.mark.parametrize(("status", "name"), [("active", "good"), ("expired", "old"), ("revoked", "bad")])
+def test_keys_are_filtered_by_status(admin_client, status, name):
     create_api_key("good", ["read"], expires_at=timezone.now() + timedelta(days=1))
     old, _ = create_api_key("old", ["read"])
     ApiKey.objects.filter(pk=old.pk).update(expires_at=timezone.now() - timedelta(days=1))
@@ -179,7 +179,7 @@ def test_keys_are_narrowed_down_to_those_of_one_status(admin_client, status, nam
     assert [key.name for key in page.context["cl"].result_list] == [name]
 
 
-def test_the_list_says_what_a_key_is_good_for(admin_client):
+def test_the_list_shows_key_scope_and_limit(admin_client):
     create_api_key("feed", ["read"], states=["routes"], key_prefix=["JFK"], rate=600, burst=20)
 
     page = admin_client.get(KEYS).content.decode()
@@ -189,14 +189,14 @@ def test_the_list_says_what_a_key_is_good_for(admin_client):
 
 
 @pytest.mark.parametrize("address", ["/admin/auth/user/", "/admin/auth/user/add/", "/admin/auth/group/", "/admin/"])
-def test_people_have_their_pages(admin_client, address):
+def test_users_and_groups_have_pages(admin_client, address):
     assert admin_client.get(address).status_code == 200
 
 
-class TestPeople:
+class TestUsers:
     @pytest.fixture
     def admin(self, db):
-        """A member of the group admin who is no superuser."""
+        """A member of the group admin who is not a superuser."""
         user = User.objects.create_user("ada", is_staff=True)
         user.groups.add(Group.objects.get(name="admin"))
         client = Client()
@@ -208,7 +208,7 @@ class TestPeople:
         given = {"username": user.username, "is_active": "on", **joined, **fields}
         return client.post(f"/admin/auth/user/{user.pk}/change/", given)
 
-    def test_who_joins_a_group_is_noted_with_the_groups_that_there_are(self, admin):
+    def test_a_change_of_groups_is_recorded_with_the_new_groups(self, admin):
         bob = User.objects.create_user("bob")
 
         self.edit(admin, bob, groups=[Group.objects.get(name="viewer").pk])
@@ -218,7 +218,7 @@ class TestPeople:
         assert entry.detail["groups"] == ["viewer"]
         assert "Groups" in entry.detail["changes"]
 
-    def test_nobody_makes_a_superuser_who_is_none(self, admin):
+    def test_an_admin_cannot_make_a_user_a_superuser(self, admin):
         bob = User.objects.create_user("bob")
 
         self.edit(admin, bob, is_superuser="on", user_permissions=[Permission.objects.first().pk])
@@ -227,20 +227,20 @@ class TestPeople:
         assert not bob.is_superuser
         assert not bob.user_permissions.exists()
 
-    def test_nor_edits_one(self, admin, admin_user):
+    def test_an_admin_cannot_edit_a_superuser(self, admin, admin_user):
         assert self.edit(admin, admin_user, email="x@example.org").status_code == 403
         assert admin.post(f"/admin/auth/user/{admin_user.pk}/delete/", {"post": "yes"}).status_code == 403
         password = {"password1": "a long one 4 u", "password2": "a long one 4 u"}
         assert admin.post(f"/admin/auth/user/{admin_user.pk}/password/", password).status_code == 403
 
-    def test_not_even_among_many(self, admin, admin_user):
+    def test_an_admin_cannot_delete_a_superuser_by_an_action(self, admin, admin_user):
         chosen = {"action": "delete_selected", "_selected_action": [admin_user.pk], "post": "yes"}
 
         admin.post("/admin/auth/user/", chosen)
 
         assert User.objects.filter(pk=admin_user.pk).exists()
 
-    def test_a_password_is_not_noted(self, admin_client, db):
+    def test_a_password_is_not_recorded(self, admin_client, db):
         bob = User.objects.create_user("bob")
         password = {"password1": "a long one 4 u", "password2": "a long one 4 u", "usable_password": "true"}
 

@@ -17,7 +17,7 @@ def create(*words):
     return out.getvalue(), err.getvalue()
 
 
-def test_the_key_alone_is_on_standard_output(db):
+def test_only_the_key_is_on_standard_output(db):
     out, err = create("feed", "--scope", "read", "--scope", "maintain")
 
     key = verified(out.strip())
@@ -26,20 +26,20 @@ def test_the_key_alone_is_on_standard_output(db):
     assert out.strip() not in err
 
 
-def test_a_key_may_read_unless_told_otherwise(db):
+def test_a_key_has_the_scope_read_by_default(db):
     create("feed")
 
     assert ApiKey.objects.get().scopes == ["read"]
 
 
 def test_an_unknown_scope_is_a_usage_error(db):
-    with pytest.raises(CommandError, match="scope 'write' is none of read, maintain") as error:
+    with pytest.raises(CommandError, match="scope 'write' is not one of read, maintain") as error:
         create("feed", "--scope", "write")
 
     assert error.value.returncode == 2
 
 
-def test_a_key_may_be_limited_and_confined(db):
+def test_a_key_may_have_a_limit_and_a_key_scope(db):
     create("feed", "--state", "routes", "--key-prefix", '["JFK"]', "--rate", "600", "--burst", "20", "--days", "30")
 
     key = ApiKey.objects.get()
@@ -47,7 +47,7 @@ def test_a_key_may_be_limited_and_confined(db):
     assert timedelta(days=29) < key.expires_at - timezone.now() < timedelta(days=30)
 
 
-def test_a_key_may_end_at_a_given_time(db):
+def test_a_key_may_expire_at_a_given_time(db):
     create("feed", "--expires-at", "2999-01-01T00:00:00Z")
 
     assert ApiKey.objects.get().expires_at == datetime(2999, 1, 1, tzinfo=UTC)
@@ -56,12 +56,12 @@ def test_a_key_may_end_at_a_given_time(db):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--key-prefix", "JFK"], "--key-prefix 'JFK' is no JSON list"),
-        (["--key-prefix", '"JFK"'], "is no JSON list"),
-        (["--expires-at", "tomorrow"], "--expires-at 'tomorrow' is no time with a zone"),
-        (["--expires-at", "2999-01-01T00:00:00"], "is no time with a zone"),
-        (["--expires-at", "2999-13-01T00:00:00Z"], "is no time with a zone"),
-        (["--days", "-1"], "it would have expired already"),
+        (["--key-prefix", "JFK"], "--key-prefix 'JFK' is not a JSON list"),
+        (["--key-prefix", '"JFK"'], "is not a JSON list"),
+        (["--expires-at", "tomorrow"], "--expires-at 'tomorrow' is not a time with a time zone"),
+        (["--expires-at", "2999-01-01T00:00:00"], "is not a time with a time zone"),
+        (["--expires-at", "2999-13-01T00:00:00Z"], "is not a time with a time zone"),
+        (["--days", "-1"], "is in the past"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(db, words, message):
@@ -85,11 +85,11 @@ class TestApiKeys:
 
         assert f"tmk_{key.prefix}_.." in out
         assert "feed" in out
-        assert "in force" in out
+        assert "active" in out
         assert "60 a minute; routes" in out
         assert secret not in out
 
-    def test_programs_get_a_line_of_json_per_key(self, db):
+    def test_the_list_as_json_has_one_line_per_key(self, db):
         create_api_key("feed", ["read"])
         create_api_key("other", ["read"])
 
@@ -97,7 +97,7 @@ class TestApiKeys:
 
         assert [json.loads(line)["name"] for line in out.splitlines()] == ["other", "feed"]
 
-    def test_a_new_secret_alone_is_on_standard_output(self, db):
+    def test_only_the_new_secret_is_on_standard_output(self, db):
         key, old = create_api_key("feed", ["read"])
 
         out, err = self.call("rotate", key.prefix, "--grace-seconds", "0")
@@ -117,7 +117,7 @@ class TestApiKeys:
         key, _ = create_api_key("feed", ["read"])
         self.call("revoke", key.prefix)
 
-        with pytest.raises(CommandError, match="is revoked, and stays so"):
+        with pytest.raises(CommandError, match="is revoked; create another one"):
             self.call("rotate", key.prefix)
 
     def test_an_unknown_prefix_is_a_usage_error(self, db):

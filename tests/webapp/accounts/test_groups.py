@@ -1,4 +1,4 @@
-"""Whether the three groups mean the same at every door: the API, the dashboard and the admin."""
+"""The three groups have the same permissions in the API, the dashboard and the admin."""
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
@@ -23,22 +23,22 @@ def member(group: str | None) -> Client:
 
 @pytest.fixture
 def no_broker(monkeypatch):
-    """Runs are queued for nobody."""
+    """Runs are not sent to a worker."""
     monkeypatch.setattr(app, "send_task", lambda name, args: None)
 
 
 class TestGroups:
-    def test_each_may_do_what_the_one_before_it_may(self, db):
+    def test_each_group_includes_the_one_before_it(self, db):
         viewer, operator, admin = [set(Group.objects.get(name=name).permissions.all()) for name in GROUPS]
 
         assert viewer < operator < admin
 
-    def test_every_permission_that_they_name_exists(self, db):
+    def test_every_permission_of_the_groups_exists(self, db):
         for name, permissions in GROUPS.items():
             held = Group.objects.get(name=name).permissions.count()
             assert held == sum(map(len, permissions.values())), name
 
-    def test_a_migration_makes_them_right_again(self, db):
+    def test_a_migration_resets_them(self, db):
         group = Group.objects.get(name="viewer")
         group.permissions.set(Permission.objects.filter(codename="delete_user"))
         Group.objects.get(name="admin").delete()
@@ -49,7 +49,7 @@ class TestGroups:
         assert not group.permissions.filter(codename="delete_user").exists()
         assert Group.objects.get(name="admin").permissions.filter(codename="add_apikey").exists()
 
-    def test_a_group_of_somebodys_own_is_left_alone(self, db):
+    def test_a_migration_leaves_other_groups_unchanged(self, db):
         own = Group.objects.create(name="own")
 
         call_command("migrate", verbosity=0)
@@ -64,21 +64,21 @@ class TestMaintenance:
 
         assert answer.status_code == (202 if may else 403)
 
-    def test_and_the_admin(self, filled, no_broker, group, may):
+    def test_the_admin_agrees(self, filled, no_broker, group, may):
         asked = {"action": "compact", "_selected_action": [STATE], "confirmed": "yes"}
 
         member(group).post("/admin/states/state/", asked)
 
         assert MaintenanceRun.objects.exists() == may
 
-    def test_a_run_is_called_off_by_the_same_people(self, filled, group, may):
+    def test_the_same_users_may_cancel_a_run(self, filled, group, may):
         run = MaintenanceRun.objects.create(kind="compaction", state_id=STATE, requested_by="schedule")
 
         answer = member(group).delete(f"/api/v1/maintenance/{run.id}")
 
         assert answer.status_code == (202 if may else 403)
 
-    def test_and_in_the_admin(self, filled, group, may):
+    def test_the_same_users_may_cancel_a_run_in_the_admin(self, filled, group, may):
         run = MaintenanceRun.objects.create(kind="compaction", state_id=STATE, requested_by="schedule")
 
         answer = member(group).post(f"/admin/states/maintenancerun/{run.id}/cancel/")
@@ -93,14 +93,14 @@ class TestPausing:
 
         assert answer.status_code == (202 if may else 403)
 
-    def test_and_the_dashboard(self, filled, group, may):
+    def test_the_dashboard_agrees(self, filled, group, may):
         answer = member(group).post(f"/pipelines/{PIPELINE}/pause")
 
         assert answer.status_code == (302 if may else 403)
 
 
 @pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", False), ("admin", True)])
-class TestKeysAndPeople:
+class TestKeysAndUsers:
     @pytest.mark.parametrize(
         "address", ["/admin/api_keys/apikey/", "/admin/auth/user/", "/admin/auth/group/", "/admin/audit/auditentry/"]
     )
@@ -118,11 +118,11 @@ class TestKeysAndPeople:
 
 class TestReading:
     @pytest.mark.parametrize("group", [None, *GROUPS])
-    def test_whoever_signs_in_may_read(self, filled, group):
+    def test_every_signed_in_user_may_read(self, filled, group):
         client = member(group)
 
         assert client.get("/api/v1/states").status_code == client.get("/").status_code == 200
 
-    def test_a_viewer_looks_at_the_tables_and_an_outsider_does_not(self, filled):
+    def test_a_viewer_may_view_the_tables_and_a_user_without_a_group_may_not(self, filled):
         assert member("viewer").get("/admin/states/state/").status_code == 200
         assert member(None).get("/admin/states/state/").status_code == 403

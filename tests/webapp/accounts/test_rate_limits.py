@@ -4,6 +4,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
@@ -12,15 +13,17 @@ from django.conf import settings
 from django.test import override_settings
 
 from webapp.accounts import rate_limits
-from webapp.accounts.rate_limits import take
+from webapp.accounts.rate_limits import BATCH_SECONDS, take, take_batched
+
+A_SECOND = 60
 
 
 @pytest.fixture(autouse=True)
 def own_connections():
-    """No outage is remembered from another test, and no connection."""
-    rate_limits.forget()
+    """Without an outage or a connection of another test."""
+    rate_limits.reset()
     yield
-    rate_limits.forget()
+    rate_limits.reset()
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def bucket() -> str:
 
 @pytest.fixture
 def client():
-    """An open connection: one bucket is forgotten after 10 ms."""
+    """An open connection, because one bucket expires after 10 ms."""
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         client.ping()
         yield client
@@ -38,7 +41,7 @@ def client():
 
 @pytest.fixture
 def no_redis():
-    """An address where nobody listens."""
+    """An address without a server."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         with override_settings(REDIS_URL=f"redis://127.0.0.1:{free.getsockname()[1]}/0"):
@@ -46,8 +49,8 @@ def no_redis():
 
 
 @pytest.fixture
-def mute_redis():
-    """A server that takes connections and never answers."""
+def hanging_redis():
+    """A server that accepts connections and never answers."""
     with (
         closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as server,
         override_settings(REDIS_URL=f"redis://127.0.0.1:{server.getsockname()[1]}/0"),
@@ -59,15 +62,15 @@ def allowed(bucket, times, rate, burst=None):
     return sum(take(bucket, rate, burst).is_allowed for _ in range(times))
 
 
-def test_a_full_bucket_lets_a_minutes_worth_through_and_no_more(bucket):
+def test_a_full_bucket_allows_the_requests_of_one_minute(bucket):
     assert [take(bucket, rate=3).is_allowed for _ in range(5)] == [True, True, True, False, False]
 
 
-def test_a_burst_is_how_many_come_through_at_once(bucket):
+def test_a_burst_is_how_many_are_allowed_at_once(bucket):
     assert allowed(bucket, 20, rate=60, burst=5) == 5
 
 
-def test_an_answer_says_what_is_left_and_when_more_will_be(bucket):
+def test_a_verdict_has_what_is_left_and_when_more_will_be(bucket):
     first, second, third = [take(bucket, rate=6, burst=2) for _ in range(3)]
 
     assert (first.limit, first.remaining, first.wait_seconds, first.reset_seconds) == (2, 1, 0, 10)
@@ -75,7 +78,7 @@ def test_an_answer_says_what_is_left_and_when_more_will_be(bucket):
     assert (third.is_allowed, third.remaining, third.wait_seconds, third.reset_seconds) == (False, 0, 10, 20)
 
 
-def test_the_wait_that_is_named_is_long_enough(bucket):
+def test_after_the_wait_a_request_is_allowed(bucket):
     assert allowed(bucket, 3, rate=60, burst=2) == 2
     refused = take(bucket, rate=60, burst=2)
 
@@ -85,28 +88,28 @@ def test_the_wait_that_is_named_is_long_enough(bucket):
     assert take(bucket, rate=60, burst=2).is_allowed
 
 
-def test_to_look_takes_nothing(bucket):
-    looks = [take(bucket, rate=1, cost=0).is_allowed for _ in range(3)]
+def test_a_cost_of_0_takes_nothing(bucket):
+    verdicts = [take(bucket, rate=1, cost=0).is_allowed for _ in range(3)]
 
-    assert looks == [True] * 3
+    assert verdicts == [True] * 3
     assert [take(bucket, rate=1).is_allowed, take(bucket, rate=1, cost=0).is_allowed] == [True, False]
 
 
-def test_buckets_are_apart(bucket):
+def test_buckets_are_independent(bucket):
     assert allowed(f"{bucket}:a", 2, rate=1) == allowed(f"{bucket}:b", 2, rate=1) == 1
 
 
-def test_a_changed_rate_begins_with_a_full_bucket(bucket):
+def test_a_changed_rate_starts_with_a_full_bucket(bucket):
     allowed(bucket, 2, rate=1)
 
     assert allowed(bucket, 5, rate=4) == 4
 
 
-def test_a_rate_of_nothing_is_no_limit(bucket):
+def test_a_rate_of_0_is_no_limit(bucket):
     assert take(bucket, rate=0) is None
 
 
-def test_a_bucket_is_forgotten_when_it_is_full_again(bucket, client):
+def test_a_bucket_expires_when_it_is_full(bucket, client):
     take(bucket, rate=6_000, burst=1)
 
     assert 0 < client.pttl(f"tidemark:rate:{bucket}:6000:1") <= 10
@@ -121,7 +124,7 @@ def test_the_stored_time_is_exact_to_the_microsecond(bucket, client):
     assert len(stored) == 16
 
 
-def test_threads_together_get_no_more_than_is_allowed(bucket):
+def test_threads_share_a_limit(bucket):
     with ThreadPoolExecutor(16) as threads:
         got = sum(threads.map(lambda _: allowed(bucket, 50, rate=1, burst=100), range(16)))
 
@@ -129,25 +132,25 @@ def test_threads_together_get_no_more_than_is_allowed(bucket):
 
 
 def _hammer(bucket: str, times: int) -> tuple[int, float, float]:
-    rate_limits.forget()
+    rate_limits.reset()
     begun = time.time()
     return allowed(bucket, times, rate=6_000, burst=50), begun, time.time()
 
 
-def test_processes_together_get_no_more_than_is_allowed_while_the_bucket_fills_up(bucket):
+def test_processes_share_a_limit_while_the_bucket_refills(bucket):
     with multiprocessing.get_context("fork").Pool(3) as processes:
         rounds = processes.starmap(_hammer, [(bucket, 400)] * 6, chunksize=1)
 
     counts, begun, ended = zip(*rounds, strict=True)
-    # 6,000 a minute are 100 a second.
+    # 6,000 per minute are 100 per second.
     assert 50 <= sum(counts) <= 50 + 100 * (max(ended) - min(begun)) + 1
 
 
-def test_without_redis_every_request_comes_through(bucket, no_redis):
+def test_without_redis_every_request_is_allowed(bucket, no_redis):
     assert [take(bucket, rate=1) for _ in range(3)] == [None] * 3
 
 
-def test_without_redis_the_log_says_so_once_a_minute(bucket, no_redis, caplog, monkeypatch):
+def test_an_outage_of_redis_is_logged_once_a_minute(bucket, no_redis, caplog, monkeypatch):
     begun = time.monotonic()
     with caplog.at_level(logging.WARNING, rate_limits.__name__):
         for seconds in (0, 30, 61):
@@ -155,10 +158,10 @@ def test_without_redis_the_log_says_so_once_a_minute(bucket, no_redis, caplog, m
             take(bucket, rate=1)
 
     assert len(caplog.records) == 2
-    assert "all requests are let through" in caplog.text
+    assert "redis is unavailable, so requests are not rate limited" in caplog.text
 
 
-def test_a_redis_that_hangs_is_waited_for_once(bucket, mute_redis):
+def test_only_one_request_waits_for_a_redis_that_hangs(bucket, hanging_redis):
     begun = time.monotonic()
 
     assert [take(bucket, rate=1) for _ in range(20)] == [None] * 20
@@ -166,17 +169,89 @@ def test_a_redis_that_hangs_is_waited_for_once(bucket, mute_redis):
     assert time.monotonic() - begun < 0.9
 
 
-def test_limits_are_back_with_redis(bucket, monkeypatch):
+def test_limits_are_enforced_again_when_redis_is_back(bucket, monkeypatch):
     with override_settings(REDIS_URL="redis://127.0.0.1:1/0"):
         assert take(bucket, rate=1) is None
     assert take(bucket, rate=1) is None
-    later = time.monotonic() + rate_limits.AWAY_SECONDS
+    later = time.monotonic() + rate_limits.RETRY_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
 
     assert [take(bucket, rate=1).is_allowed for _ in range(2)] == [True, False]
 
 
 @override_settings(REDIS_URL="redis://:hunter2@no port")
-def test_a_url_that_is_none_is_not_logged(bucket, caplog):
+def test_an_invalid_url_is_not_logged(bucket, caplog):
     assert take(bucket, rate=1) is None
     assert "hunter2" not in caplog.text
+
+
+@pytest.fixture
+def costs(monkeypatch) -> list[int]:
+    """The requests that each round trip to Redis took."""
+    recorded = []
+
+    def record(name, rate, burst=None, *, cost=1):
+        recorded.append(cost)
+        return take(name, rate, burst, cost=cost)
+
+    monkeypatch.setattr(rate_limits, "take", record)
+    return recorded
+
+
+def test_a_busy_client_with_plenty_left_asks_redis_once_per_batch(bucket, costs, monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 1.0)
+
+    begun = time.perf_counter()
+
+    left = [take_batched(bucket, 1_000 * A_SECOND).remaining for _ in range(41)]
+
+    assert costs == [1, 20, 20]
+    # The bucket refills between the round trips, by the clock of Redis.
+    refilled = 1_000 * (time.perf_counter() - begun)
+    assert all(-1 - refilled <= one - other < 20 for one, other in pairwise(left))
+
+
+def test_a_batch_expires_after_20_ms(bucket, costs, monkeypatch):
+    for seconds in (1.0, 1.0, 1.0 + BATCH_SECONDS):
+        monkeypatch.setattr(time, "monotonic", lambda now=seconds: now)
+        take_batched(bucket, 1_000 * A_SECOND)
+
+    assert costs == [1, 20, 20]
+
+
+def test_a_low_rate_is_counted_one_by_one(bucket, costs):
+    got = sum(take_batched(bucket, 10 * A_SECOND, 5).is_allowed for _ in range(6))
+
+    assert (got, costs) == (5, [1] * 6)
+
+
+def test_below_half_a_bucket_is_counted_one_by_one(bucket, costs):
+    take(bucket, 100 * A_SECOND, cost=3_100)
+
+    for _ in range(3):
+        take_batched(bucket, 100 * A_SECOND)
+
+    assert costs == [1] * 3
+
+
+def test_threads_share_a_limit_with_batches(bucket):
+    rate, burst = 1_000 * A_SECOND, 300
+    begun = time.monotonic()
+
+    with ThreadPoolExecutor(16) as threads:
+        got = sum(threads.map(lambda _: take_batched(bucket, rate, burst).is_allowed, range(4_000)))
+
+    assert burst <= got <= burst + 1_000 * (time.monotonic() - begun + BATCH_SECONDS) + 1
+
+
+def test_a_client_with_an_empty_bucket_is_refused(bucket):
+    answers = [take_batched(bucket, 200 * A_SECOND, 150) for _ in range(2_000)]
+
+    refused = next(answer for answer in answers if not answer.is_allowed)
+    assert (refused.remaining, refused.wait_seconds) == (0, 1)
+
+
+def test_without_redis_batches_have_no_limit(bucket, settings):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+
+    assert take_batched(bucket, 1_000 * A_SECOND) is None

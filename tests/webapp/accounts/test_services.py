@@ -18,7 +18,7 @@ from webapp.accounts.services import (
 )
 
 
-def test_a_key_is_told_once_and_stored_as_a_digest(db):
+def test_a_secret_is_returned_once_and_stored_as_a_digest(db):
     key, secret = create_api_key("feed", ["read"])
 
     mark, prefix, rest = secret.split("_", 2)
@@ -40,7 +40,7 @@ def test_scopes_are_kept_once_each(db):
 
 
 def test_an_unknown_scope_is_refused(db):
-    with pytest.raises(UnknownScopeError, match="API key 'feed': scope 'write' is none of read, maintain"):
+    with pytest.raises(UnknownScopeError, match="API key 'feed': scope 'write' is not one of read, maintain"):
         create_api_key("feed", ["read", "write"])
 
     assert not ApiKey.objects.exists()
@@ -66,7 +66,7 @@ def test_revoking_twice_keeps_the_first_time(db):
 
 
 class TestOptions:
-    def test_all_that_was_asked_for_is_kept(self, db):
+    def test_all_options_are_stored(self, db):
         until = timezone.now() + timedelta(days=1)
 
         create_api_key(
@@ -80,26 +80,26 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"key_prefix": [["JFK"]]}, "a key prefix is a list of texts, numbers and booleans"),
-            ({"key_prefix": [None]}, "a key prefix is a list of texts, numbers and booleans"),
-            ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "it would have expired already"),
-            ({"rate": -1}, "a rate of -1 with a burst of None admits nothing"),
-            ({"burst": 0}, "a rate of None with a burst of 0 admits nothing"),
+            ({"key_prefix": [["JFK"]]}, "a key prefix is a list of strings, numbers and booleans"),
+            ({"key_prefix": [None]}, "a key prefix is a list of strings, numbers and booleans"),
+            ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "is in the past"),
+            ({"rate": -1}, "a rate of -1 with a burst of None allows nothing"),
+            ({"burst": 0}, "a rate of None with a burst of 0 allows nothing"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, db, options, message):
+    def test_invalid_options_are_refused(self, db, options, message):
         with pytest.raises(KeyOptionError, match=message):
             create_api_key("feed", ["read"], **options)
 
         assert not ApiKey.objects.exists()
 
-    def test_a_key_for_some_keys_of_a_state_may_not_maintain_all_of_them(self, db):
-        with pytest.raises(KeyOptionError, match="leave the key prefix or the scope 'maintain' out"):
+    def test_a_key_with_a_key_prefix_cannot_have_the_scope_maintain(self, db):
+        with pytest.raises(KeyOptionError, match="remove the key prefix or the scope 'maintain'"):
             create_api_key("feed", ["read", "maintain"], key_prefix=["JFK"])
 
 
 class TestRotation:
-    def test_old_and_new_secrets_are_good_for_a_while_and_are_the_same_key(self, db):
+    def test_old_and_new_secret_are_both_valid_during_the_grace_period(self, db):
         key, old = create_api_key("feed", ["read"])
 
         new = rotate_api_key(key, timedelta(hours=1))
@@ -108,17 +108,17 @@ class TestRotation:
         assert new != old
         assert verified(new) == verified(old) == key
 
-    def test_the_old_secret_dies_when_its_grace_ends(self, db):
+    def test_the_old_secret_is_refused_after_the_grace_period(self, db):
         key, old = create_api_key("feed", ["read"])
         new = rotate_api_key(key, timedelta(hours=1))
         verified(old)
         ApiKey.objects.update(previous_until=timezone.now())
-        authentication.forget()
+        authentication.clear_cache()
 
         assert verified(old) is None
         assert verified(new) == key
 
-    def test_without_grace_it_dies_at_once(self, db):
+    def test_without_a_grace_period_the_old_secret_is_refused_at_once(self, db):
         key, old = create_api_key("feed", ["read"])
         verified(old)
 
@@ -127,18 +127,18 @@ class TestRotation:
         assert verified(old) is None
         assert verified(new) == key
 
-    def test_a_second_rotation_ends_the_grace_of_the_first(self, db):
+    def test_a_second_rotation_ends_the_grace_period_of_the_first(self, db):
         key, first = create_api_key("feed", ["read"])
         second, third = rotate_api_key(key), rotate_api_key(key)
 
         assert verified(first) is None
         assert verified(second) == verified(third) == key
 
-    def test_a_revoked_key_is_not_brought_back(self, db):
+    def test_a_revoked_key_is_not_rotated(self, db):
         key, _ = create_api_key("feed", ["read"])
         revoke_api_key(key)
 
-        with pytest.raises(KeyRevokedError, match="API key 'feed' is revoked, and stays so; make another one"):
+        with pytest.raises(KeyRevokedError, match="API key 'feed' is revoked; create another one"):
             rotate_api_key(key)
 
     def test_both_secrets_of_a_revoked_key_are_refused(self, db):
@@ -149,10 +149,10 @@ class TestRotation:
 
         assert verified(old) is verified(new) is None
 
-    def test_a_grace_below_nothing_is_refused(self, db):
+    def test_a_negative_grace_period_is_refused(self, db):
         key, _ = create_api_key("feed", ["read"])
 
-        with pytest.raises(KeyOptionError, match="less than nothing"):
+        with pytest.raises(KeyOptionError, match="is negative"):
             rotate_api_key(key, timedelta(seconds=-1))
 
     def test_no_secret_is_stored(self, db):
@@ -165,7 +165,7 @@ class TestRotation:
 
 
 class TestAudit:
-    def test_every_act_on_a_key_is_noted_with_who_did_it(self, db, django_user_model):
+    def test_every_action_on_a_key_is_recorded_with_its_actor(self, db, django_user_model):
         ada = django_user_model.objects.create_user("ada")
 
         key, _ = create_api_key("feed", ["read"], created_by=ada, states=["routes"], rate=60)
@@ -185,12 +185,12 @@ class TestAudit:
             {},
         ]
 
-    def test_what_a_shell_does_is_noted_as_such(self, db):
+    def test_the_actor_of_a_command_is_the_command_line(self, db):
         create_api_key("feed", ["read"])
 
         assert AuditEntry.objects.get().actor == "the command line"
 
-    def test_a_key_that_is_revoked_again_is_not_noted_again(self, db):
+    def test_a_second_revocation_is_not_recorded(self, db):
         key, _ = create_api_key("feed", ["read"])
         revoke_api_key(key)
         revoke_api_key(key)

@@ -1,26 +1,31 @@
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 from django.test import Client
+from rest_framework.settings import api_settings
 
+from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.services import create_api_key, rotate_api_key
+from webapp.accounts.throttling import client_network
 
 STATES = "/api/v1/states"
+PASSWORD = "a long one 4 u"
 
 
-def holder(**options) -> Client:
+def client_with_key(**options) -> Client:
     return Client(headers={"X-Api-Key": create_api_key("feed", ["read"], **options)[1]})
 
 
 @pytest.fixture
 def address() -> str:
-    """One that no other test comes from."""
+    """An address that no other test uses."""
     part = uuid4().hex
     return f"2001:db8:{part[:4]}:{part[4:8]}::1"
 
 
-def test_a_key_gets_its_rate_and_then_a_429_that_says_when_to_come_back(filled):
-    client = holder(rate=6, burst=2)
+def test_a_key_beyond_its_rate_gets_a_429_with_retry_after(filled):
+    client = client_with_key(rate=6, burst=2)
 
     answers = [client.get(STATES) for _ in range(3)]
 
@@ -28,28 +33,28 @@ def test_a_key_gets_its_rate_and_then_a_429_that_says_when_to_come_back(filled):
     refused = answers[-1]
     assert refused.headers["Content-Type"] == "application/problem+json"
     assert refused.headers["Retry-After"] == "10"
-    assert refused.json()["detail"] == "this API key has asked too often; ask again in 10 seconds"
+    assert refused.json()["detail"] == "this API key has sent too many requests; try again in 10 seconds"
 
 
-def test_every_answer_says_how_much_is_left(filled):
-    answers = [client.get(STATES) for client in [holder(rate=6, burst=2)] for _ in range(3)]
+def test_every_answer_has_what_is_left_of_the_limit(filled):
+    answers = [client.get(STATES) for client in [client_with_key(rate=6, burst=2)] for _ in range(3)]
 
     assert [answer.headers["RateLimit-Remaining"] for answer in answers] == ["1", "0", "0"]
     assert {answer.headers["RateLimit-Limit"] for answer in answers} == {"2"}
     assert answers[0].headers["RateLimit-Reset"] == "10"
 
 
-def test_a_key_that_names_no_rate_has_the_settings(filled, settings):
+def test_a_key_without_a_rate_has_that_of_the_settings(filled, settings):
     settings.TIDEMARK_API_RATE_PER_MINUTE = 1
-    client = holder()
+    client = client_with_key()
 
     assert [client.get(STATES).status_code for _ in range(2)] == [200, 429]
 
 
-def test_a_rate_of_nothing_is_no_limit(filled, settings):
+def test_a_rate_of_0_is_no_limit(filled, settings):
     settings.TIDEMARK_API_RATE_PER_MINUTE = 1
 
-    answer = [client.get(STATES) for client in [holder(rate=0)] for _ in range(3)][-1]
+    answer = [client.get(STATES) for client in [client_with_key(rate=0)] for _ in range(3)][-1]
 
     assert answer.status_code == 200
     assert "RateLimit-Limit" not in answer.headers
@@ -70,7 +75,7 @@ def test_a_user_has_a_limit_of_its_own(filled, reader, settings):
     assert [reader.get(STATES).status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_what_is_open_to_all_is_limited_by_address(db, address, settings):
+def test_public_routes_are_limited_by_address(db, address, settings):
     settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = 1
 
     statuses = [Client(REMOTE_ADDR=address).get("/api/schema").status_code for _ in range(2)]
@@ -86,31 +91,122 @@ class TestWrongKeys:
     def get(self, address, key):
         return Client(REMOTE_ADDR=address).get(STATES, headers={"X-Api-Key": key})
 
-    def test_one_address_may_show_only_so_many(self, db, address):
+    def test_an_address_may_send_a_limited_number(self, db, address):
         answers = [self.get(address, f"tmk_0000000{n}_wrong") for n in range(3)]
 
         assert [answer.status_code for answer in answers] == [401, 429, 429]
         assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
 
-    def test_the_same_one_again_counts_too(self, db, address):
+    def test_the_same_wrong_key_counts_again(self, db, address):
         assert [self.get(address, "tmk_00000000_wrong").status_code for _ in range(2)] == [401, 429]
 
-    def test_beyond_that_they_do_not_reach_the_database(self, db, address, django_assert_num_queries):
+    def test_beyond_the_limit_they_cost_no_query(self, db, address, django_assert_num_queries):
         self.get(address, "tmk_00000000_wrong")
 
         with django_assert_num_queries(0):
             self.get(address, "tmk_00000001_wrong")
 
-    def test_another_address_is_not_held_up(self, db, address):
+    def test_another_address_is_not_limited(self, db, address):
         self.get(address, "tmk_00000000_wrong")
 
         assert self.get("192.0.2.1", "tmk_00000000_wrong").status_code in (401, 429)
         assert self.get(f"2001:db8:ffff:{uuid4().hex[:4]}::1", "tmk_00000000_wrong").status_code == 401
 
-    def test_a_key_in_use_is_not_held_up_by_its_neighbours_wrong_ones(self, filled, address):
+    def test_a_key_in_use_is_not_limited_by_wrong_ones_of_its_address(self, filled, address):
         _, secret = create_api_key("feed", ["read"])
         self.get(address, secret)
         for n in range(3):
             self.get(address, f"tmk_0000000{n}_wrong")
 
         assert self.get(address, secret).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("meta", "address"),
+    [
+        ({"REMOTE_ADDR": "192.0.2.7"}, "192.0.2.7"),
+        ({"REMOTE_ADDR": "2001:db8:1:2:3:4:5:6"}, "2001:db8:1:2::/64"),
+        ({"REMOTE_ADDR": "192.0.2.7", "HTTP_X_FORWARDED_FOR": "198.51.100.1"}, "192.0.2.7"),
+        ({}, ""),
+    ],
+)
+def test_the_address_is_that_of_the_peer_and_for_ipv6_its_network(meta, address):
+    headers = {"x-forwarded-for": meta["HTTP_X_FORWARDED_FOR"]} if "HTTP_X_FORWARDED_FOR" in meta else {}
+
+    assert client_network(SimpleNamespace(META=meta, headers=headers)) == address
+
+
+def test_behind_a_proxy_the_address_is_the_forwarded_one(monkeypatch):
+    monkeypatch.setattr(api_settings, "NUM_PROXIES", 1)
+    request = SimpleNamespace(META={"REMOTE_ADDR": "10.0.0.1"}, headers={"x-forwarded-for": "1.2.3.4, 198.51.100.1"})
+
+    assert client_network(request) == "198.51.100.1"
+
+
+@pytest.fixture
+def ada(db, django_user_model):
+    return django_user_model.objects.create_user("ada", password=PASSWORD)
+
+
+def sign_in(password, name="ada", address="192.0.2.7", path="/login"):
+    return Client(REMOTE_ADDR=address).post(path, {"username": name, "password": password})
+
+
+def entries():
+    return [(entry.action, entry.target, entry.actor) for entry in AuditEntry.objects.order_by("id")]
+
+
+def test_a_sign_in_is_recorded_with_the_address(ada):
+    sign_in(PASSWORD)
+
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.target, entry.actor) == ("user.sign_in", "user ada", "ada")
+    assert entry.detail == {"address": "192.0.2.7"}
+
+
+def test_a_sign_out_is_recorded(ada):
+    client = Client()
+    client.force_login(ada)
+
+    client.post("/logout")
+
+    assert entries()[-1] == ("user.sign_out", "user ada", "ada")
+
+
+@pytest.mark.parametrize("path", ["/login", "/admin/login/"])
+def test_a_failed_sign_in_is_recorded_without_the_password(ada, path):
+    sign_in("hunter2", path=path)
+
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.target, entry.actor) == ("user.failed_sign_in", "user ada", "nobody")
+    assert "hunter2" not in str(AuditEntry.objects.values().get())
+
+
+@pytest.mark.parametrize("name", ["hunter2", "nul\0", ""])
+def test_an_unknown_name_is_not_recorded(ada, name):
+    sign_in("x", name=name)
+
+    assert "hunter2" not in str(list(AuditEntry.objects.values()))
+    assert entries() in ([("user.failed_sign_in", "an unknown user", "nobody")], [])
+
+
+class TestGuessing:
+    @pytest.fixture(autouse=True)
+    def two_a_minute(self, settings):
+        settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 2
+
+    def test_after_too_many_wrong_passwords_the_right_one_is_refused(self, ada, address):
+        for _ in range(2):
+            sign_in("wrong", address=address)
+
+        assert sign_in(PASSWORD, address=address).status_code == 200
+        assert sign_in(PASSWORD, address="192.0.2.8").status_code == 302
+
+    def test_right_passwords_are_not_counted(self, ada, address):
+        assert [sign_in(PASSWORD, address=address).status_code for _ in range(4)] == [302] * 4
+
+    def test_recorded_guesses_are_limited(self, ada, address):
+        for _ in range(5):
+            sign_in("wrong", address=address)
+
+        assert entries() == [("user.failed_sign_in", "user ada", "nobody")] * 2

@@ -15,14 +15,14 @@ __all__ = ["connection", "filled", "flights", "reader"]
 @pytest.fixture
 def api(db) -> CheckedClient:
     """A client whose key may read."""
-    authentication.forget()
+    authentication.clear_cache()
     return CheckedClient(create_api_key("reader", ["read"])[1])
 
 
 @pytest.fixture
 def keeper(db) -> CheckedClient:
     """A client whose key may read and maintain."""
-    authentication.forget()
+    authentication.clear_cache()
     return CheckedClient(create_api_key("keeper", ["read", "maintain"])[1])
 
 

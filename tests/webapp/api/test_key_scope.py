@@ -23,7 +23,7 @@ def quiet_queue(monkeypatch):
 
 
 def client(*scopes, **confinement):
-    authentication.forget()
+    authentication.clear_cache()
     return CheckedClient(create_api_key("confined", scopes or ["read"], **confinement)[1])
 
 
@@ -56,7 +56,7 @@ class TestToStates:
 
         assert response.status_code == 403
         assert response.json()["detail"] == (
-            f"this API key is confined to the states flights_by_carrier, not {state!r}"
+            f"this API key is restricted to the states flights_by_carrier, not {state!r}"
         )
 
     def test_its_own_state_is_open_to_it(self, to_state):

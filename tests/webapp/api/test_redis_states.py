@@ -3,11 +3,8 @@
 from datetime import timedelta
 
 import pytest
-import redis
 
-from state_backends.backends.redis.rows import RedisBackingMap
-from tests.webapp.redis_views import HOUR, redis_views
-from webapp.states import redis_states
+from tests.webapp.redis_views import HOUR, redis_views, unavailable_redis
 
 
 @pytest.fixture
@@ -100,16 +97,12 @@ def test_the_list_says_where_a_state_lives_and_about_how_large_it_is(api, views)
     assert found[views.total.name]["backend"] == "postgres"
 
 
-def test_while_redis_is_away_a_lookup_says_so_and_the_list_still_comes(api, views, monkeypatch):
+def test_while_redis_is_unavailable_a_lookup_says_so_and_the_list_still_comes(api, views, monkeypatch):
     views.commit({"home": 1})
 
-    def away(*_):
-        raise redis.ConnectionError("Error 111 connecting to localhost:1. Connection refused.")
-
-    monkeypatch.setattr(RedisBackingMap, "multi_get_committed", away)
-    lookup = api.ask("POST", f"/states/{views.name}/query", {"keys": [["home"]]})
-    monkeypatch.setattr(redis_states, "RedisUpkeep", away)
-    listed = api.ask("GET", f"/states/{views.name}")
+    with unavailable_redis(monkeypatch):
+        lookup = api.ask("POST", f"/states/{views.name}/query", {"keys": [["home"]]})
+        listed = api.ask("GET", f"/states/{views.name}")
 
     assert (lookup.status_code, lookup.json()["detail"]) == (
         503,

@@ -15,20 +15,20 @@ __all__ = ["connection", "filled", "flights", "reader"]
 
 
 @pytest.fixture(autouse=True)
-def fresh_look() -> None:
-    system_snapshot.forget()
+def fresh_snapshot() -> None:
+    system_snapshot.clear_cache()
 
 
 @pytest.fixture
 def key(db) -> str:
     """The secret of an API key that may read."""
-    authentication.forget()
+    authentication.clear_cache()
     return create_api_key("reader", ["read"])[1]
 
 
 @pytest.fixture
 def written(monkeypatch) -> Iterator[Callable[[], str]]:
-    """What any logger writes meanwhile, down to DEBUG, as the lines of a JSON log."""
+    """What all loggers have written during the test, from DEBUG up, in JSON lines."""
     monkeypatch.setenv("LOG_FORMAT", "json")
     text = StringIO()
     handler = logging.StreamHandler(text)

@@ -15,7 +15,7 @@ def policy(response) -> dict[str, str]:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("address", ["/", "/login", "/nowhere", "/static/dashboard/tidemark.css", "/healthz"])
-def test_pages_run_nothing_but_what_this_server_has_in_files(filled, reader, address):
+def test_pages_run_only_files_of_this_server(filled, reader, address):
     held = policy(reader.get(address))
 
     assert held["default-src"] == "'self'"
@@ -31,7 +31,7 @@ def test_the_admin_may_evaluate_expressions_and_nothing_inline_runs(admin_client
     assert held["frame-ancestors"] == "'none'"
 
 
-def test_an_address_of_the_admin_that_does_not_exist_is_the_admins(admin_client):
+def test_an_unknown_url_of_the_admin_has_the_admins_policy(admin_client):
     assert "unsafe-eval" in policy(admin_client.get("/admin/nowhere/"))["script-src"]
 
 
@@ -43,7 +43,7 @@ def test_the_documentation_has_no_inline_script(db):
 
 
 @pytest.mark.parametrize("address", ["/api/v1/states", "/api/schema", "/api/v1/nowhere"])
-def test_what_the_api_answers_is_no_page(db, address):
+def test_an_answer_of_the_api_may_load_nothing(db, address):
     assert policy(Client().get(address)) == {"default-src": "'none'", "frame-ancestors": "'none'"}
 
 
@@ -51,7 +51,7 @@ def test_what_the_api_answers_is_no_page(db, address):
     ("url", "allowed"),
     [("", None), ("/events", None), ("https://live.example:8443/events", "'self' https://live.example:8443")],
 )
-def test_pages_may_connect_to_the_push(rf, settings, url, allowed):
+def test_pages_may_connect_to_the_events_process(rf, settings, url, allowed):
     settings.TIDEMARK_EVENTS_URL = url
 
     assert policy(Client().get("/login")).get("connect-src") == allowed
@@ -63,7 +63,7 @@ def test_a_view_may_set_a_policy_of_its_own():
     assert middleware(RequestFactory().get("/")).headers["Content-Security-Policy"] == "own own"
 
 
-def test_every_answer_closes_the_other_doors(db):
+def test_every_answer_has_the_other_security_headers(db):
     headers = Client().get("/login").headers
 
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -72,7 +72,7 @@ def test_every_answer_closes_the_other_doors(db):
     assert "geolocation=()" in headers["Permissions-Policy"]
 
 
-def test_the_cookie_of_a_session_is_not_for_scripts(db, django_user_model):
+def test_scripts_cannot_read_the_session_cookie(db, django_user_model):
     django_user_model.objects.create_user("ada", password="a long one 4 u")
 
     answer = Client().post("/login", {"username": "ada", "password": "a long one 4 u"})

@@ -1,4 +1,4 @@
-"""What only a browser can tell of the Content-Security-Policy: that no page breaks it."""
+"""No page violates its Content-Security-Policy in a browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +56,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, live_server, admin_client) -> Iterator[Page]:
-    """A signed-in browser that counts what it was forbidden."""
+    """A page of a signed-in browser that records violations of the policy."""
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
     context = browser.new_context(base_url=live_server.url)
     context.add_cookies([session])
@@ -65,17 +65,17 @@ def page(browser, live_server, admin_client) -> Iterator[Page]:
     context.close()
 
 
-def forbidden(page: Page, address: str) -> list[str]:
-    page.goto(address)
-    # What the theme draws comes after the page is loaded, and the reports of it after the drawing.
+def violations_of(page: Page, path: str) -> list[str]:
+    page.goto(path)
+    # The theme renders after the page has loaded, and violations are reported after that.
     page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 100))")
     assert page.evaluate("document.contentType") == "text/html"
-    return [f"{address}: {violation}" for violation in page.evaluate("window.violations")]
+    return [f"{path}: {violation}" for violation in page.evaluate("window.violations")]
 
 
 @pytest.fixture
-def shown(admin_user) -> list[str]:
-    """Something of everything, and the addresses of the pages that show it."""
+def paths(admin_user) -> list[str]:
+    """One row of each model, and the paths of the pages that show them."""
     key, _ = create_api_key("feed", ["read"])
     entry = record("key.create", "API key feed", by="ada")
     hourly = CrontabSchedule.objects.create(minute="0")
@@ -92,31 +92,31 @@ def shown(admin_user) -> list[str]:
     ]
 
 
-def test_no_page_wants_what_its_policy_forbids(page, shown):
-    violations = [violation for address in shown for violation in forbidden(page, address)]
+def test_no_page_violates_its_policy(page, paths):
+    violations = [violation for path in paths for violation in violations_of(page, path)]
 
     assert violations == []
 
 
-def test_no_page_of_the_dashboard_does_where_there_is_something_to_show(page):
+def test_no_page_of_the_dashboard_with_data_violates_its_policy(page):
     with committed_flights():
         run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
         state, pipeline = "/states/flights_by_carrier/", "/pipelines/flights/"
-        addresses = [
+        paths = [
             "/", pipeline, f"{pipeline}batches", f"{pipeline}batches/2", f"{pipeline}dead-letters", state,
             f'{state}key?key=["EWR","C00"]', f"{state}lookup", "/maintenance", f"/maintenance/{run.id}", "/keys",
             "/states/totals/", "/admin/states/state/flights_by_carrier/change/",
             f"/admin/states/maintenancerun/{run.id}/change/", "/admin/states/pipeline/flights/change/",
         ]  # fmt: skip
-        violations = [violation for address in addresses for violation in forbidden(page, address)]
+        violations = [violation for path in paths for violation in violations_of(page, path)]
 
     assert violations == []
 
 
-def test_the_pages_of_the_door_do_not(page):
+def test_no_sign_in_page_violates_its_policy(page):
     page.context.clear_cookies()
 
-    assert forbidden(page, "/login") == forbidden(page, "/admin/login/") == []
+    assert violations_of(page, "/login") == violations_of(page, "/admin/login/") == []
 
 
 def test_the_documentation_lists_the_calls_without_an_inline_script(page):
@@ -128,7 +128,7 @@ def test_the_documentation_lists_the_calls_without_an_inline_script(page):
     assert call.is_visible()
 
 
-def test_an_inline_script_would_be_seen_and_not_run(page):
+def test_an_inline_script_is_reported_and_not_run(page):
     page.goto("/admin/")
 
     page.evaluate(

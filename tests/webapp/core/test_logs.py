@@ -1,4 +1,4 @@
-"""The form of a line: JSON that anything can read, or text for people."""
+"""The format of log lines, JSON or text, and secrets in them."""
 
 import logging
 import sys
@@ -27,7 +27,7 @@ def formatted(monkeypatch):
     return line
 
 
-def test_json_has_a_time_in_utc_and_what_is_bound(formatted):
+def test_json_has_the_time_in_utc_and_the_bound_fields(formatted):
     with bound_contextvars(pipeline="flights", txid=7):
         line = orjson.loads(formatted("json", "%s files", 3, extra={"seconds": 1.5}))
 
@@ -44,7 +44,7 @@ def test_json_has_a_time_in_utc_and_what_is_bound(formatted):
     }
 
 
-def test_text_is_one_line_for_people(formatted):
+def test_text_is_one_line(formatted):
     with bound_contextvars(pipeline="flights"):
         line = formatted("text", "ready", extra={"reason": "a b", "empty": "", "txid": 7})
 
@@ -52,17 +52,17 @@ def test_text_is_one_line_for_people(formatted):
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_nobody_forges_a_second_line(formatted, form):
+def test_a_message_cannot_add_a_second_line(formatted, form):
     line = formatted(form, "asked for %s", "a\n2026-11-20 error forged", extra={"state": "b\nc", "key": "d\u2028e"})
 
     assert line.count("\n") == 0
 
 
-def test_half_a_character_is_no_reason_to_lose_a_line(formatted):
+def test_half_a_surrogate_pair_loses_no_line(formatted):
     assert orjson.loads(formatted("json", "asked for %s", "\ud83d", extra={"big": 2**70}).replace("\\ud83d", "?"))
 
 
-def test_what_libraries_attach_is_left_out(formatted):
+def test_objects_attached_by_libraries_are_left_out(formatted):
     line = orjson.loads(formatted("json", "x", extra={"request": object(), "status_code": 500}))
 
     assert "request" not in line
@@ -70,7 +70,7 @@ def test_what_libraries_attach_is_left_out(formatted):
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_trace_comes_along(formatted, form):
+def test_a_traceback_is_included(formatted, form):
     try:
         raise ValueError("the reason")
     except ValueError:
@@ -79,7 +79,7 @@ def test_a_trace_comes_along(formatted, form):
     assert "ValueError: the reason" in line
 
 
-def test_json_is_the_default_where_nobody_watches(monkeypatch):
+def test_json_is_the_default_without_a_terminal(monkeypatch):
     monkeypatch.delenv("LOG_FORMAT", raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
 
@@ -88,8 +88,25 @@ def test_json_is_the_default_where_nobody_watches(monkeypatch):
     assert orjson.loads(line)["event"] == "x"
 
 
-def test_a_format_that_does_not_exist_is_refused(monkeypatch):
+def test_an_unknown_format_is_refused(monkeypatch):
     monkeypatch.setenv("LOG_FORMAT", "yaml")
 
     with pytest.raises(ValueError, match="LOG_FORMAT must be json or text, got 'yaml'"):
         logs.formatter()
+
+
+@pytest.mark.parametrize(
+    ("line", "safe"),
+    [
+        ("key tmk_0123abcd_aB-_9xyz was used", "key tmk_0123abcd_*** was used"),
+        ("redis://:pass@host:6379/0", "redis://:***@host:6379/0"),
+        ("postgresql://me:p@ss:w@host/db", "postgresql://me:***@host/db"),
+        ('{"url":"amqp://me:pass@host","x":1}', '{"url":"amqp://me:***@host","x":1}'),
+        ("host=db password=pass dbname=x", "host=db password=*** dbname=x"),
+        ("{'password': 'pass', 'user': 'me'}", "{'password': '***', 'user': 'me'}"),
+        ("see https://docs.example.org:8000/a?b=c@d", "see https://docs.example.org:8000/a?b=c@d"),
+        ("tmk_short and nothing else", "tmk_short and nothing else"),
+    ],
+)
+def test_secrets_are_replaced_and_the_rest_stays(line, safe):
+    assert logs.redacted(line) == safe

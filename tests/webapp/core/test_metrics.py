@@ -1,4 +1,4 @@
-"""What a serving process counts of its requests."""
+"""What a web process counts of its requests."""
 
 import pytest
 from django.http import HttpResponse, StreamingHttpResponse
@@ -7,14 +7,14 @@ from django.test import RequestFactory
 from tests.webapp.committed_flights import committed_flights
 from webapp.core import metrics
 from webapp.core.metrics import REGISTRY
-from webapp.core.requests import ObservedRequests
+from webapp.core.middleware import RequestObserver
 
 PHASES = ("authenticate", "parse", "query", "render")
 
 
 @pytest.fixture
 def grown():
-    """By how much a figure has grown since the test began."""
+    """By how much a metric has grown since the test began."""
     before: dict[tuple[str, tuple], float] = values()
 
     def find(name, **labels):
@@ -43,7 +43,7 @@ def looked_up(state, keys, status=200):
 
 
 def answer(view, method="GET"):
-    return ObservedRequests(view)(RequestFactory().generic(method, "/"))
+    return RequestObserver(view)(RequestFactory().generic(method, "/"))
 
 
 def test_requests_are_counted_by_route_method_and_status(client, db, grown):
@@ -56,7 +56,7 @@ def test_requests_are_counted_by_route_method_and_status(client, db, grown):
     assert grown("tidemark_http_request_seconds_count", route="healthz") == 1
 
 
-def test_methods_of_a_clients_own_invention_are_one(grown):
+def test_unknown_methods_share_a_label(grown):
     for method in ("BREW", "STEEP"):
         answer(lambda request: HttpResponse(), method)
 
@@ -64,7 +64,7 @@ def test_methods_of_a_clients_own_invention_are_one(grown):
 
 
 @pytest.mark.parametrize("status", [200, 304])
-def test_a_lookups_time_is_told_by_phase(grown, status):
+def test_the_time_of_a_lookup_is_counted_by_phase(grown, status):
     answer(looked_up("flights", 7, status))
 
     for phase in PHASES:
@@ -92,7 +92,7 @@ def test_several_states_at_once_are_counted_together(grown):
     assert grown("tidemark_lookup_keys_sum", state=metrics.SEVERAL) == 3
 
 
-def test_a_state_that_does_not_exist_makes_no_label(client, key, connection):
+def test_an_unknown_state_adds_no_label(client, key, connection):
     client.post(
         "/api/v1/states/invented/query", {"keys": []}, "application/json", headers={"Authorization": f"Bearer {key}"}
     )
@@ -100,7 +100,7 @@ def test_a_state_that_does_not_exist_makes_no_label(client, key, connection):
     assert not any("invented" in str(sample) for sample in values())
 
 
-def test_what_a_rate_refuses_is_counted(grown):
+def test_refusals_by_a_rate_limit_are_counted(grown):
     answer(lambda request: HttpResponse(status=429))
 
     assert grown("tidemark_rate_limited_requests_total", route="-") == 1

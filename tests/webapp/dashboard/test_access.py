@@ -27,9 +27,7 @@ def test_each_key_shows_what_it_may_and_never_its_secret(db, keeper):
 
     page = told(keeper.get("/keys"))
 
-    assert (
-        f'billing tmk_{key.prefix}_.. in force read routes, keys ["JFK", ..] 600 a minute, 20 at once just now' in page
-    )
+    assert f'billing tmk_{key.prefix}_.. active read routes, keys ["JFK", ..] 600 a minute, 20 at once just now' in page
     assert "in 30 days never" in page
     assert secret not in page
 

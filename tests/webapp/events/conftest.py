@@ -1,4 +1,4 @@
-"""A pipeline that commits for good, an events process that hears of it, and clients that end with the test."""
+"""A pipeline whose commits persist, an events process, and clients that are closed after the test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,11 +24,11 @@ def flights(transactional_db) -> Iterator[Flights]:
 
 @pytest.fixture(scope="module")
 def server(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
-    """One for all tests of a module: it outlives their data."""
-    home: Path = tmp_path_factory.mktemp("events")
+    """One events process for all tests of a module, while their data comes and goes."""
+    folder: Path = tmp_path_factory.mktemp("events")
     with django_db_blocker.unblock():
         quick = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
-        with events_server(home, **quick) as running:
+        with events_server(folder, **quick) as running:
             yield running
         connection.close()
 
@@ -40,7 +40,7 @@ def api_key(transactional_db) -> str:
 
 @pytest.fixture
 def listen(server: Server, api_key: str) -> Iterator[Callable[..., Listener]]:
-    """Opens a stream: a path, headers beside the API key's, another server's where one is given."""
+    """Opens a stream: a path, headers besides the API key's, another server if one is given."""
     with ExitStack() as stack:
 
         def listen(path: str, *, at: Server = server, key: str | None = api_key, **options) -> Listener:

@@ -1,4 +1,4 @@
-"""A real events process on loopback, and a client that reads what it sends, block by block."""
+"""A real events process on loopback, and a client that reads its events."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from unittest.mock import patch
 from django.db import connection
 
 from pipelines.embedded.data_dir import free_port
-from webapp.states.management.demonstration import Child
+from webapp.states.management.child_process import Child
 
 WITHIN_SECONDS = 20.0
 
@@ -41,23 +41,25 @@ class Event:
 
 
 def database_url() -> str:
-    held = connection.get_connection_params()
-    quoted = {name: urllib.parse.quote(str(held.get(name) or ""), safe="") for name in ("user", "password", "dbname")}
-    host = urllib.parse.urlencode({"host": held["host"], "port": held.get("port") or 5432})
+    parameters = connection.get_connection_params()
+    quoted = {
+        name: urllib.parse.quote(str(parameters.get(name) or ""), safe="") for name in ("user", "password", "dbname")
+    }
+    host = urllib.parse.urlencode({"host": parameters["host"], "port": parameters.get("port") or 5432})
     return f"postgresql://{quoted['user']}:{quoted['password']}@/{quoted['dbname']}?{host}"
 
 
 @contextmanager
-def events_server(home: Path, *, port: int | None = None, **settings: object) -> Iterator[Server]:
+def events_server(folder: Path, *, port: int | None = None, **settings: object) -> Iterator[Server]:
     """Run `granian webapp.asgi:application` over the test's database. settings: more environment variables."""
     port = port or free_port()
     environ = {name: str(value) for name, value in settings.items()}
-    environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(home), "LOG_FORMAT": "text"} | environ
-    words = [sys.executable, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"]
-    words += ["--workers-kill-timeout", "10", "webapp.asgi:application"]
+    environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text"} | environ
+    command = [sys.executable, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"]
+    command += ["--workers-kill-timeout", "10", "webapp.asgi:application"]
     with patch.dict(os.environ, environ):
-        process = Child("events", words, home / f"events-{port}.log")
+        process = Child("events", command, folder / f"events-{port}.log")
     server = Server(port, process)
     try:
         _wait_until_healthy(server)
@@ -76,11 +78,11 @@ def _wait_until_healthy(server: Server) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise RuntimeError(f"no events server; its last words:\n{server.process.last_words()}")
+    raise RuntimeError(f"the events server does not answer; the end of its log:\n{server.process.last_words()}")
 
 
 class Listener:
-    """One client: a socket, and the events that come over it."""
+    """One client: a socket, and the events received on it."""
 
     def __init__(
         self, server: Server, path: str, headers: Mapping[str, str], *, buffer_bytes: int | None = None
@@ -90,8 +92,8 @@ class Listener:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self._socket.connect(("127.0.0.1", server.port))
         lines = [f"GET {urllib.parse.quote(path, safe='/?=&,%')} HTTP/1.1"]
-        named = {"Host": f"127.0.0.1:{server.port}"} | dict(headers)
-        lines += [f"{name}: {value}" for name, value in named.items()]
+        all_headers = {"Host": f"127.0.0.1:{server.port}"} | dict(headers)
+        lines += [f"{name}: {value}" for name, value in all_headers.items()]
         self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         self._rest = b""
         self._body = b""
@@ -125,7 +127,7 @@ class Listener:
         return event
 
     def no_more(self, within: float) -> bool:
-        """Tell whether nothing but heartbeats comes for so many seconds."""
+        """Return whether only heartbeats are received for so many seconds."""
         try:
             self.next(within)
         except TimeoutError:
@@ -133,7 +135,7 @@ class Listener:
         return False
 
     def rest(self, within: float = WITHIN_SECONDS) -> bytes:
-        """Return what is left of an answer that ends, such as a problem."""
+        """Return the rest of a response that ends, such as a problem."""
         deadline = time.monotonic() + within
         if self.headers.get("transfer-encoding") != "chunked":
             while len(self._rest) < int(self.headers.get("content-length", 0)):
@@ -195,7 +197,7 @@ class Listener:
     def _receive(self, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("nothing came")
+            raise TimeoutError("nothing was received")
         self._socket.settimeout(left)
         received = self._socket.recv(1 << 16)
         if not received:

@@ -1,4 +1,4 @@
-"""A pipeline that may replay, and one who follows it: applies what it is told, reads anew where it is told to."""
+"""A pipeline that may replay, and a client that follows it: it applies events, and reads the state when it must."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,14 +16,14 @@ from webapp.states import readers
 
 
 def spec(**declared: Any) -> StateSpec:
-    """Return the declaration of a state of views per page, under a fresh name."""
+    """Return the declaration of a state of views per page, with a unique name."""
     name = f"views_{uuid4().hex[:8]}"
     return StateSpec(name, key={"page": "text"}, measures={"n": Count()}, **({"changelog": True} | declared))
 
 
 @contextmanager
 def views_feed(*specs: StateSpec) -> Iterator[Feed]:
-    """Feed states of an opaque pipeline for good; everything goes at the end."""
+    """Feed states of an opaque pipeline; its commits persist until everything is dropped at the end."""
     declared = specs or (spec(),)
     with readers.own_connection() as conn:
         try:
@@ -41,7 +41,7 @@ def commit(feed: Feed, **pages: int) -> int:
 
 
 class Follower:
-    """values: page to views, as the events add up. reads: how often it had to read the state itself."""
+    """values: page to views, as the events give them. reads: how often it had to read the state."""
 
     def __init__(self, conn: psycopg.Connection, followed: StateSpec) -> None:
         self.values: dict[str, int] = {}
@@ -55,18 +55,18 @@ class Follower:
             self.values = {}
             self._apply(data["results"])
         elif event.event == "reset" or (event.event == "ready" and "resumed" not in data):
-            self._read_anew()
+            self._read_state()
         elif event.event == "batch":
-            # A batch must come after what was there: neither twice, nor behind one that was left out.
+            # Batches come once and in order.
             assert data["txid"] > self.txid, (data["txid"], self.txid)
-            self._apply(data["changes"]) if data["complete"] else self._read_anew()
+            self._apply(data["changes"]) if data["complete"] else self._read_state()
         self.txid = data["txid"]
 
     def looked_up(self) -> dict[str, int]:
         entries = self._reader.page(limit=1_000).parsed()
         return {entry["key"][0]: entry["value"]["n"] for entry in entries}
 
-    def _read_anew(self) -> None:
+    def _read_state(self) -> None:
         self.reads += 1
         self.values = self.looked_up()
 

@@ -1,4 +1,4 @@
-"""Who may listen, and to what: as for lookups, and said in the same way."""
+"""Authorization of subscriptions: the same credentials, key scopes and problem documents as for lookups."""
 
 import time
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key, revoke_api_key
 
 STATE = "/events/states/flights_by_carrier"
-HERE, STRANGER = "https://tidemark.example", "https://stranger.example"
+ALLOWED, OTHER = "https://tidemark.example", "https://other.example"
 
 
 def refused(listener):
@@ -22,28 +22,28 @@ def refused(listener):
     return problem["status"], problem["detail"]
 
 
-def confined(**confinement):
-    key, secret = create_api_key("confined", ["read"])
-    ApiKey.objects.filter(pk=key.pk).update(**confinement)
+def scoped(**scope):
+    key, secret = create_api_key("scoped", ["read"])
+    ApiKey.objects.filter(pk=key.pk).update(**scope)
     return secret
 
 
-class TestWhoMay:
-    def test_nobody_listens_without_a_key(self, flights, listen):
+class TestCredentials:
+    def test_a_request_without_a_key_is_refused(self, flights, listen):
         listener = listen(STATE, key=None)
 
         assert refused(listener)[0] == 401
         assert listener.headers["www-authenticate"].startswith("Bearer")
 
     @pytest.mark.parametrize("key", ["tmk_00000000_wrong", "nonsense"])
-    def test_nobody_listens_with_a_wrong_key(self, flights, listen, key):
+    def test_a_wrong_key_is_refused(self, flights, listen, key):
         assert refused(listen(STATE, key=key))[0] == 401
 
-    def test_a_key_in_the_address_is_none(self, flights, listen, api_key):
+    def test_a_key_in_the_url_does_not_count(self, flights, listen, api_key):
         assert refused(listen(f"{STATE}?api_key={api_key}", key=None))[0] == 401
         assert refused(listen(f"{STATE}?api_key=tmk_x"))[0] == 400
 
-    def test_a_key_in_its_own_header_is_one(self, flights, listen, api_key):
+    def test_a_key_in_the_header_x_api_key_is_accepted(self, flights, listen, api_key):
         assert listen(STATE, key=None, headers={"X-Api-Key": api_key}).next().event == "ready"
 
     def test_a_key_without_the_scope_read_is_refused(self, flights, listen):
@@ -51,13 +51,13 @@ class TestWhoMay:
 
         assert refused(listen(STATE, key=key))[0] == 403
 
-    def test_a_session_of_the_dashboard_listens(self, flights, listen, tmp_path):
+    def test_a_session_of_the_dashboard_is_accepted(self, flights, listen, tmp_path):
         with signed_in_server(tmp_path) as (server, cookie):
             listener = listen(STATE, key=None, at=server, headers={"Cookie": cookie})
 
             assert listener.next().event == "ready"
 
-    def test_the_stream_of_a_key_that_is_revoked_ends(self, flights, listen):
+    def test_the_stream_of_a_revoked_key_ends(self, flights, listen):
         key, secret = create_api_key("short-lived", ["read"])
         listener = listen(STATE, key=secret)
         listener.until("ready")
@@ -67,7 +67,7 @@ class TestWhoMay:
         with pytest.raises(EOFError):
             listener.until("batch", 5.0)
 
-    def test_the_stream_of_a_session_that_signs_out_ends(self, flights, listen, tmp_path):
+    def test_the_stream_of_a_user_who_is_deactivated_ends(self, flights, listen, tmp_path):
         with signed_in_server(tmp_path) as (server, cookie):
             listener = listen(STATE, key=None, at=server, headers={"Cookie": cookie})
             listener.until("ready")
@@ -78,34 +78,34 @@ class TestWhoMay:
                 listener.until("batch", 5.0)
 
 
-class TestConfinement:
-    def test_a_key_confined_to_other_states_is_refused(self, flights, listen):
-        status, detail = refused(listen(STATE, key=confined(states=["totals"])))
+class TestKeyScope:
+    def test_a_key_for_other_states_is_refused(self, flights, listen):
+        status, detail = refused(listen(STATE, key=scoped(states=["totals"])))
 
-        assert (status, "confined" in detail) == (403, True)
+        assert (status, "totals" in detail) == (403, True)
 
-    def test_it_does_not_learn_which_other_states_there_are(self, flights, listen):
-        assert refused(listen("/events/states/nothing", key=confined(states=["totals"])))[0] == 403
+    def test_it_does_not_learn_which_other_states_exist(self, flights, listen):
+        assert refused(listen("/events/states/nothing", key=scoped(states=["totals"])))[0] == 403
 
-    def test_a_key_confined_to_a_prefix_is_told_of_no_other_keys(self, flights, listen):
-        listener = listen(STATE, key=confined(key_prefix=["JFK"]))
+    def test_a_key_with_a_prefix_gets_no_other_keys(self, flights, listen):
+        listener = listen(STATE, key=scoped(key_prefix=["JFK"]))
         listener.until("ready")
 
         flights.commit({("EWR", "C00"): 5, ("JFK", "C00"): 5})
 
         assert [change["key"] for change in listener.next().data["changes"]] == [["JFK", "C00"]]
 
-    def test_keys_and_prefixes_outside_are_refused(self, flights, listen):
-        key = confined(key_prefix=["JFK"])
+    def test_keys_and_prefixes_outside_the_scope_are_refused(self, flights, listen):
+        key = scoped(key_prefix=["JFK"])
 
         assert refused(listen(STATE + '?keys=[["JFK","C00"],["EWR","C00"]]', key=key))[0] == 403
         assert refused(listen(STATE + '?prefix=["EWR"]', key=key))[0] == 403
 
-    def test_the_tide_of_pipelines_that_feed_other_states_is_not_told(self, flights, listen):
-        assert listen("/events/tide", key=confined(states=["another"])).next().data == {"pipelines": {}}
-        assert listen("/events/tide", key=confined(states=["totals"])).next().data == {"pipelines": {"flights": 2}}
+    def test_commits_of_pipelines_that_feed_other_states_are_not_sent(self, flights, listen):
+        assert listen("/events/tide", key=scoped(states=["another"])).next().data == {"pipelines": {}}
+        assert listen("/events/tide", key=scoped(states=["totals"])).next().data == {"pipelines": {"flights": 2}}
 
-    def test_a_key_that_is_confined_while_it_listens_is_cut_off(self, flights, listen):
+    def test_the_stream_of_a_key_whose_scope_changes_ends(self, flights, listen):
         key, secret = create_api_key("free", ["read"])
         listener = listen(STATE, key=secret)
         listener.until("ready")
@@ -116,9 +116,9 @@ class TestConfinement:
             listener.until("batch", 5.0)
 
 
-class TestQuestions:
+class TestRequests:
     @pytest.mark.parametrize(
-        ("path", "status", "said"),
+        ("path", "status", "text"),
         [
             ("/events/states/nothing", 404, "nothing"),
             ("/events/elsewhere", 404, ""),
@@ -126,7 +126,7 @@ class TestQuestions:
             (STATE + "?keys=[[1,2]]", 400, "origin must be text"),
             (STATE + '?keys=["JFK"]', 400, "key 0"),
             (STATE + "?keys={}", 400, "must be a JSON list"),
-            (STATE + "?keys=[", 400, "keys is no JSON"),
+            (STATE + "?keys=[", 400, "keys is not JSON"),
             (STATE + '?keys=[["JFK","AA"]]&prefix=["JFK"]', 400, "exclude each other"),
             (STATE + "?prefix=[1]", 400, "origin must be text"),
             (STATE + "?measures=nothing", 400, "no measure 'nothing'"),
@@ -134,16 +134,16 @@ class TestQuestions:
             (STATE + "?keys=" + "[" + ",".join(["[]"] * 1_001) + "]", 400, "over the limit of 1000"),
         ],
     )
-    def test_what_does_not_fit_is_refused_with_the_reason(self, flights, listen, path, status, said):
-        told = refused(listen(path))
+    def test_an_invalid_request_is_refused_with_the_reason(self, flights, listen, path, status, text):
+        answer, detail = refused(listen(path))
 
-        assert (told[0], said in told[1]) == (status, True), told
+        assert (answer, text in detail) == (status, True), detail
 
-    def test_who_wants_something_other_than_events_is_refused(self, flights, listen):
+    def test_a_request_for_another_media_type_is_refused(self, flights, listen):
         assert refused(listen(STATE, headers={"Accept": "application/json"}))[0] == 406
         assert listen(STATE, headers={"Accept": "text/event-stream"}).status == 200
 
-    def test_a_request_has_an_id_its_own_if_it_brings_a_sane_one(self, flights, listen):
+    def test_a_request_keeps_its_id_if_it_is_valid_and_gets_one_otherwise(self, flights, listen):
         assert listen(STATE, headers={"X-Request-ID": "abc-1"}).until("ready")
         mine = listen("/events/states/nothing", headers={"X-Request-ID": "abc-1"})
         made = listen("/events/states/nothing", headers={"X-Request-ID": "<script>"})
@@ -151,29 +151,29 @@ class TestQuestions:
         assert mine.problem()["request_id"] == mine.headers["x-request-id"] == "abc-1"
         assert made.problem()["request_id"] == made.headers["x-request-id"] != "<script>"
 
-    def test_a_foreign_host_is_refused(self, flights, server, api_key):
+    def test_a_request_to_another_host_is_refused(self, flights, server, api_key):
         listener = Listener(server, STATE, {"Host": "evil.example", "Authorization": f"Bearer {api_key}"})
 
         assert listener.status == 400
 
 
 class TestOtherOrigins:
-    def test_only_pages_of_the_origins_in_the_settings_may_listen(self, flights, listen, tmp_path):
-        with events_server(tmp_path, TIDEMARK_EVENTS_ORIGINS=HERE) as server:
-            welcome = listen(STATE, at=server, headers={"Origin": HERE})
+    def test_only_pages_of_the_origins_in_the_settings_may_subscribe(self, flights, listen, tmp_path):
+        with events_server(tmp_path, TIDEMARK_EVENTS_ORIGINS=ALLOWED) as server:
+            allowed = listen(STATE, at=server, headers={"Origin": ALLOWED})
             own = listen(STATE, at=server, headers={"Origin": server.url})
-            stranger = listen(STATE, at=server, headers={"Origin": STRANGER})
+            other = listen(STATE, at=server, headers={"Origin": OTHER})
 
-            assert [welcome.status, own.status, stranger.status] == [200, 200, 403]
+            assert [allowed.status, own.status, other.status] == [200, 200, 403]
 
-        assert welcome.headers["access-control-allow-origin"] == HERE
-        assert welcome.headers["access-control-allow-credentials"] == "true"
-        assert "access-control-allow-origin" not in stranger.headers
-        assert [each.headers["vary"] for each in (welcome, own, stranger)] == ["Origin"] * 3
+        assert allowed.headers["access-control-allow-origin"] == ALLOWED
+        assert allowed.headers["access-control-allow-credentials"] == "true"
+        assert "access-control-allow-origin" not in other.headers
+        assert [each.headers["vary"] for each in (allowed, own, other)] == ["Origin"] * 3
 
 
 class TestTheWebProcess:
-    def test_it_says_where_events_are(self, settings, db):
+    def test_it_names_the_url_of_the_events_process(self, settings, db):
         settings.TIDEMARK_EVENTS_URL = "https://events.example"
 
         answer = Client().get(STATE)
@@ -181,14 +181,14 @@ class TestTheWebProcess:
         assert (answer.status_code, answer.headers["Content-Type"]) == (421, "application/problem+json")
         assert f"https://events.example{STATE}" in answer.json()["detail"]
 
-    def test_without_an_address_it_names_the_proxy(self, settings, db):
+    def test_without_a_url_it_names_the_proxy(self, settings, db):
         settings.TIDEMARK_EVENTS_URL = ""
 
         assert "proxy" in Client().get("/events/tide").json()["detail"]
 
 
-class TestRoom:
-    def test_there_is_a_limit_in_all_and_one_per_key(self, flights, listen, tmp_path):
+class TestLimits:
+    def test_clients_are_limited_per_process_and_per_key(self, flights, listen, tmp_path):
         _, other = create_api_key("other", ["read"])
         limits = {"TIDEMARK_EVENTS_MAX_CLIENTS": 3, "TIDEMARK_EVENTS_MAX_CLIENTS_EACH": 2}
         with events_server(tmp_path, **limits) as server:

@@ -1,4 +1,4 @@
-"""An open page follows by push while it can, and asks each second while it cannot; its reader sees the same."""
+"""An open page updates from events if it can, and polls every second if it cannot; its user sees the same."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,17 +20,17 @@ pytestmark = [
 
 @pytest.fixture
 def events(live_server, tmp_path, monkeypatch) -> Iterator[Server]:
-    """An events process beside the web server, whose pages know it."""
-    more = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": live_server.url}
-    with events_server(tmp_path, **more) as server:
-        # As the web server is called, for cookies belong to a host's name.
+    """An events process whose URL the web server's pages have."""
+    shared = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": live_server.url}
+    with events_server(tmp_path, **shared) as server:
+        # The web server's host name, because cookies belong to a host name.
         monkeypatch.setattr(settings, "TIDEMARK_EVENTS_URL", f"http://localhost:{server.port}")
         yield server
 
 
 @pytest.fixture
 def page(flights, live_server, admin_client, monkeypatch) -> Iterator[Page]:
-    # Playwright keeps an event loop in this thread, in which Django would not query.
+    # Playwright runs an event loop in this thread, where Django refuses to query.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
     with sync_playwright() as playwright:
@@ -49,20 +49,20 @@ def updates_by(page: Page, how: str) -> None:
     expect(page.locator("body")).to_have_attribute("data-updates", how, timeout=10_000)
 
 
-def looks(page: Page) -> list[str]:
-    """Collects the page's questions from here on."""
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "?v=" in request.url else None)
-    return asked
+def polls(page: Page) -> list[str]:
+    """Collects the page's requests for its content from now on."""
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url) if "?v=" in request.url else None)
+    return requests
 
 
-def test_a_commit_shows_through_push_within_a_second(events, flights, page):
+def test_a_commit_shows_by_an_event_within_a_second(events, flights, page):
     page.goto(TOTALS)
     updates_by(page, "live")
     page.wait_for_timeout(1_500)
-    asked = looks(page)
+    requests = polls(page)
     page.wait_for_timeout(2_500)
-    assert asked == []
+    assert requests == []
 
     flights.commit({("JFK", "C00"): 1})
 
@@ -70,7 +70,7 @@ def test_a_commit_shows_through_push_within_a_second(events, flights, page):
     expect(page.locator("#pause")).to_have_attribute("title", "Live: told of every commit")
 
 
-def test_a_driver_that_dies_is_reported_though_nobody_announces_it(events, flights, page):
+def test_a_driver_that_dies_is_reported_without_a_notification(events, flights, page):
     flights.report("running")
     page.goto("/")
     updates_by(page, "live")
@@ -80,7 +80,7 @@ def test_a_driver_that_dies_is_reported_though_nobody_announces_it(events, fligh
     expect(page.locator(".status[data-announce]")).to_have_text("lost", timeout=4_000)
 
 
-def test_with_no_push_a_page_polls_and_says_nothing_of_it(flights, page):
+def test_without_events_a_page_polls_and_shows_no_notice(flights, page):
     page.goto(TOTALS)
     updates_by(page, "polling")
 
@@ -90,7 +90,7 @@ def test_with_no_push_a_page_polls_and_says_nothing_of_it(flights, page):
     expect(page.locator("#notice")).to_have_text("")
 
 
-def test_a_page_whose_push_dies_polls_and_takes_it_up_again(events, flights, page, tmp_path):
+def test_a_page_whose_events_process_stops_polls_and_reconnects(events, flights, page, tmp_path):
     page.goto(TOTALS)
     updates_by(page, "live")
     events.process.stop()
@@ -100,12 +100,12 @@ def test_a_page_whose_push_dies_polls_and_takes_it_up_again(events, flights, pag
 
     expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=3_000)
     expect(page.locator("#notice")).to_have_text("")
-    again = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": page.evaluate("location.origin")}
-    with events_server(tmp_path, port=events.port, **again):
+    shared = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": page.evaluate("location.origin")}
+    with events_server(tmp_path, port=events.port, **shared):
         updates_by(page, "live")
 
 
-def test_a_paused_page_stands_still_and_catches_up_when_it_goes_on(events, flights, page):
+def test_a_paused_page_does_not_change_and_catches_up_when_it_resumes(events, flights, page):
     page.goto(TOTALS)
     updates_by(page, "live")
     page.get_by_role("button", name="Live").click()
@@ -118,18 +118,18 @@ def test_a_paused_page_stands_still_and_catches_up_when_it_goes_on(events, fligh
     expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=1_000)
 
 
-def test_a_stranger_page_cannot_listen_with_a_readers_session(events, flights, page):
+def test_a_page_of_another_origin_cannot_subscribe_with_a_users_session(events, flights, page):
     page.goto(TOTALS)
-    stranger = page.context.new_page()
-    stranger.goto(f"http://localhost:{events.port}/healthz".replace("localhost", "127.0.0.1"))
+    other = page.context.new_page()
+    other.goto(f"http://localhost:{events.port}/healthz".replace("localhost", "127.0.0.1"))
 
-    told = stranger.evaluate(
+    outcome = other.evaluate(
         """address => new Promise(resolve => {
             const source = new EventSource(address, { withCredentials: true });
-            source.addEventListener("ready", () => resolve("told"));
+            source.addEventListener("ready", () => resolve("subscribed"));
             source.addEventListener("error", () => resolve("refused"));
         })""",
         f"http://localhost:{events.port}/events/tide",
     )
 
-    assert told == "refused"
+    assert outcome == "refused"

@@ -1,1 +1,1 @@
-"""The audit: who did what, and when."""
+"""The audit log: who did what, and when."""

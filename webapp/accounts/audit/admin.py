@@ -1,6 +1,7 @@
-"""Edits in the admin, noted in the audit table: for the admins of what no service of ours writes.
+"""The audit log in the admin, read-only, and a mixin that records edits made in the admin.
 
-In the transaction of the edit where Django has one. Values stay out, but for what `audited` names.
+Admins of models that our services do not write (users, groups, the schedule) use AuditedEdits. The entry is written in
+the transaction of the edit if Django uses one, and has only the values that `audited` returns.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,18 +18,20 @@ from unfold.decorators import display
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.audit.services import record
 
+COLOURS = {"key": "warning", "maintenance": "info", "pipeline": "info", "state": "warning", "user": "success"}
+
 
 class AuditedEdits(ModelAdmin):
-    """Comes before the admin class it is mixed into."""
+    """A mixin; it comes before the admin class."""
 
     def audited(self, instance: Any) -> dict[str, Any]:
-        """Return what is worth noting of a row beyond its name, as it is after the edit."""
+        """Return the values of an edited row that the entry has, in addition to its name."""
         return {}
 
     def record_edit(self, request: HttpRequest, act: str, instance: Model, **detail: Any) -> None:
-        """Write the row; for an admin that has other words for what is done to what."""
-        what = f"{instance._meta.verbose_name} {instance}"
-        record(f"admin.{act}", what, by=request.user.get_username(), **detail)
+        """Write the entry. An admin may override it for another action or target."""
+        target = f"{instance._meta.verbose_name} {instance}"
+        record(f"admin.{act}", target, by=request.user.get_username(), **detail)
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
         entry = super().log_addition(request, obj, message)
@@ -46,39 +49,33 @@ class AuditedEdits(ModelAdmin):
         return super().log_deletions(request, queryset)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Note what an action is done to; and ask for the right to change where an action asks for none itself."""
+        """Record the rows of an action, and require the change permission if the action requires none."""
         actions: dict[str, Any] = dict(super().get_actions(request))
         may_change = self.has_change_permission(request)
         return {
-            name: (_noting(self, name, action), *rest)
+            name: (_audited(self, name, action), *rest)
             for name, (action, *rest) in actions.items()
             if may_change or hasattr(action, "allowed_permissions")
         }
 
-    def note(self, request: HttpRequest, act: str, rows: Iterable[Model]) -> None:
+    def record_action(self, request: HttpRequest, act: str, rows: Iterable[Model]) -> None:
         for instance in rows:
             self.record_edit(request, act, instance)
 
 
-def _noting(admin: AuditedEdits, name: str, action: Callable[..., Any]) -> Callable[..., Any]:
+def _audited(admin: AuditedEdits, name: str, action: Callable[..., Any]) -> Callable[..., Any]:
     if name == "delete_selected":
-        return action  # log_deletions does it, once it is confirmed.
+        return action  # log_deletions records it after the confirmation
 
     @wraps(action)
-    def noted(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def audited(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         rows = list(queryset)
         with transaction.atomic():
-            answer = action(model_admin, request, queryset)
-            admin.note(request, name, rows)
-        return answer
+            response = action(model_admin, request, queryset)
+            admin.record_action(request, name, rows)
+        return response
 
-    return noted
-
-
-# The audit in the admin: to be read, searched and narrowed down, and nothing else.
-
-
-COLOURS = {"key": "warning", "maintenance": "info", "pipeline": "info", "state": "warning", "user": "success"}
+    return audited
 
 
 @admin.register(AuditEntry)
@@ -88,7 +85,7 @@ class AuditEntryAdmin(ModelAdmin):
     search_fields = ["target", "actor", "=request_id"]
     fields = ["at", "actor", "action", "target", "detail", "request_id"]
     list_fullwidth = True
-    # One count less on the way to a page of a long table.
+    # Saves a count over the whole table.
     show_full_result_count = False
 
     def has_add_permission(self, request: HttpRequest) -> bool:

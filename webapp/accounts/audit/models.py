@@ -1,13 +1,13 @@
-"""Audit rows: written by `audit.services.record`, never changed, forgotten after a time."""
+"""Audit entries: written by `audit.services.record`, never changed, deleted after TIDEMARK_AUDIT_KEEP_DAYS."""
 
 from django.db import models
 from django.db.models.functions import Now
 
 
 class AuditEntry(models.Model):
-    """One act. actor: a user's name, `API key NAME`, or `schedule`. target: kind and name, such as `state routes`.
+    """One action. actor: a user's name, `API key NAME`, or `schedule`. target: kind and name, such as `state routes`.
 
-    request_id: of the request that asked for it, as in the logs; empty where none did.
+    request_id: of the request that did it, as in the logs; empty if there was none.
     """
 
     at = models.DateTimeField(db_default=Now(), db_index=True)

@@ -127,7 +127,7 @@ def key_tone(status: str) -> str:
 
 @register.filter
 def apikey_tone(status: str) -> str:
-    return {"in force": "good", "expired": "watch"}.get(status, "calm")
+    return {"active": "good", "expired": "watch"}.get(status, "calm")
 
 
 @register.filter

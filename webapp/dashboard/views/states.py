@@ -8,10 +8,9 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
-from redis import RedisError
 
-from state_backends.backends.factory import Reader
-from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
+from state_backends.errors import BackendUnavailable, KeyShapeError, MovedOnError, UnknownStateError
+from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from webapp.dashboard import entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, curl, number_measures, whole_number
@@ -22,7 +21,7 @@ from webapp.states import queries, readers
 ASKED = ("q", "prefix", "order", "by", "as_of", "after", "n")
 
 # Where a state's values live may be away while its catalog is not, or move faster than a long read.
-SILENT = (RedisError, MovedOnError)
+SILENT = (BackendUnavailable, MovedOnError)
 
 
 @of_state

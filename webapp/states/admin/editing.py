@@ -7,7 +7,7 @@ from typing import Any, cast
 from django import forms
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminRadioSelectWidget, UnfoldAdminSelectWidget
 
-from state_backends import Catalog
+from state_backends import BACKENDS, Catalog
 from state_backends.errors import SpecError
 from state_backends.schema.catalog import from_definition
 from state_backends.schema.overrides import DECLARED, Terms, Ttl, changed
@@ -92,8 +92,11 @@ class StateForm(forms.ModelForm):
 
 def no_changelog(state: State) -> str:
     """Return why a changelog can neither be begun nor dropped, empty where it can."""
-    if state.definition.get("backend") == "redis":
-        return "Its rows live in Redis and are not copied, so it keeps the changelog that it was made with, or none."
+    backend = BACKENDS[state.backend]
+    if not backend.capabilities.copies:
+        return (
+            f"Its rows live in {backend.title} and are not copied, so it keeps the changelog it was made with, or none."
+        )
     if state.definition["kind"] == "non_transactional":
         return "Its rows carry no txid, so there is nothing to keep versions by."
     return ""

@@ -11,7 +11,7 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from unfold.decorators import display
 
-from state_backends import Catalog
+from state_backends import BACKENDS, Catalog
 from webapp.states import maintenance, queries, readers, services
 from webapp.states.admin import editing
 from webapp.states.admin.base import (
@@ -188,7 +188,7 @@ class StateAdmin(ReadOnlyAdmin):
 
     @display(description="Lives in")
     def backend(self, state):
-        return {"redis": "Redis"}.get(state.definition.get("backend"), "PostgreSQL")
+        return BACKENDS[state.backend].title
 
     @display(description="Rows are kept", ordering="ttl")
     def kept(self, state):

@@ -1,16 +1,13 @@
-"""Child processes of a command: started with a log of their own, stopped in order, gone when the parent is."""
+"""The demonstration: a year of flights through the whole system, on this machine, without any setup."""
 
-import ctypes
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,62 +29,7 @@ from pipelines.spark import start_session
 from state_backends.ledger import Batch
 from webapp.accounts.authentication import verified
 from webapp.accounts.services import create_api_key
-
-PR_SET_PDEATHSIG = 1
-LAST_LINES = 15
-
-
-class Child:
-    """A named child process in a session of its own, so that Ctrl-C reaches the parent alone.
-
-    log: where its output goes. patience: seconds from the request to stop to the end by force.
-    """
-
-    def __init__(self, name: str, words: Sequence[str], log: Path, patience: float = 20.0) -> None:
-        self.name = name
-        self.log = log
-        self._patience = patience
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def exit_code(self) -> int | None:
-        """Return how it ended, or None while it runs."""
-        return self._process.poll()
-
-    def stop(self) -> None:
-        """Ask it to end, wait, and end its whole group if it does not."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(self._patience)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-
-    def last_words(self) -> str:
-        """Return the end of its log, for an error message."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-
-def _end_with_parent() -> None:
-    # Even if the parent is killed outright, no server is left behind on its port.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-# The demonstration: a year of flights through the whole system, on this machine, with nothing set up before.
-
+from webapp.states.management.child_process import Child
 
 PIPELINE = "flights"
 ADMIN = "admin"
@@ -171,7 +113,7 @@ def start_children(port: int) -> list[Child]:
     os.environ.setdefault("TIDEMARK_CHANGELOG_KEEP_HOURS", "0")
     # People read these logs.
     os.environ.setdefault("LOG_FORMAT", "text")
-    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "observability" / "granian.json"))
+    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "core" / "granian.json"))
     events_port = port + 1 if is_free(port + 1) else free_port()
     os.environ["TIDEMARK_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
     os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"

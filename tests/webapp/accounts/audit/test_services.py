@@ -11,7 +11,7 @@ from webapp.states import services
 
 
 @pytest.mark.django_db
-def test_an_act_is_noted_with_who_what_when_and_in_which_request():
+def test_an_entry_has_actor_action_target_time_and_request():
     with bound_contextvars(request_id="r-1"):
         record("maintenance.request", "state routes", by="ada", run=7)
 
@@ -22,7 +22,7 @@ def test_an_act_is_noted_with_who_what_when_and_in_which_request():
 
 
 @pytest.mark.django_db
-def test_the_schedule_forgets_what_is_older_than_the_setting_says(settings):
+def test_the_schedule_deletes_entries_older_than_the_setting(settings):
     settings.TIDEMARK_AUDIT_KEEP_DAYS = 400
     for days in (399, 401):
         record("user.sign_in", f"user of {days} days ago", by="ada")
@@ -34,7 +34,7 @@ def test_the_schedule_forgets_what_is_older_than_the_setting_says(settings):
 
 
 @pytest.mark.django_db
-def test_an_act_that_is_undone_leaves_no_row():
+def test_an_action_that_is_rolled_back_leaves_no_entry():
     with transaction.atomic():
         record("pipeline.pause", "pipeline flights", by="ada")
         transaction.set_rollback(True)

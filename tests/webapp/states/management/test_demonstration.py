@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.errors import RuntimeSetupError
 from webapp.states.management import demonstration
-from webapp.states.management.demonstration import Child
+from webapp.states.management.child_process import Child
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_a_child_ends_when_its_parent_is_killed(home):
     program = f"""
 import sys, time
 from pathlib import Path
-from webapp.states.management.children import Child
+from webapp.states.management.child_process import Child
 child = Child("child", [sys.executable, "-c", "import time; time.sleep(60)"], Path({str(home / "log")!r}))
 print(child.pid, flush=True)
 time.sleep(60)

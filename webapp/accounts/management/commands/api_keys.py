@@ -1,4 +1,4 @@
-"""API keys from a shell: list them, rotate one, revoke one. `create_api_key` makes them."""
+"""List, rotate and revoke API keys from the command line. `create_api_key` creates them."""
 
 import json
 from dataclasses import asdict
@@ -29,7 +29,7 @@ class Command(BaseCommand):
             "--grace-seconds",
             type=float,
             default=services.GRACE.total_seconds(),
-            help="how long the old secret is still good; %(default)s if absent",
+            help="how long the old secret stays valid; default: %(default)s",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except services.KeyOptionError as error:
             raise CommandError(str(error), returncode=2) from error
-        self.stderr.write(f"{key}: the old secret is good until {key.previous_until}; note the new one down")
+        self.stderr.write(f"{key}: the old secret is valid until {key.previous_until}; the new one is shown only now")
         self.stdout.write(secret)
 
     def _revoke(self, options: dict[str, Any]) -> None:
@@ -63,8 +63,8 @@ def _line(key: queries.ApiKeySummary) -> str:
 
 
 def _key(prefix: str) -> ApiKey:
-    wanted = prefix.removeprefix("tmk_").partition("_")[0]
-    found = ApiKey.objects.filter(prefix=wanted).first()
-    if found is None:
-        raise CommandError(f"there is no API key tmk_{wanted}_..; `manage.py api_keys list` shows them", returncode=2)
-    return found
+    prefix = prefix.removeprefix("tmk_").partition("_")[0]
+    key = ApiKey.objects.filter(prefix=prefix).first()
+    if key is None:
+        raise CommandError(f"there is no API key tmk_{prefix}_..; `manage.py api_keys list` shows them", returncode=2)
+    return key

@@ -1,4 +1,4 @@
-"""Make an API key from a shell: the key on standard output, words for people on standard error."""
+"""Create an API key from the command line: the key on standard output, messages on standard error."""
 
 import json
 from datetime import timedelta
@@ -9,12 +9,12 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from webapp.accounts.models import Scope
-from webapp.accounts.queries import confined_to
+from webapp.accounts.queries import describe_key_scope
 from webapp.accounts.services import KeyOptionError, create_api_key
 
 
 class Command(BaseCommand):
-    help = "Make an API key and print it; it cannot be shown again"
+    help = "Create an API key and print it; it cannot be shown again"
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -23,19 +23,19 @@ class Command(BaseCommand):
             "--scope",
             action="append",
             metavar="SCOPE",
-            help=f"{' or '.join(Scope.values)}; may be repeated; {Scope.READ.value} if absent",
+            help=f"{' or '.join(Scope.values)}; may be repeated; default: {Scope.READ.value}",
         )
         parser.add_argument(
-            "--state", action="append", default=[], help="a state it is confined to; may be repeated; all if absent"
+            "--state", action="append", default=[], help="a state it is restricted to; may be repeated; default: all"
         )
         parser.add_argument(
-            "--key-prefix", default="[]", metavar="JSON", help="""leading key parts it is confined to, as '["JFK"]'"""
+            "--key-prefix", default="[]", metavar="JSON", help="""leading key parts it is restricted to, as '["JFK"]'"""
         )
-        parser.add_argument("--rate", type=int, help="requests a minute; 0: no limit; the setting's if absent")
-        parser.add_argument("--burst", type=int, help="how many of them at once; a minute's worth if absent")
+        parser.add_argument("--rate", type=int, help="requests per minute; 0: no limit; default: that of the settings")
+        parser.add_argument("--burst", type=int, help="how many of them at once; default: the requests of one minute")
         expiry = parser.add_mutually_exclusive_group()
-        expiry.add_argument("--days", type=float, help="how long it is good; for ever if absent")
-        expiry.add_argument("--expires-at", metavar="TIME", help="until when, as 2027-01-01T00:00:00Z")
+        expiry.add_argument("--days", type=float, help="how many days it is valid; default: unlimited")
+        expiry.add_argument("--expires-at", metavar="TIME", help="until when it is valid, as 2027-01-01T00:00:00Z")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -50,8 +50,9 @@ class Command(BaseCommand):
             )
         except KeyOptionError as error:
             raise CommandError(str(error), returncode=2) from error
-        terms = [f"scopes {', '.join(key.scopes)}", *([f"for {held}"] if (held := confined_to(key)) else [])]
-        self.stderr.write(f"{key}, {', '.join(terms)}; note the key down, it is shown only now")
+        restriction = describe_key_scope(key)
+        access = f"scopes {', '.join(key.scopes)}" + (f", for {restriction}" if restriction else "")
+        self.stderr.write(f"{key}, {access}; store the key, it is shown only now")
         self.stdout.write(secret)
 
 
@@ -61,7 +62,7 @@ def _key_prefix(text: str) -> list[Any]:
     except ValueError:
         prefix = None
     if not isinstance(prefix, list):
-        raise CommandError(f"""--key-prefix {text!r} is no JSON list such as '["JFK"]'""", returncode=2)
+        raise CommandError(f"""--key-prefix {text!r} is not a JSON list such as '["JFK"]'""", returncode=2)
     return prefix
 
 
@@ -75,5 +76,7 @@ def _expires_at(days: float | None, text: str | None):
     except ValueError:
         time = None
     if time is None or timezone.is_naive(time):
-        raise CommandError(f"--expires-at {text!r} is no time with a zone such as 2027-01-01T00:00:00Z", returncode=2)
+        raise CommandError(
+            f"--expires-at {text!r} is not a time with a time zone, such as 2027-01-01T00:00:00Z", returncode=2
+        )
     return time

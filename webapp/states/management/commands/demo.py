@@ -16,7 +16,8 @@ from pipelines.errors import RuntimeSetupError
 from state_backends.errors import TidemarkError, UnknownPipelineError
 from webapp.states import queries
 from webapp.states.management import demonstration
-from webapp.states.management.demonstration import Child, run_whole_input
+from webapp.states.management.child_process import Child
+from webapp.states.management.demonstration import run_whole_input
 
 WELCOME = """
   Tidemark is running.

@@ -5,9 +5,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from state_backends import BACKENDS
 from state_backends.errors import TidemarkError
 from webapp.states import queries
-from webapp.states.services import STORES, rebuild_state
+from webapp.states.services import rebuild_state
 
 
 class Command(BaseCommand):
@@ -16,7 +17,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("state", metavar="STATE", help="which state; it must keep a changelog")
-        parser.add_argument("--to", choices=STORES, help="where to (default: where the state lives)")
+        parser.add_argument("--to", choices=list(BACKENDS), help="where to (default: where the state lives)")
         parser.add_argument("--resume-from", metavar="KEY", type=json.loads, help="go on behind this key, a JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,0 +1,97 @@
+"""The PostgreSQL backend: a state is a table in the ledger's database, so one transaction covers rows and ledger."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from state_backends.backends.postgres import maintenance, tables
+from state_backends.backends.postgres.reader import StateReader
+from state_backends.backends.postgres.rows import PostgresBackingMap
+from state_backends.backends.postgres.session import PostgresSession
+from state_backends.ledger import Batch
+from state_backends.maintenance import Horizon, Step, table_sizes, vacuum
+from state_backends.maps import MAPS
+from state_backends.protocols import Capabilities
+from state_backends.reader.reader import Reader
+from state_backends.row import Key
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable
+
+
+class PostgresBackend:
+    """See Backend. The ledger's connection is the store's, so its errors are psycopg's, as the ledger's are."""
+
+    title = "PostgreSQL"
+    capabilities = Capabilities(in_ledger=True, partitions=True, copies=True, shadow=True)
+    timeout_seconds: float | None = None
+
+    def check(self) -> None:
+        """Nothing to check: whoever has the ledger has the states."""
+
+    def rows(self, conn: psycopg.Connection, spec: StateSpec) -> PostgresBackingMap:
+        return PostgresBackingMap(conn, spec)
+
+    def session(
+        self, conn: psycopg.Connection, spec: StateSpec, batch: Batch, *, shadow: bool = False
+    ) -> PostgresSession:
+        return PostgresSession(conn, spec, batch, shadow=shadow)
+
+    def reader(self, conn: psycopg.Connection, spec: StateSpec, past: Reader | None) -> StateReader:
+        return StateReader(conn, spec)
+
+    def committed_values(
+        self, conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
+    ) -> list[Any]:
+        # What a batch after the committed one would build on is what is committed.
+        values = MAPS[spec.kind](PostgresBackingMap(conn, spec))
+        values.begin_commit(txid + 1, at=at)
+        return values.multi_get(keys)
+
+    def check_new(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        """Nothing to check: `create` refuses a name that is taken."""
+
+    def create(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        tables.create(conn, StateTable(spec))
+
+    def add_measures(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
+        tables.add_columns(conn, StateTable(old), StateTable(new))
+
+    def copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> Iterator[int]:
+        return tables.copy_rows(conn, StateTable(old), StateTable(new))
+
+    def swap_copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
+        tables.swap(conn, StateTable(old), StateTable(new))
+
+    def create_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        shadow = StateTable(spec).shadow()
+        tables.drop_shadow(conn, shadow)
+        tables.create_rows(conn, shadow)
+
+    def drop_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        tables.drop_shadow(conn, StateTable(spec).shadow())
+
+    def swap_shadow(self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec) -> None:
+        if old is not None:
+            tables.drop(conn, StateTable(old))
+        tables.show_shadow(conn, StateTable(spec).shadow())
+        tables.replace_view(conn, StateTable(spec))
+
+    def catch_up(self, conn: psycopg.Connection, spec: StateSpec, committed: int, *, is_new: bool) -> None:
+        """Nothing to do: the ledger's row is what readers go by."""
+
+    def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
+        return maintenance.expire(conn, spec)
+
+    def compact(self, conn: psycopg.Connection, spec: StateSpec, horizon: Horizon) -> Iterator[Step]:
+        return maintenance.compact(conn, StateTable(spec), horizon)
+
+    def vacuum(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        vacuum(conn, StateTable(spec).name)
+
+    def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
+        return table_sizes(conn, StateTable(spec).name)
+
+    def end_rebuild(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
+        """Nothing to do: the ledger's row is what readers go by."""

@@ -1,0 +1,98 @@
+"""Export: every entry of a state, or of a range of it, as rows of one batch, however many there are.
+
+A cursor on the server keeps the place, under a snapshot of the database: what is committed, compacted or expired
+meanwhile changes nothing. Until the export is closed its connection is taken, and PostgreSQL keeps old rows for it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from state_backends.backends.postgres.pages import range_sql
+from state_backends.committed import (
+    NOW,
+    REACH,
+    THEN,
+    TTL,
+    answer_then,
+    carried_rows,
+    finished_columns,
+    live_sql,
+    rows_now,
+    rows_then,
+)
+from state_backends.reader.bounds import Range
+from state_backends.reader.reader import FETCHED_ROWS, columns_of
+from state_backends.table import StateTable, columns, commas
+
+
+def begin_snapshot(conn: psycopg.Connection, resources: ExitStack) -> None:
+    """Open a transaction that sees one state of the database until `resources` close."""
+    resources.enter_context(conn.transaction(force_rollback=True))
+    conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+
+def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
+    """Return the statement that tells whether the range can be told as of an earlier batch, see `answer_then`."""
+    rows = sql.SQL("SELECT NULL::bigint AS {}").format(REACH)
+    if not table.spec.changelog:
+        within = carried_rows(table, _range(table, bounds))
+        rows = sql.SQL("SELECT max(v.{0}) AS {0} FROM {1} v").format(REACH, within)
+    return answer_then(table, rows, sql.SQL("s.ttl, p.retried_txid"))
+
+
+def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: bool) -> sql.Composed:
+    """Return the statement of all rows; its parameters are of `rows_parameters`.
+
+    What the ledger says comes as parameters: joined, it would make the planner sort what an index has in order.
+    """
+    rows = rows_then(table, _range(table, bounds)) if past else rows_now(table, _range(table, bounds))
+    return sql.SQL(
+        "SELECT {shown} FROM (SELECT %s::interval AS ttl) s CROSS JOIN (SELECT %s::bigint AS committed_txid, "
+        "%s::timestamptz AS committed_time, %s::bigint AS retried_txid) p CROSS JOIN LATERAL {rows} v "
+        "WHERE {live} ORDER BY {key}"
+    ).format(
+        shown=_shown(table, measures),
+        rows=rows,
+        live=live_sql("v", TTL, THEN if past else NOW),
+        key=columns(table.key, "v"),
+    )
+
+
+def fetched(
+    conn: psycopg.Connection, statement: sql.Composed, parameters: list[Any], json_places: list[int]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a statement as a cursor on the server gives them. json_places: which columns are JSON text."""
+    with psycopg.ServerCursor(conn, "tidemark_export") as cursor:
+        cursor.itersize = FETCHED_ROWS
+        cursor.execute(statement, parameters)
+        yield from (cursor if not json_places else (_parsed(row, json_places) for row in cursor))
+
+
+def json_places(columns: Mapping[str, str]) -> list[int]:
+    return [place for place, sql_type in enumerate(columns.values()) if sql_type == "jsonb"]
+
+
+def _shown(table: StateTable, measures: list[str]) -> sql.Composable:
+    finished = finished_columns(table.spec, "v", measures)
+    types = columns_of(table.spec, measures)
+    # JSON travels as text: connections differ in how they load it.
+    values = [
+        sql.SQL("({})::text" if types[name] == "jsonb" else "{}").format(value) for name, value in finished.items()
+    ]
+    return commas([*(sql.Identifier("v", name) for name in table.spec.key), *values])
+
+
+def _range(table: StateTable, bounds: Range) -> sql.Composed:
+    return range_sql(table, len(bounds.prefix), len(bounds.start), len(bounds.stop), searched=False)
+
+
+def _parsed(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+    values = list(row)
+    for place in places:
+        values[place] = None if values[place] is None else json.loads(values[place])
+    return tuple(values)

@@ -1,0 +1,132 @@
+"""A state in PostgreSQL within one attempt at a batch: every task is one transaction under the ledger's row."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from state_backends.backends.postgres.rows import PostgresBackingMap
+from state_backends.backends.wrappers import LoggedMap
+from state_backends.changelog import Changelog
+from state_backends.committed import finished
+from state_backends.ledger import Batch, lock_fence
+from state_backends.protocols import IBackingMap
+from state_backends.row import Key
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable, columns, commas
+
+# Rows per Arrow batch of new values.
+EMITTED_ROWS = 10_000
+
+
+class PostgresSession:
+    """A state that is a table in the ledger's database. See BackendSession."""
+
+    def __init__(self, conn: psycopg.Connection, spec: StateSpec, batch: Batch, *, shadow: bool = False) -> None:
+        self._conn, self._spec, self._batch = conn, spec, batch
+        self._table = StateTable(spec).shadow() if shadow else StateTable(spec)
+
+    @property
+    def rows(self) -> PostgresBackingMap:
+        return PostgresBackingMap(self._conn, self._spec, self._table)
+
+    def admit(self) -> None:
+        """Nothing to do: the ledger's row, which every task locks, says who may write."""
+
+    def publish(self) -> None:
+        """Nothing to do: the ledger's commit is what readers see."""
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._conn.transaction():
+            lock_fence(self._conn, self._batch)
+            yield
+
+    @contextmanager
+    def updating(self) -> Iterator[IBackingMap]:
+        yield LoggedMap(self.rows, self._log) if self._spec.changelog else self.rows
+
+    def merge(self, batches: Iterable[pa.RecordBatch]) -> int:
+        keys = self.rows.merge(batches, self._batch.txid, self._batch.batch_time)
+        if self._spec.changelog:
+            self._log.append(self._batch.txid)
+        return keys
+
+    def new_values(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        parameters = {"batch_time": self._batch.batch_time, "ttl": self._spec.ttl}
+        cursor = self._conn.execute(new_values_sql(self._table), parameters)
+        while rows := cursor.fetchmany(EMITTED_ROWS):
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def revert(self) -> None:
+        self.rows.revert(self._batch.txid)
+        if self._spec.changelog:
+            self._log.revert(self._batch.txid)
+
+    def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
+        spec = self._spec
+        time = (
+            sql.Identifier("t", due)
+            if spec.measures
+            else sql.SQL("(t.value->>{})::timestamptz").format(sql.Literal(due))
+        )
+        statement = sql.SQL(
+            "SELECT {key} FROM {table} t WHERE NOT t.removed AND {time} <= %s ORDER BY {time}, {key} LIMIT {most}"
+        ).format(
+            key=columns(spec.key, "t") if spec.key else sql.SQL("true"),
+            table=self._table.name,
+            time=time,
+            most=sql.Literal(most),
+        )
+        return [row if spec.key else () for row in self._conn.execute(statement, [before])]
+
+    @cached_property
+    def _log(self) -> Changelog:
+        return Changelog(self._conn, self._spec, self._table)
+
+
+def new_values_sql(table: StateTable) -> sql.Composed:
+    """Return the statement for what a merge made of the keys in the temporary table `incoming`.
+
+    One row per key: key, finished measures, and for an opaque state those of the version before, null where readers
+    saw none.
+    """
+    spec = table.spec
+    parts: list[sql.Composable] = [_emitted(sql.Identifier("t", name), kind) for name, kind in spec.key.items()]
+    for measure, aggregator in spec.measures.items():
+        parts.append(_emitted(finished(measure, aggregator, "t"), aggregator.result_type))
+    if table.keeps_previous:
+        for measure, aggregator in spec.measures.items():
+            before = _emitted(finished(measure, aggregator, "before"), aggregator.result_type)
+            parts.append(sql.SQL("CASE WHEN before.was THEN {} END").format(before))
+    return sql.SQL("SELECT {parts} FROM {table} t JOIN incoming i ON {same} {before}").format(
+        parts=commas(parts),
+        table=table.name,
+        same=table.same_key("i", "t"),
+        before=_before_sql(table) if table.keeps_previous else sql.SQL(""),
+    )
+
+
+def _before_sql(table: StateTable) -> sql.Composed:
+    return sql.SQL(
+        "CROSS JOIN LATERAL (SELECT {previous}, t.prev_txid IS NOT NULL AND tidemark.is_live("
+        "t.prev_removed, t.prev_updated_at, %(ttl)s::interval, %(batch_time)s) AS was) before"
+    ).format(
+        previous=commas(
+            sql.SQL("{} AS {}").format(sql.Identifier("t", f"prev_{name}"), sql.Identifier(name))
+            for name in table.values
+        )
+    )
+
+
+def _emitted(expression: sql.Composable, sql_type: str) -> sql.Composable:
+    """Cast what Arrow would not take as PostgreSQL gives it."""
+    casts = {"jsonb": "::text", "json": "::text", "uuid": "::text", "numeric": "::numeric(38, 9)"}
+    return sql.SQL("({}){}").format(expression, sql.SQL(casts[sql_type])) if sql_type in casts else expression

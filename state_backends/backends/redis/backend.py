@@ -1,0 +1,56 @@
+"""The Redis backend: rows in a Redis beside the ledger, merged by scripts on its server."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow as pa
+
+from state_backends.backends.external import ExternalBackend, ExternalSession
+from state_backends.backends.redis.rows import RedisBackingMap
+from state_backends.backends.redis.upkeep import RedisUpkeep
+from state_backends.ledger import Batch
+from state_backends.spec import StateSpec
+
+if TYPE_CHECKING:
+    import redis
+
+
+class RedisBackend(ExternalBackend):
+    """See Backend. The Redis is the one at `REDIS_URL`."""
+
+    title = "Redis"
+
+    def check(self) -> None:
+        self._client()
+
+    def guarded(self, spec: StateSpec) -> RedisBackingMap:
+        return RedisBackingMap(self._client(), spec)
+
+    def upkeep(self, spec: StateSpec) -> RedisUpkeep:
+        return RedisUpkeep(self._client(), spec)
+
+    def stored_name(self, spec: StateSpec) -> str:
+        return f"keys of that name, tidemark:{{{spec.name}}}:*,"
+
+    def session(
+        self, conn: psycopg.Connection, spec: StateSpec, batch: Batch, *, shadow: bool = False
+    ) -> ExternalSession:
+        return RedisSession(conn, self.guarded(spec), batch)
+
+    def _client(self) -> "redis.Redis":
+        # Not above: the library loads without redis-py.
+        from state_backends.backends.redis.client import client
+
+        return client(self.timeout_seconds)
+
+
+class RedisSession(ExternalSession):
+    """Folds on the server where Lua can, and no changelog wants to know what came of it."""
+
+    rows: RedisBackingMap
+
+    def _fold(self, batches: Sequence[pa.RecordBatch]) -> int:
+        if self._spec.folds_in_lua and not self._spec.changelog:
+            return self.rows.merge(batches, self._batch.txid, self._batch.batch_time)
+        return super()._fold(batches)

@@ -1,0 +1,286 @@
+"""A backend over SQLite: the example of docs/write-a-backend.md, whole enough that a pipeline can feed it.
+
+One file holds the rows of every state and a table of guards: which attempt may write a state, and which batch readers
+see. A write checks the guard in its own transaction, so that an attempt which was overtaken cannot land.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from state_backends import StateSpec, Versioned
+from state_backends.backends.external import ExternalBackend, Standing
+from state_backends.committed import is_live
+from state_backends.errors import BackendUnavailable, FencedError, MovedOnError
+from state_backends.key_bytes import KeyBytes, after_prefix
+from state_backends.reader.scanned import CommittedRow
+from state_backends.row import Key, check_unique, json_text, pair, stale
+
+COLUMNS = "value, txid, prev, prev_txid, at, prev_at"
+PAGE_ROWS = 100
+
+
+class SqliteBackingMap:
+    """Rows of one state in a SQLite table of its name. conn: in autocommit mode (`isolation_level=None`)."""
+
+    def __init__(self, conn: sqlite3.Connection, spec: StateSpec) -> None:
+        self.spec = spec
+        self._conn = conn
+        self._bytes = KeyBytes(spec)
+        self._table = f"state_{spec.name}"
+        self._attempt: tuple[int, int, int] | None = None
+        conn.execute(f"CREATE TABLE IF NOT EXISTS {self._table} (key BLOB PRIMARY KEY, {COLUMNS}) WITHOUT ROWID")
+        conn.execute("CREATE TABLE IF NOT EXISTS guard (state PRIMARY KEY, fence, txid, attempt, committed)")
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
+        return [self._get(self.spec.check_key(key, index)) for index, key in enumerate(keys)]
+
+    def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
+        new = pair(self.spec, keys, rows)
+        with self._transaction():
+            for key, row in new.items():
+                stored = self._get(key)
+                if stored is not None and (stored.txid or 0) > (row.txid or 0):
+                    raise stale(self.spec, key, row.txid, stored.txid)
+                self._put(key, row)
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        gone = [[self._bytes.encode(key)] for key in check_unique(self.spec, keys)]
+        with self._transaction():
+            self._conn.executemany(f"DELETE FROM {self._table} WHERE key = ?", gone)
+
+    def scan(
+        self, start: Key | None = None, stop: Key | None = None, prefix: Key | None = None
+    ) -> Iterator[tuple[Key, Versioned]]:
+        under = self._bytes.encode(self.spec.check_prefix(prefix or ()))
+        first = b"" if start is None else self._bytes.encode(self.spec.check_key(start))
+        beyond = None if stop is None else self._bytes.encode(self.spec.check_key(stop))
+        for key, *row in self._conn.execute(
+            f"SELECT key, {COLUMNS} FROM {self._table} WHERE key >= max(?1, ?2) "
+            "AND (?3 IS NULL OR key < ?3) AND (?4 IS NULL OR key < ?4) ORDER BY key",
+            [under, first, after_prefix(under), beyond],
+        ):
+            yield self._bytes.decode(key), _versioned(row)
+
+    def revert(self, txid: int) -> int:
+        with self._transaction():
+            # Readers who were shown the batch go back before its rows do.
+            self._conn.execute(
+                "UPDATE guard SET committed = ?2 - 1 WHERE state = ?1 AND committed >= ?2", [self.spec.name, txid]
+            )
+            if self.spec.kind != "opaque":
+                return 0
+            new = self._conn.execute(f"DELETE FROM {self._table} WHERE txid = ? AND prev_txid IS NULL", [txid]).rowcount
+            old = self._conn.execute(
+                f"UPDATE {self._table} SET value = prev, txid = prev_txid, at = prev_at, prev = NULL, "
+                "prev_txid = NULL, prev_at = NULL WHERE txid = ?",
+                [txid],
+            ).rowcount
+        return new + old
+
+    def admit(self, fence: int, txid: int, attempt: int) -> None:
+        with self._transaction():
+            admitted = self._guard()
+            if admitted is not None and admitted[:3] > (fence, txid, attempt):
+                raise self._fenced((fence, txid, attempt), admitted)
+            self._conn.execute(
+                "INSERT INTO guard VALUES (?1, ?2, ?3, ?4, 0) "
+                "ON CONFLICT DO UPDATE SET fence = ?2, txid = ?3, attempt = ?4",
+                [self.spec.name, fence, txid, attempt],
+            )
+
+    def under(self, fence: int, txid: int, attempt: int) -> "SqliteBackingMap":
+        other = copy(self)
+        other._attempt = (fence, txid, attempt)
+        return other
+
+    def publish(self, txid: int) -> None:
+        with self._transaction():
+            self._conn.execute(
+                "INSERT INTO guard VALUES (?1, 0, 0, 0, ?2) ON CONFLICT DO UPDATE SET committed = max(committed, ?2)",
+                [self.spec.name, txid],
+            )
+
+    def standing(self) -> Standing:
+        guard = self._guard()
+        if guard is None:
+            return Standing(0, 0, next(self.scan(), None) is None)
+        return Standing(guard[3], guard[1], False)
+
+    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
+        with self._snapshot() as txid:
+            return txid, [self._seen(row, txid) for row in self.multi_get(keys)]
+
+    def scan_committed(
+        self,
+        start: Key | None = None,
+        stop: Key | None = None,
+        prefix: Key | None = None,
+        *,
+        after: Key | None = None,
+    ) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]:
+        low, high, under = (self._bytes.encode(self.spec.check_prefix(key or ())) for key in (start, stop, prefix))
+        behind = b"" if after is None else self._bytes.encode(self.spec.check_key(after)) + b"\0"
+        with self._snapshot() as txid:
+            found = self._conn.execute(
+                f"SELECT key, {COLUMNS} FROM {self._table} WHERE key >= max(?1, ?2, ?3) "
+                "AND (?4 IS NULL OR key < ?4) AND (?5 IS NULL OR key < ?5) ORDER BY key",
+                [low, under, behind, after_prefix(under), high or None],
+            ).fetchall()
+        return txid, ((self._bytes.decode(key), self._seen(_versioned(row), txid)) for key, *row in found)
+
+    def _seen(self, row: Versioned | None, txid: int) -> CommittedRow:
+        """Return the version that a reader of batch `txid` sees."""
+        if row is not None and self.spec.kind == "opaque" and (row.txid or 0) > txid:
+            if row.prev_txid is not None and row.prev_txid > txid:
+                raise MovedOnError(f"state {self.spec.name!r}: a row has moved on from batch {txid}")
+            row = None if row.prev_txid is None else Versioned(row.prev, row.prev_txid, at=row.prev_at)
+        if row is None or row.value is None:
+            return CommittedRow("missing", None, None if row is None else row.txid, None if row is None else row.at)
+        assert row.at is not None
+        if not is_live(False, row.at, self.spec.ttl, datetime.now(UTC)):
+            return CommittedRow("expired", None, row.txid, row.at)
+        return CommittedRow("found", row.value, row.txid, row.at)
+
+    def _get(self, key: Key) -> Versioned | None:
+        row = self._conn.execute(
+            f"SELECT {COLUMNS} FROM {self._table} WHERE key = ?", [self._bytes.encode(key)]
+        ).fetchone()
+        return None if row is None else _versioned(row)
+
+    def _put(self, key: Key, row: Versioned) -> None:
+        now = datetime.now(UTC)
+        kept = [self._text(key, row.value), None, None, None, (row.at or now).isoformat(), None]
+        if self.spec.kind != "non_transactional":
+            kept[1] = row.txid
+        if self.spec.kind == "opaque" and row.prev_txid is not None:
+            kept[2:4] = self._text(key, row.prev), row.prev_txid
+            kept[5] = (row.prev_at or now).isoformat()
+        self._conn.execute(
+            f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?, ?, ?, ?, ?, ?)", [self._bytes.encode(key), *kept]
+        )
+
+    def _text(self, key: Key, value: object) -> str | None:
+        return None if value is None else json_text(self.spec, key, value)
+
+    def _guard(self) -> tuple[int, int, int, int] | None:
+        """Return fence, txid and attempt of the admitted attempt, and the committed txid."""
+        return self._conn.execute(
+            "SELECT fence, txid, attempt, committed FROM guard WHERE state = ?", [self.spec.name]
+        ).fetchone()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write, once it is certain that this attempt may."""
+        self._conn.execute("BEGIN IMMEDIATE")
+        try:
+            guard = self._guard()
+            if self._attempt is not None and (guard is None or guard[:3] != self._attempt):
+                raise self._fenced(self._attempt, guard)
+            yield
+        except BaseException:
+            self._conn.execute("ROLLBACK")
+            raise
+        self._conn.execute("COMMIT")
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[int]:
+        """Read everything within at one moment; gives the committed txid."""
+        self._conn.execute("BEGIN")
+        try:
+            guard = self._guard()
+            yield 0 if guard is None else guard[3]
+        finally:
+            self._conn.execute("ROLLBACK")
+
+    def _fenced(self, own: tuple[int, int, int], guard: tuple[int, ...] | None) -> FencedError:
+        admitted = "none is admitted" if guard is None else f"{guard[:3]} is admitted"
+        return FencedError(f"state {self.spec.name!r}: attempt {own} may not write, {admitted}; stop this one")
+
+
+@dataclass
+class Page:
+    rows: list[tuple[bytes, Versioned]]
+
+
+class SqliteUpkeep:
+    """Frees rows of one state, a page at a time."""
+
+    def __init__(self, conn: sqlite3.Connection, spec: StateSpec) -> None:
+        self._conn, self._table = conn, f"state_{spec.name}"
+
+    def pages(self) -> Iterator[Page]:
+        after = b""
+        while found := self._conn.execute(
+            f"SELECT key, {COLUMNS} FROM {self._table} WHERE key > ? ORDER BY key LIMIT {PAGE_ROWS}", [after]
+        ).fetchall():
+            yield Page([(key, _versioned(row)) for key, *row in found])
+            after = found[-1][0]
+
+    def expire(self, page: Page, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
+        return self._free(
+            key
+            for key, row in page.rows
+            if row.value is not None and _is_settled(row, settled) and row.at and not is_live(False, row.at, ttl, clock)
+        )
+
+    def drop_tombstones(self, page: Page, settled: int | None) -> int:
+        return self._free(key for key, row in page.rows if row.value is None and _is_settled(row, settled))
+
+    def sizes(self) -> tuple[int, int]:
+        rows, size = self._conn.execute(
+            f"SELECT count(*), coalesce(sum(length(key) + length(value)), 0) FROM {self._table}"
+        ).fetchone()
+        return rows, size
+
+    def _free(self, keys: Iterator[bytes]) -> int:
+        return self._conn.executemany(f"DELETE FROM {self._table} WHERE key = ?", [[key] for key in keys]).rowcount
+
+
+class SqliteBackend(ExternalBackend):
+    """States in one SQLite file. It suits one machine: executors and the web open the same file."""
+
+    title = "SQLite"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def check(self) -> None:
+        self._connect()
+
+    def guarded(self, spec: StateSpec) -> SqliteBackingMap:
+        return SqliteBackingMap(self._connect(), spec)
+
+    def upkeep(self, spec: StateSpec) -> SqliteUpkeep:
+        return SqliteUpkeep(self._connect(), spec)
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            conn = sqlite3.connect(self._path, timeout=30, isolation_level=None, check_same_thread=False)
+            conn.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            raise BackendUnavailable(f"sqlite: {error}: {self._path}") from error
+        return conn
+
+
+def _is_settled(row: Versioned, settled: int | None) -> bool:
+    return settled is None or (row.txid or 0) <= settled
+
+
+def _versioned(row: Sequence[Any]) -> Versioned:
+    value, txid, prev, prev_txid, at, prev_at = row
+    return Versioned(_value(value), txid, _value(prev), prev_txid, _time(at), _time(prev_at))
+
+
+def _value(text: Any) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _time(text: Any) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

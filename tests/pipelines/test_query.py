@@ -1,0 +1,89 @@
+"""One run of a query: it is bound to its checkpoint, stops between two batches, and keeps what Spark measured."""
+
+import threading
+
+import pytest
+
+from pipelines import driver as driver_module
+from pipelines.driver import Driver, RunOptions
+from pipelines.jobs.word_count import word_count
+from state_backends.errors import CheckpointMismatchError
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_new_checkpoint_over_filled_states_is_refused_until_it_is_rebound(workspace, tmp_path):
+    workspace.land("1.txt", "dog")
+    workspace.run(word_count(workspace.input))
+    workspace.checkpoint = tmp_path / "another"
+    for landed in workspace.input.iterdir():
+        landed.unlink()
+    workspace.land("2.txt", "cat")
+
+    with pytest.raises(CheckpointMismatchError, match="--rebind"):
+        workspace.run(word_count(workspace.input))
+    refused = workspace.values("words")
+    batches = workspace.run(word_count(workspace.input), rebind=True)
+
+    assert refused == {"dog": {"count": 1}}
+    assert batches == [(2, 1)]
+    assert workspace.values("words") == {"dog": {"count": 1}, "cat": {"count": 1}}
+
+
+def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_there(workspace):
+    for number in range(4):
+        workspace.land(f"{number}.txt", "dog")
+    pipeline = word_count(workspace.input, files_per_batch=1)
+    seen, stopped = [], threading.Event()
+
+    def stop_at_second(batch):
+        seen.append(batch.txid)
+        if batch.txid == 2:
+            driver.stop()
+            stopped.set()
+
+    driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint), stop_at_second)
+    driver.run()
+    open_batches = workspace.rows("SELECT open_txid FROM tidemark.pipeline WHERE open_attempt IS NULL")
+    workspace.run(word_count(workspace.input, files_per_batch=1))
+
+    assert stopped.is_set()
+    assert open_batches == [(None,)] or workspace.rows("SELECT max(attempt) FROM tidemark.batch") == [(2,)]
+    assert workspace.values("words") == {"dog": {"count": 4}}
+
+
+def test_each_batch_keeps_its_metrics_however_seldom_they_are_collected(workspace, monkeypatch):
+    monkeypatch.setattr(driver_module, "WATCH_SECONDS", 60.0)
+    for number in range(6):
+        workspace.land(f"{number}.txt", *["dog"] * (number + 1))
+
+    workspace.run(word_count(workspace.input, files_per_batch=1))
+
+    kept = workspace.rows(
+        "SELECT txid, metrics -> 'input_rows', (metrics -> 'duration_ms' ->> 'addBatch')::bigint "
+        "<= (metrics -> 'duration_ms' ->> 'triggerExecution')::bigint, "
+        "metrics -> 'processed_rows_per_second' IS NOT NULL FROM tidemark.batch ORDER BY txid"
+    )
+    assert kept == [(txid, txid, True, True) for txid in range(1, 7)]
+
+
+def test_metrics_follow_the_batch_though_a_new_checkpoint_numbers_from_0(filled, tmp_path):
+    filled.checkpoint = tmp_path / "another"
+    (filled.input / "1.txt").unlink()
+    filled.land("2.txt", "cat", "cat")
+
+    filled.run(word_count(filled.input), rebind=True)
+
+    assert filled.rows("SELECT txid, batch_id, metrics -> 'input_rows' FROM tidemark.batch ORDER BY txid") == [
+        (1, 0, 1),
+        (2, 0, 2),
+    ]
+
+
+def test_a_skipped_batch_keeps_its_metrics(filled):
+    before = filled.rows("SELECT metrics FROM tidemark.batch")
+    filled.forget_last_commit()
+
+    filled.run(word_count(filled.input))
+
+    assert filled.rows("SELECT metrics FROM tidemark.batch") == before

@@ -1,0 +1,207 @@
+"""The events process as a whole: an unavailable database, clients that do not read, a store that lags, its metrics."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from django.db import connection
+
+from state_backends.synchronizer.membership import members
+from tests.webapp.events.events_server import database_url, events_server
+from tests.webapp.events.follower import commit, spec, views_feed
+from tests.webapp.redis_views import redis_views
+from webapp.states import readers
+
+WIDE = "x" * 1_900
+
+
+@pytest.fixture
+def feed(transactional_db):
+    with views_feed() as feed:
+        commit(feed, a=1)
+        yield feed
+
+
+def states(feed, query=""):
+    return f"/events/states/{feed.specs[0].name}{query}"
+
+
+@contextmanager
+def no_connections(feed):
+    """The database refuses new connections, and all but the feed's are closed."""
+    name, mine = feed.conn.info.dbname, feed.conn.info.backend_pid
+    # ALLOW_CONNECTIONS and not a connection limit, which does not apply to superusers.
+    with psycopg.connect(database_url(), dbname="postgres", autocommit=True) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        try:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> %s", [name, mine]
+            )
+            yield
+        finally:
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    connection.close()
+
+
+class TestAnUnavailableDatabase:
+    def test_clients_stay_connected_and_get_every_batch_afterwards(self, feed, listen):
+        listener = listen(states(feed))
+        by_keys = listen(states(feed, '?keys=["a"]'))
+        listener.until("ready")
+        by_keys.until("snapshot")
+
+        with no_connections(feed):
+            commit(feed, a=1)
+            commit(feed, b=1)
+            assert listener.no_more(1.5)
+            assert listener.comments >= 1
+        commit(feed, a=1)
+
+        assert [listener.next().id for _ in range(3)] == [2, 3, 4]
+        assert [by_keys.next().id for _ in range(2)] == [2, 4]
+
+    def test_a_new_client_is_asked_to_retry(self, feed, listen):
+        listen(states(feed)).until("ready")
+
+        with no_connections(feed):
+            listener = listen(states(feed))
+            problem = listener.problem()
+
+        assert (problem["status"], listener.headers["retry-after"]) == (503, "1")
+
+
+class TestSlowClients:
+    def test_one_that_reads_nothing_is_disconnected_and_delays_no_other(self, transactional_db, listen, tmp_path):
+        with (
+            views_feed(spec()) as feed,
+            events_server(tmp_path, TIDEMARK_EVENTS_SLOW_SECONDS=1, TIDEMARK_EVENTS_HEARTBEAT_SECONDS=30) as server,
+        ):
+            commit(feed, a=1)
+            slow = listen(states(feed), at=server, buffer_bytes=4_096)
+            quick = listen(states(feed), at=server)
+            slow.until("ready")
+            quick.until("ready")
+
+            for number in range(10):
+                commit(feed, **{f"{WIDE}{n}": number for n in range(400)})
+                assert quick.next(5.0).id == number + 2
+
+            assert soon(lambda: "tidemark_sse_dropped_total 1.0" in scraped(listen, server))
+            assert "tidemark_sse_clients 1.0" in scraped(listen, server)
+            ids = remaining_ids(slow)
+            resumed = listen(states(feed), at=server, headers={"Last-Event-ID": ids[-1]})
+            resumed.until("ready")
+            rest = [resumed.next().id for _ in range(11 - ids[-1])]
+            assert [*ids, *rest] == list(range(2, 12))
+
+
+class TestRedis:
+    def test_a_batch_is_sent_once_the_store_shows_it(self, transactional_db, listen):
+        with readers.own_connection() as conn, redis_views(conn, changelog=True) as pages:
+            try:
+                pages.commit({"/home": 1})
+                listener = listen(f'/events/states/{pages.name}?keys=["/home"]')
+                snapshot = listener.next()
+                batch = pages.begin()
+                pages.write(batch, {"/home": 5})
+                pages.ledger.commit(batch)
+
+                assert listener.no_more(0.7)
+                pages.backing.under(batch.fence, batch.txid, batch.attempt).publish(batch.txid)
+                event = listener.next(2.0)
+            finally:
+                conn.execute("DELETE FROM tidemark.pipeline")
+
+        assert snapshot.data["results"][0]["value"]["views"] == 1
+        assert (event.id, event.data["changes"][0]["value"]["views"]) == (2, 6)
+
+    def test_keys_of_a_state_without_a_changelog_are_read_again(self, transactional_db, listen):
+        with readers.own_connection() as conn, redis_views(conn) as pages:
+            try:
+                pages.commit({"/home": 1, "/cart": 1})
+                listener = listen(f'/events/states/{pages.name}?keys=["/home","/cart"]')
+                listener.until("snapshot")
+
+                pages.commit({"/home": 2})
+                [change] = listener.next(2.0).data["changes"]
+            finally:
+                conn.execute("DELETE FROM tidemark.pipeline")
+
+        assert (change["key"], change["value"]["views"]) == (["/home"], 3)
+
+
+class TestCommits:
+    def test_every_commit_is_sent(self, flights, listen):
+        listener = listen("/events/tide")
+        assert listener.next().data == {"pipelines": {"flights": 2}}
+
+        flights.commit({("JFK", "C00"): 5})
+
+        event = listener.next(2.0)
+        assert (event.event, event.id, event.data) == ("tide", None, {"pipeline": "flights", "txid": 3})
+
+    def test_a_driver_that_dies_is_reported_without_a_notification(self, flights, listen):
+        listener = listen("/events/tide")
+        listener.until("ready")
+
+        flights.die()
+
+        assert listener.next(3.0).data == {"pipeline": "flights", "txid": 2}
+
+
+class TestImports:
+    def test_the_process_loads_neither_spark_nor_the_pipelines(self, tmp_path):
+        heavy = "{'pyspark', 'pipelines'} & {name.partition('.')[0] for name in sys.modules}"
+        script = f"import sys, webapp.asgi; print({heavy})"
+        environ = {"PATH": os.environ["PATH"], "TIDEMARK_HOME": str(tmp_path), "DATABASE_URL": database_url()}
+
+        done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+
+        assert done.stdout == "set()\n"
+
+
+class TestMonitoring:
+    def test_the_process_is_a_member_until_it_ends(self, transactional_db, tmp_path):
+        with events_server(tmp_path), readers.own_connection() as conn:
+            assert soon(lambda: [member.role for member in members(conn)].count("events") >= 1)
+            before = [member.name for member in members(conn)]
+        with readers.own_connection() as conn:
+            after = [member.name for member in members(conn)]
+
+        assert len(before) - len(after) == 1
+
+    def test_clients_and_sent_events_are_counted(self, feed, listen, tmp_path):
+        with events_server(tmp_path) as server:
+            listen(states(feed), at=server).until("ready")
+
+            assert soon(lambda: "tidemark_sse_clients 1.0" in scraped(listen, server))
+            assert 'tidemark_sse_events_total{event="ready"} 1.0' in scraped(listen, server)
+
+
+def scraped(listen, server):
+    listener = listen("/metrics", at=server, key=None)
+    assert listener.status == 200
+    return listener.rest().decode()
+
+
+def remaining_ids(listener):
+    """The ids of the events that a disconnected client had not read yet."""
+    ids = []
+    while True:
+        try:
+            ids.append(listener.next(2.0).id)
+        except (EOFError, TimeoutError, ConnectionError):
+            return ids
+
+
+def soon(condition, within=10.0):
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False

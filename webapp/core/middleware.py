@@ -1,0 +1,143 @@
+"""Gives each request an id, a log line and a place in the metrics, and answers pages while the database is unavailable.
+
+RequestObserver is the outermost middleware, so what the others log has the request's id and their time is counted.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, cast
+
+import psycopg
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template import loader
+from structlog.contextvars import bind_contextvars, clear_contextvars
+
+from webapp.core import logs, metrics
+from webapp.core.logs import request_id
+
+logger = logging.getLogger(logs.REQUESTS)
+
+# Requests of load balancers and scrapers, and answers to polls without news, are logged at DEBUG.
+ROUTINE = frozenset({"healthz", "readyz", "metrics"})
+NOTHING_NEW = frozenset({204, 304})
+
+DATABASE_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, OperationalError, InterfaceError)
+# Long enough for a database that restarts, short enough for a user who waits.
+RETRY_SECONDS = 5
+
+
+class RequestObserver:
+    """Binds the request's id to the log lines of the request, and clears what the thread bound before."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        clear_contextvars()
+        identifier = request_id(request.META.get("HTTP_X_REQUEST_ID", ""))
+        bind_contextvars(request_id=identifier)
+        watch = request.watch = metrics.Watch()  # type: ignore[attr-defined]
+        response = self._get_response(request)
+        response["X-Request-ID"] = identifier
+        finish = partial(_finish, request, response.status_code, watch)
+        if response.streaming:
+            response.streaming_content = _Observed(response.streaming_content, finish)  # type: ignore[attr-defined]
+        else:
+            finish()
+            clear_contextvars()
+        return response
+
+
+class _Observed:
+    """Passes the parts of a stream on and calls `finish` when it is closed: at its end, or after a disconnect."""
+
+    def __init__(self, parts: Iterable[bytes], finish: Callable[[], None]) -> None:
+        self._parts = iter(parts)
+        self._finish = finish
+
+    def __iter__(self) -> "_Observed":
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._parts)
+
+    def close(self) -> None:
+        self._finish()
+        clear_contextvars()
+
+
+def _finish(request: HttpRequest, status: int, watch: metrics.Watch) -> None:
+    if watch.state and status in (200, 304):
+        watch.count_lookup()
+    seconds = watch.seconds()
+    route = _route(request)
+    metrics.count_request(route, cast(str, request.method), status, seconds)
+    level = _level(route, status)
+    if logger.isEnabledFor(level):
+        logger.log(level, "request", extra=_log_fields(request, route, status, seconds, watch))
+
+
+def _log_fields(
+    request: HttpRequest, route: str, status: int, seconds: float, watch: metrics.Watch
+) -> dict[str, str | int | float]:
+    fields: dict[str, str | int | float] = {
+        "method": request.method or "",
+        "route": route,
+        "status": status,
+        "ms": round(1000 * seconds, 3),
+        "actor": _actor(request),
+    }
+    if watch.state:
+        fields |= {"state": watch.state, "keys": watch.keys}
+    return fields
+
+
+def _level(route: str, status: int) -> int:
+    if status >= 500:
+        return logging.ERROR
+    return logging.DEBUG if status in NOTHING_NEW or (route in ROUTINE and status == 200) else logging.INFO
+
+
+def _route(request: HttpRequest) -> str:
+    match = request.resolver_match
+    if match is not None:
+        return match.view_name or "unnamed"
+    return "static" if request.path_info.startswith(settings.STATIC_URL) else "-"
+
+
+def _actor(request: HttpRequest) -> str:
+    """Return the API key or user if the view has authenticated them; the log does not query for them."""
+    key: Any = getattr(request, "auth", None)
+    if key is not None:
+        return f"API key {key.name}"
+    user: Any = getattr(request, "_cached_user", None)
+    return user.get_username() if user is not None and user.is_authenticated else "-"
+
+
+class DatabaseUnavailableMiddleware:
+    """Answers a page with a 503 if the database is unavailable or too slow. API and admin handle that themselves."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, DATABASE_ERRORS) or request.path.startswith(("/api/", "/admin/")):
+            return None
+        return _unavailable_page(request, exception)
+
+
+def _unavailable_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+    is_slow = isinstance(exception.__cause__ or exception, psycopg.errors.QueryCanceled)
+    # Rendered without the request, whose context processors would query the database for the user.
+    page = loader.render_to_string("dashboard/away.html", {"is_slow": is_slow, "seconds": RETRY_SECONDS})
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    if request.method == "GET":
+        headers["Refresh"] = str(RETRY_SECONDS)
+    return HttpResponse(page, status=503, headers=headers)
