@@ -46,7 +46,7 @@ class StateSpec:
     ttl: how long after its last update a row is served; None: unlimited.
     changelog: store every version, for history and reads in the past.
     partitions: the number of hash partitions of the table.
-    backend: where the rows are stored, a name in BACKENDS; ledger and changelogs are always in PostgreSQL.
+    backend: where the rows are stored, a name in BACKENDS. Ledger and changelogs are always in PostgreSQL.
     Raises SpecError, naming the part that is wrong.
     """
 
