@@ -44,7 +44,7 @@ def test_an_unforeseen_error_is_a_500_problem_that_tells_nothing(api, monkeypatc
     def fall_over():
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(views.selectors, "states", fall_over)
+    monkeypatch.setattr(views.queries, "states", fall_over)
     api.raise_request_exception = False
 
     response = api.get("/api/v1/states")

@@ -125,8 +125,8 @@ def test_an_unknown_measure_is_a_400_that_names_those_there_are(filled, api):
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"{", "the body is no JSON"),
-        (b'{"keys": [["\\ud800", "a"]]}', "the body is no JSON"),
+        (b"{", "the body is not JSON"),
+        (b'{"keys": [["\\ud800", "a"]]}', "the body is not JSON"),
         ([["JFK"]], "the body must be an object"),
         ({}, "keys must be a list"),
         ({"keys": "JFK"}, "keys must be a list"),

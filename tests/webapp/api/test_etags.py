@@ -1,4 +1,4 @@
-"""ETags: an answer that the client has costs it a 304, and no 304 is ever wrong."""
+"""ETags: a client that has the answer already gets a 304, and no 304 is ever wrong."""
 
 import time
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tests.webapp.api.states import add_state
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import BY_CARRIER
 from webapp.accounts.services import create_api_key
-from webapp.api import caching
+from webapp.api import lookups
 from webapp.states import readers
 
 QUERY = "/states/flights_by_carrier/query"
@@ -212,7 +212,7 @@ def test_the_time_of_expiry_is_that_of_the_first_key_to_expire(filled, api):
 
 
 def test_a_state_that_keeps_its_rows_for_ever_has_no_time_of_expiry(filled, api):
-    assert etag_of(api, {"keys": [[]]}, "totals").endswith(f'-{caching.NEVER}"')
+    assert etag_of(api, {"keys": [[]]}, "totals").endswith(f'-{lookups.NEVER}"')
 
 
 @pytest.mark.parametrize(
