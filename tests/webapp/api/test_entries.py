@@ -65,10 +65,10 @@ class TestRange:
 
         assert keys_of(page(api, "by_number", **{"from": "3", "to": "5"})) == [(3,), (4,)]
 
-    def test_a_search_looks_at_the_beginning_of_every_part(self, filled, api):
+    def test_a_search_finds_keys_with_a_part_that_starts_with_it(self, filled, api):
         assert keys_of(page(api, search="c07")) == [("EWR", "C07"), ("JFK", "C07")]
 
-    def test_the_largest_come_first_by_a_measure_with_a_minus(self, filled, api):
+    def test_a_minus_before_a_measure_sorts_descending(self, filled, api):
         document = page(api, order_by="-flights", prefix="EWR", limit=3)
 
         assert [entry["value"]["flights"] for entry in document["entries"]] == [1100, 99, 98]
@@ -230,7 +230,7 @@ class TestCursor:
         ({"format": "xml"}, "format must be one of json, csv, ndjson, arrow, got 'xml'"),
     ],
 )
-def test_a_parameter_that_does_not_fit_is_a_400_that_says_why(filled, api, parameters, why):
+def test_an_invalid_parameter_is_a_400_that_says_why(filled, api, parameters, why):
     response = asked(api, **parameters)
 
     assert response.status_code == 400
@@ -270,8 +270,8 @@ class TestHistory:
         status, document = self.history(api, key='["JFK", "C01"]')
 
         assert (status, document["txid"], document["key"], document["complete"]) == (200, 3, ["JFK", "C01"], True)
-        told = [(version["txid"], version["status"], version["value"]["flights"]) for version in document["versions"]]
-        assert told == [(3, "found", 100), (1, "found", 99)]
+        found = [(version["txid"], version["status"], version["value"]["flights"]) for version in document["versions"]]
+        assert found == [(3, "found", 100), (1, "found", 99)]
 
     def test_it_goes_on_before_the_last_one(self, filled, api):
         filled.commit({("JFK", "C01"): 1})
@@ -296,7 +296,7 @@ class TestHistory:
             ({"key": '["a", "b"]', "before": "now"}, "before must be a number"),
         ],
     )
-    def test_what_does_not_fit_is_a_400_that_says_why(self, filled, api, parameters, why):
+    def test_an_invalid_parameter_is_a_400_that_says_why(self, filled, api, parameters, why):
         status, document = self.history(api, **parameters)
 
         assert status == 400

@@ -31,7 +31,7 @@ class TestMinTxid:
         assert (answer["txid"], answer["results"][0]["value"]) == (3, {"flights": 100})
         assert pauses == [lookups.FIRST_PAUSE_SECONDS]
 
-    def test_a_batch_that_does_not_come_is_a_503_that_says_which_there_is(self, filled, api):
+    def test_a_batch_that_does_not_come_is_a_503_that_names_the_newest_one(self, filled, api):
         response = asked(api, min_txid=4, wait_ms=30)
 
         problem = response.json()
@@ -41,7 +41,7 @@ class TestMinTxid:
             "state 'flights_by_carrier': batch 4 was not committed within 30 ms, the newest one is 2; ask again"
         )
 
-    def test_the_server_decides_how_long_one_may_wait(self, filled, api, settings):
+    def test_the_server_limits_the_wait(self, filled, api, settings):
         settings.TIDEMARK_MAX_WAIT_MS = 20
 
         response = asked(api, min_txid=4)
@@ -75,7 +75,7 @@ class TestMinTxid:
 
 
 class TestAsOf:
-    def test_an_earlier_batch_is_told_from_the_changelog(self, filled, api):
+    def test_an_earlier_batch_is_read_from_the_changelog(self, filled, api):
         filled.commit({("JFK", "C01"): 1})
         filled.commit({("JFK", "C01"): 1})
 
@@ -85,12 +85,12 @@ class TestAsOf:
             (1, 99), (2, 99), (3, 100), (4, 101),
         ]  # fmt: skip
 
-    def test_a_batch_that_is_not_committed_yet_is_a_409_that_says_which_is(self, filled, api):
+    def test_a_batch_that_is_not_committed_yet_is_a_409_that_names_the_committed_one(self, filled, api):
         response = asked(api, as_of=3)
 
         assert (response.status_code, response.json()["committed_txid"]) == (409, 2)
 
-    def test_a_batch_out_of_reach_is_a_410_that_says_from_when_on_one_can_ask(self, filled, api):
+    def test_a_batch_out_of_reach_is_a_410_that_names_the_oldest_available_one(self, filled, api):
         for _ in range(3):
             filled.commit({("JFK", "C01"): 1})
 
@@ -98,7 +98,7 @@ class TestAsOf:
 
         assert (response.status_code, response.json()["oldest_txid"]) == (410, 4)
 
-    def test_a_batch_may_be_waited_for_and_then_asked_about(self, filled, api, while_waiting):
+    def test_min_txid_and_as_of_may_be_combined(self, filled, api, while_waiting):
         while_waiting(lambda: filled.commit({("JFK", "C01"): 1}))
 
         answer = asked(api, min_txid=3, as_of=3).json()
@@ -117,7 +117,7 @@ class TestCombine:
         }  # fmt: skip
         assert "results" not in answer
 
-    def test_it_may_be_asked_of_an_earlier_batch(self, filled, api):
+    def test_an_earlier_batch_may_be_combined(self, filled, api):
         filled.commit({("JFK", "C01"): 5})
 
         body = {"keys": [["JFK", "C01"]], "combine": True, "as_of": 2}

@@ -21,7 +21,7 @@ def test_all_are_answered_at_one_batch_in_the_order_asked(filled, api):
     answer = ask(api, OF_TOTALS, OF_CARRIER, OF_CARRIER | {"combine": True}).json()
 
     assert (answer["txid"], answer["as_of"] is None) == (2, False)
-    assert [told["state"] for told in answer["answers"]] == ["totals", "flights_by_carrier", "flights_by_carrier"]
+    assert [each["state"] for each in answer["answers"]] == ["totals", "flights_by_carrier", "flights_by_carrier"]
     assert answer["answers"][0]["results"][0]["value"] == {"flights": 6130}
     assert answer["answers"][1]["results"][0]["value"] == {"flights": 99}
     assert answer["answers"][2]["combined"]["value"] == {"flights": 99}
@@ -64,7 +64,7 @@ def test_a_state_in_redis_and_one_in_postgresql_are_answered_at_one_batch(api, c
         answer = ask(api, of_page, {"state": views.total.name, "keys": [[]]}).json()
 
     assert answer["txid"] == 2
-    assert [told["results"][0]["value"] for told in answer["answers"]] == [{"views": 5}, {"views": 5}]
+    assert [each["results"][0]["value"] for each in answer["answers"]] == [{"views": 5}, {"views": 5}]
 
 
 def test_a_wrong_key_names_its_query_and_its_index(filled, api):
