@@ -29,8 +29,6 @@ TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
 TIDEMARK_MAX_WAIT_MS = env.int("TIDEMARK_MAX_WAIT_MS", default=5_000)
 # A streamed answer ends if its client reads nothing for this long, because it keeps a database snapshot open.
 TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
-# Deprecated routes by name: {"query": {"since": "2027-01-31", "sunset": "2027-12-31", "link": "https://.."}}.
-TIDEMARK_DEPRECATED = env.json("TIDEMARK_DEPRECATED", default={})
 # Enough for TIDEMARK_LOOKUP_MAX_KEYS keys of 2,048 bytes each, with JSON escapes.
 TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
 # How long a process caches a checked API key, so how long other processes may still accept a revoked one.
@@ -95,7 +93,7 @@ MIDDLEWARE = [
     "webapp.core.middleware.RequestObserver",  # first, so that the logs and times of the others belong to the request
     "webapp.core.csp.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
-    "webapp.api.rendering.PackedAnswers",
+    "webapp.api.rendering.CompressedAnswers",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -224,7 +222,7 @@ SPECTACULAR_SETTINGS = {
         "webapp.api.openapi.describe_everywhere",
     ],
     # Shared by a pipeline and its reprocess; other resources have their own status values.
-    "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.api.serializers.DRIVER_STATUSES"},
+    "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.api.answers.DRIVER_STATUSES"},
 }
 
 # --- The admin ------------------------------------------------------------------------------------------------------

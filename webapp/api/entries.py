@@ -1,4 +1,9 @@
-"""Parameters of query strings, read one by one; a wrong one is named."""
+"""Entries of one state in pages, and the history of one key.
+
+In key order each page shows the batch that is committed at that time: a key is on one page only, and later pages show
+what was committed meanwhile. Sorted by a measure that would repeat or skip keys, because values change; so all pages
+show the batch of the first one, as they do where `as_of` is given.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -16,116 +21,32 @@ from state_backends.reader.reader import Reader
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import read
-from webapp.api.question import LARGEST_TXID
-from webapp.api.serializers import MAX_ENTRIES
+from webapp.api.requests import COMMITTED
 from webapp.states import readers
 
-
-def text(asked: Mapping[str, str], name: str) -> str:
-    found = asked.get(name, "")
-    if "\0" in found:
-        raise ParseError(f"{name} holds a NUL character")
-    return found
-
-
-def names(asked: Mapping[str, str], name: str) -> list[str] | None:
-    """Return names that stand with commas between them; None if absent."""
-    found = text(asked, name)
-    return found.split(",") if found else None
-
-
-def whole_number(asked: Mapping[str, str], name: str, least: int, most: int) -> int | None:
-    """Return a number within bounds; None if absent."""
-    found = asked.get(name)
-    if found is None:
-        return None
-    # Python reads more digits than these, and signs, blanks and underscores, too.
-    if not (found.isascii() and found.isdecimal() and len(found) < 20 and least <= int(found) <= most):
-        raise ParseError(f"{name} must be a number from {least} to {most}, got {found[:40]!r}")
-    return int(found)
-
-
-def key_parts(asked: Mapping[str, str], name: str) -> list[Any] | str:
-    """Return leading key parts: a JSON list, or bare text for the first one alone; empty text if absent."""
-    found = text(asked, name)
-    if not found.startswith("["):
-        return found
-    try:
-        return orjson.loads(found)
-    except orjson.JSONDecodeError as error:
-        raise ParseError(
-            f"{name} starts as a JSON list and is none: {error}; write it so, or as bare text for the first part"
-        ) from None
-
-
-# Cursors: where a page ended, and the question it answered, signed so that nobody can ask what was never answered.
-
-
-SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
-MALFORMED = "cursor is none of ours, or cut short; take `next` as it came, or start anew without one"
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """state: its name. made: when it was made, so that one made anew is told apart. question: as the client asked.
-
-    after: where the page ended, as the reader gave it. pinned: the batch and the attempt at it that all pages are of;
-    None where each page follows the committed one.
-    """
-
-    state: str
-    made: str
-    question: dict[str, Any]
-    after: list[Any]
-    pinned: tuple[int, int] | None = None
-
-    def as_text(self) -> str:
-        content = orjson.dumps([self.state, self.made, self.question, self.after, self.pinned])
-        return SIGNER.sign(urlsafe_b64encode(content).decode().rstrip("="))
-
-    @classmethod
-    def from_text(cls, text: str) -> "Cursor":
-        """Raises ParseError for what we have not written ourselves."""
-        try:
-            content = SIGNER.unsign(text)
-        except signing.BadSignature:
-            raise ParseError(MALFORMED) from None
-        state, made, question, after, pinned = orjson.loads(urlsafe_b64decode(content + "=" * (-len(content) % 4)))
-        return cls(state, made, question, after, None if pinned is None else (pinned[0], pinned[1]))
-
-    def check(self, state: str, given: dict[str, Any]) -> None:
-        """Raises ParseError where the cursor belongs to another state, or to another question than the one given."""
-        if self.state != state:
-            raise ParseError(f"cursor belongs to state {self.state!r}, not to {state!r}; start anew without one")
-        for name, value in given.items():
-            if self.question.get(name) != value:
-                raise ParseError(
-                    f"cursor belongs to another question: {name} was {self.question.get(name)!r}, not {value!r}; give "
-                    "the cursor alone, or start anew without one"
-                )
-
-
-# Entries of one state: which ones a client asks for, and the pages that answer.
-#
-# In key order each page follows the committed batch: a key is on one page, and what is committed meanwhile is seen as
-# one goes on. By a measure that would show a key twice or not at all, as values move; so the pages after the first
-# are those of the first one's batch, as they are where `as_of` says so.
-
-
-COMMITTED = "committed"
 DEFAULT_LIMIT = 50
-# What a client may give; `limit` may change from page to page.
-ASKED = ("prefix", "from", "to", "search", "order_by", "as_of", "measures")
+# Parameters that a cursor contains, and the fields of `EntriesQuery` that they set. `limit` may change between pages.
+FIELDS_OF = {
+    "prefix": ["prefix"],
+    "from": ["start"],
+    "to": ["stop"],
+    "search": ["search"],
+    "order_by": ["order_by", "descending"],
+    "as_of": ["as_of"],
+    "measures": ["measures"],
+}
+SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
+MALFORMED = "cursor is not one of this server, or is cut short; send `next` unchanged, or start again without a cursor"
 
 
 class PagesGoneError(APIException):
-    """The batch that pages are pinned to can be told no more: start anew."""
+    """The batch of these pages is no longer available: start again."""
 
     status_code = 410
 
 
 @dataclass(frozen=True)
-class Question:
+class EntriesQuery:
     """prefix, start, stop: leading key parts, as JSON has them. order_by: a measure; None means in key order.
 
     measures: None means all. as_of: a batch, COMMITTED for the one of the first page, None for each page's own.
@@ -141,34 +62,74 @@ class Question:
     as_of: int | str | None = None
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> "Question":
-        """Raises ParseError naming the parameter that does not fit."""
-        order_by = text(asked, "order_by")
-        as_of = asked.get("as_of")
+    def of(cls, asked: Mapping[str, Any]) -> "EntriesQuery":
+        """asked: what `EntriesParameters` read."""
+        order_by = asked.get("order_by", "")
         return cls(
-            prefix=key_parts(asked, "prefix"),
-            start=key_parts(asked, "from"),
-            stop=key_parts(asked, "to"),
-            search=text(asked, "search"),
+            prefix=asked.get("prefix", ""),
+            start=asked.get("from", ""),
+            stop=asked.get("to", ""),
+            search=asked.get("search", ""),
             order_by=order_by.removeprefix("-") or None,
             descending=order_by.startswith("-"),
-            measures=names(asked, "measures"),
-            as_of=COMMITTED if as_of == COMMITTED else whole_number(asked, "as_of", 0, LARGEST_TXID),
+            measures=asked.get("measures"),
+            as_of=asked.get("as_of"),
         )
 
     @property
     def batch(self) -> int | None:
-        """The batch that is asked for by its number; None stands for the committed one."""
+        """The number of the batch requested; None stands for the committed one."""
         return self.as_of if isinstance(self.as_of, int) else None
 
     @property
     def is_pinned(self) -> bool:
         return self.order_by is not None or self.as_of == COMMITTED
 
-    def bounds(self, spec: StateSpec, confined: KeyScope) -> dict[str, Any]:
+    def bounds(self, spec: StateSpec, scope: KeyScope) -> dict[str, Any]:
         """Return the range as a reader takes it. Raises KeyShapeError, OutsideError."""
-        prefix = confined.check_prefix(spec, parts_of(self.prefix, spec))
+        prefix = scope.check_prefix(spec, parts_of(self.prefix, spec))
         return {"prefix": prefix, "start": parts_of(self.start, spec), "stop": parts_of(self.stop, spec)}
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a page ended, and the query that it answered; signed, so that a client cannot change it.
+
+    state: its name. made: when it was created, to detect that it was created again. after: where the page ended, as the
+    reader gave it. pinned: batch and attempt of all pages; None if each page shows the committed batch.
+    """
+
+    state: str
+    made: str
+    query: dict[str, Any]
+    after: list[Any]
+    pinned: tuple[int, int] | None = None
+
+    def as_text(self) -> str:
+        content = orjson.dumps([self.state, self.made, self.query, self.after, self.pinned])
+        return SIGNER.sign(urlsafe_b64encode(content).decode().rstrip("="))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Cursor":
+        """Raises ParseError for a cursor that this server did not write."""
+        try:
+            content = SIGNER.unsign(text)
+        except signing.BadSignature:
+            raise ParseError(MALFORMED) from None
+        state, made, query, after, pinned = orjson.loads(urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+        return cls(state, made, query, after, None if pinned is None else (pinned[0], pinned[1]))
+
+    def check(self, state: str, asked: Mapping[str, Any]) -> None:
+        """Raises ParseError if the cursor belongs to another state or to other parameters than those given with it."""
+        if self.state != state:
+            raise ParseError(f"cursor belongs to state {self.state!r}, not to {state!r}; start again without a cursor")
+        given = asdict(EntriesQuery.of(asked))
+        for name in (field for parameter, fields in FIELDS_OF.items() if parameter in asked for field in fields):
+            if self.query.get(name) != given[name]:
+                raise ParseError(
+                    f"cursor belongs to another request: {name} was {self.query.get(name)!r}, not {given[name]!r}; "
+                    "send the cursor alone, or start again without one"
+                )
 
 
 @dataclass(frozen=True)
@@ -191,73 +152,90 @@ class Page:
         }
 
 
-def page(name: str, asked: Mapping[str, str], confined: KeyScope) -> Page:
-    """Return the page that a query string asks for: the first one of a question, or the one that a cursor leads to.
+def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> Page:
+    """Return the page that a client asks for: the first one of a query, or the one after a cursor.
 
-    Raises ParseError, UnknownStateError, KeyShapeError, SpecError for a measure that is none or has no order,
-    OutsideError, NotCommittedError, OutOfReachError, PagesGoneError.
+    asked: what `EntriesParameters` read. Raises ParseError, UnknownStateError, KeyShapeError, SpecError for a measure
+    that does not exist or has no order, OutsideError, NotCommittedError, OutOfReachError, PagesGoneError.
     """
-    confined.check_state(name)
-    limit = whole_number(asked, "limit", 1, MAX_ENTRIES) or DEFAULT_LIMIT
     cursor = Cursor.from_text(asked["cursor"]) if "cursor" in asked else None
     if cursor is None:
-        question = Question.of(asked)
+        query = EntriesQuery.of(asked)
     else:
-        question = Question(**cursor.question)
-        cursor.check(name, _given(asked))
-    return read(lambda conn: _page(conn, name, question, cursor, limit, confined))
-
-
-def _given(asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a client repeats of its question beside a cursor."""
-    whole = asdict(Question.of(asked))
-    given = {"prefix": ["prefix"], "from": ["start"], "to": ["stop"], "order_by": ["order_by", "descending"]}
-    return {part: whole[part] for name in ASKED if name in asked for part in given.get(name, [name])}
+        cursor.check(name, asked)
+        query = EntriesQuery(**cursor.query)
+    return read(lambda conn: _page(conn, name, query, cursor, asked.get("limit", DEFAULT_LIMIT), scope))
 
 
 def _page(
-    conn: psycopg.Connection, name: str, question: Question, cursor: Cursor | None, limit: int, confined: KeyScope
+    conn: psycopg.Connection, name: str, query: EntriesQuery, cursor: Cursor | None, limit: int, scope: KeyScope
 ) -> Page:
-    reader, made = readers.marked_reader(conn, name)
-    mark = "" if made is None else made[1].isoformat()
-    if cursor is not None and cursor.made != mark:
-        raise PagesGoneError(f"state {name!r} was made anew since the first page; start anew without a cursor")
-    snapshot = _snapshot(reader, question, cursor, limit, confined)
+    reader, version = readers.marked_reader(conn, name)
+    made = "" if version is None else version[1].isoformat()
+    if cursor is not None and cursor.made != made:
+        raise PagesGoneError(f"state {name!r} was created again since the first page; start again without a cursor")
+    snapshot = _snapshot(reader, query, cursor, limit, scope)
     following = None
     if snapshot.after is not None:
-        pinned = (snapshot.txid, snapshot.attempt) if question.is_pinned else None
-        following = Cursor(name, mark, asdict(question), snapshot.after, pinned).as_text()
+        pinned = (snapshot.txid, snapshot.attempt) if query.is_pinned else None
+        following = Cursor(name, made, asdict(query), snapshot.after, pinned).as_text()
     return Page(name, reader.isolation, snapshot, following)
 
 
-def _snapshot(reader: Reader, question: Question, cursor: Cursor | None, limit: int, confined: KeyScope) -> Snapshot:
+def _snapshot(reader: Reader, query: EntriesQuery, cursor: Cursor | None, limit: int, scope: KeyScope) -> Snapshot:
     pinned = None if cursor is None else cursor.pinned
     try:
         snapshot = reader.page(
-            **question.bounds(reader.spec, confined),
-            search=question.search,
-            order_by=question.order_by,
-            descending=question.descending,
+            **query.bounds(reader.spec, scope),
+            search=query.search,
+            order_by=query.order_by,
+            descending=query.descending,
             after=None if cursor is None else cursor.after,
             limit=limit,
-            measures=question.measures,
-            as_of=question.batch if pinned is None else pinned[0],
+            measures=query.measures,
+            as_of=query.batch if pinned is None else pinned[0],
         )
     except OutOfReachError as error:
         raise error if pinned is None else _gone(reader.spec.name, pinned[0]) from error
     if pinned is not None and snapshot.attempt != pinned[1]:
         raise PagesGoneError(
-            f"state {reader.spec.name!r}: batch {pinned[0]}, which these pages are of, was replayed; start anew "
-            "without a cursor"
+            f"state {reader.spec.name!r}: batch {pinned[0]}, which these pages show, was replayed; start again without "
+            "a cursor"
         )
     return snapshot
 
 
 def _gone(state: str, txid: int) -> PagesGoneError:
     return PagesGoneError(
-        f"state {state!r}: batch {txid}, which these pages are of, is out of reach by now; start anew without a "
-        "cursor, or keep a changelog of the state, with which pages stay within reach"
+        f"state {state!r}: batch {txid}, which these pages show, is no longer available; start again without a cursor, "
+        "or keep a changelog of the state, which keeps its batches available"
     )
+
+
+def history(name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
+    """Return the versions of one key, from the changelog or the row itself. asked: what `HistoryParameters` read.
+
+    Raises ParseError, UnknownStateError, KeyShapeError, OutsideError.
+    """
+    return read(lambda conn: _history(conn, name, asked, scope))
+
+
+def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
+    reader, key = readers.reader(conn, name), asked.get("key", "")
+    if key == "" and reader.spec.key:
+        raise ParseError(f"key must be given, as a JSON list of {', '.join(reader.spec.key)}")
+    typed = reader.spec.check_key(parts_of(key, reader.spec))
+    scope.check_keys(reader.spec, [typed])
+    snapshot = reader.history(typed, limit=asked["limit"], before=asked.get("before"))
+    return {
+        "state": name,
+        "txid": snapshot.txid,
+        "as_of": snapshot.as_of,
+        "isolation": reader.isolation,
+        "key": list(typed),
+        "complete": snapshot.complete,
+        "versions": orjson.Fragment(snapshot.results),
+    }
 
 
 def parts_of(asked: list[Any] | str, spec: StateSpec) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457): every answer of the API that is no success has this one shape."""
+"""Errors as problem details (RFC 9457), the one shape of all answers of the API that are not a success."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -43,7 +43,7 @@ STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     NotCommittedError: HTTPStatus.CONFLICT,
 }
 
-# What errors carry, and what a problem calls it.
+# Attributes of errors, and the members of a problem that show them.
 MEMBER_OF = {"index": "index", "query": "query", "oldest": "oldest_txid", "newest": "committed_txid"}
 
 # From the library's connection and from Django's.
@@ -51,15 +51,15 @@ DATABASE_GONE = (psycopg.OperationalError, psycopg.InterfaceError, OperationalEr
 
 
 def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
-    """Return a problem document; members: what a program may want to know beyond the text."""
-    told = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
+    """Return a problem document. members: further ones, for programs."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
     request_id = get_contextvars().get("request_id")
-    return told | {"request_id": str(request_id)} if request_id else told
+    return body | {"request_id": str(request_id)} if request_id else body
 
 
 def problem_response(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """DRF's exception handler. Returns None for errors that nobody foresaw: they reach `server_error` and the log."""
-    body, headers = _foreseen(error)
+    """DRF's exception handler. Returns None for unexpected errors, which reach the log and `server_error`."""
+    body, headers = _expected(error)
     if body is None:
         return None
     set_rollback()
@@ -71,44 +71,37 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return _answer(request, 500, "something went wrong here; the log says what") or defaults.server_error(request)
+    return _answer(request, 500, "internal error; the log has the details") or defaults.server_error(request)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     return _answer(request, 400, "the request is malformed") or defaults.bad_request(request, exception)
 
 
-def _foreseen(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
+def _expected(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
     status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), None)
     if status is not None:
         return problem(status, str(error), **_members(error)), {}
     if isinstance(error, Http404):
-        return problem(404, "there is no such thing"), {}
+        return problem(404, "this does not exist"), {}
     if isinstance(error, PermissionDenied):
         return problem(403, str(error) or "this is not allowed", **_members(error)), {}
     if isinstance(error, exceptions.APIException):
-        return _refused(error), _headers(error)
+        return problem(error.status_code, str(error.detail), **_members(error)), _headers(error)
     if isinstance(error, MovedOnError):
         return problem(503, str(error)), {"Retry-After": "1"}
     if isinstance(error, BackendUnavailable):
         return problem(503, "the store of this state does not answer; try again shortly"), {"Retry-After": "1"}
     if _timed_out(error):
-        return problem(504, "the question took longer than one may here; ask for less at a time"), {}
+        return problem(504, "the request exceeded the time limit; request less at a time"), {}
     if isinstance(error, DATABASE_GONE):
         return problem(503, "the database does not answer; try again shortly"), {"Retry-After": "1"}
     return None, {}
 
 
-def _refused(error: exceptions.APIException) -> dict[str, Any]:
-    if isinstance(error.detail, list | dict):
-        return problem(error.status_code, "the request does not fit; see errors", errors=error.detail)
-    return problem(error.status_code, str(error.detail), **_members(error))
-
-
 def _members(error: Exception) -> dict[str, Any]:
-    """Return what an error knows beyond its text."""
-    told = {member: getattr(error, name, None) for name, member in MEMBER_OF.items()}
-    return {member: value for member, value in told.items() if value is not None} | getattr(error, "members", {})
+    found = {member: getattr(error, name, None) for name, member in MEMBER_OF.items()}
+    return {member: value for member, value in found.items() if value is not None} | getattr(error, "members", {})
 
 
 def _timed_out(error: Exception) -> bool:
@@ -117,22 +110,20 @@ def _timed_out(error: Exception) -> bool:
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:
-    asked = getattr(error, "auth_header", None)
+    scheme = getattr(error, "auth_header", None)
     wait = getattr(error, "wait", None)
-    return ({"WWW-Authenticate": asked} if asked else {}) | ({"Retry-After": f"{wait:.0f}"} if wait else {})
+    return ({"WWW-Authenticate": scheme} if scheme else {}) | ({"Retry-After": f"{wait:.0f}"} if wait else {})
 
 
 def _answer(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
-    """Return a problem for the API's addresses, None for the pages'."""
+    """Return a problem for a path of the API, None for that of a page."""
     if not request.path.startswith("/api/"):
         return None
     return HttpResponse(orjson.dumps(problem(status, detail)), status=status, content_type=MEDIA_TYPE)
 
 
-# What the web process says to who looks for events there: a stream would keep one of its few threads for ever.
-
-
 def events_are_elsewhere(request: HttpRequest, rest: str = "") -> HttpResponse:
+    """Answer a request for events in the web process, where a stream would block one of its few threads."""
     where = settings.TIDEMARK_EVENTS_URL
     hint = f"they are at {where}{request.path}" if where else "have the proxy send /events/ there, or ask it directly"
     body = problem(421, f"events come from the events process, which this is not; {hint}")

@@ -1,8 +1,11 @@
-"""Entries as files: CSV, JSON lines, Arrow; the same columns in each, key parts first, then measures.
+"""Entries as files: CSV, JSON lines, Arrow. All entries of a range at one batch, of any size, as a stream.
 
-Every writer takes batches of rows and gives bytes for each, so a state of any size goes through in the memory of one
-batch. A null is an empty field in CSV. Numbers of any precision (`numeric`) are text in Arrow, since a column of its
-decimals has one precision for all; JSON values are text in CSV and Arrow.
+All formats have the same columns, key parts first, then measures. A writer takes batches of rows and gives bytes for
+each, so a stream needs the memory of one batch. A null is an empty field in CSV. `numeric` is text in Arrow, because
+Arrow's decimals have one precision per column; JSON values are text in CSV and Arrow.
+
+A stream holds a snapshot of the database for as long as its client reads, so it has a connection of its own. It is
+closed with the response: at the end, at an error, or when the client disconnects.
 """
 
 import csv
@@ -21,12 +24,10 @@ import psycopg
 import pyarrow as pa
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
-from rest_framework.exceptions import ParseError
 
 from state_backends.types import SqlType, type_of
 from webapp.accounts.permissions import KeyScope
-from webapp.api.entries import Question, whole_number
-from webapp.api.question import LARGEST_TXID
+from webapp.api.entries import EntriesQuery
 from webapp.core.metrics import exported
 from webapp.states import readers
 
@@ -90,7 +91,7 @@ def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _taken(sink: io.BytesIO) -> bytes:
-    """Return what was written since the last time."""
+    """Return what was written since the last call, and empty the sink."""
     written = sink.getvalue()
     sink.seek(0)
     sink.truncate()
@@ -135,7 +136,7 @@ def _text(value: Any) -> Any:
 
 
 def _utc(value: Any) -> Any:
-    # Sessions may have another zone; a file has one.
+    # The session may have another time zone; all times of a file are in UTC.
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
@@ -143,17 +144,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-# Streams: all entries of a range to a client, at one batch, however many there are and however it ends.
-#
-# An export holds a snapshot of the database and reads on as the client does, so it has a connection of its own, which
-# is closed with the response: at the end, at an error, or when the client has gone.
-
-
-PAGES_ONLY = ("cursor", "search", "order_by")
-
-
 class Stream:
-    """Bytes on their way. chunks: what is sent. held: what is closed with it."""
+    """The body of a response. chunks: what is sent. held: what is closed with it."""
 
     def __init__(self, chunks: Iterator[bytes], held: ExitStack) -> None:
         self._chunks = chunks
@@ -166,24 +158,23 @@ class Stream:
         return next(self._chunks)
 
     def close(self) -> None:
-        # The server may have ended it already, with all that it held.
+        # PostgreSQL may have ended the session already.
         with suppress(psycopg.OperationalError):
             self._held.close()
 
 
 def stream(
-    name: str, asked: Mapping[str, str], file_format: str, form: Format, confined: KeyScope, *, only_head: bool
+    name: str, asked: Mapping[str, Any], file_format: str, scope: KeyScope, *, only_head: bool
 ) -> HttpResponseBase:
-    """Return the response that streams what a query string asks for. Raises what `entries.page` does."""
-    confined.check_state(name)
-    for parameter in PAGES_ONLY:
-        if parameter in asked:
-            raise ParseError(f"{parameter} is for pages; a stream holds all entries of a range, in key order")
-    question, limit = Question.of(asked), whole_number(asked, "limit", 1, LARGEST_TXID)
+    """Return the response that streams a range. asked: what `StreamParameters` read.
+
+    Raises UnknownStateError, KeyShapeError, SpecError, OutsideError, NotCommittedError, OutOfReachError.
+    """
+    form = FORMATS[file_format]
     with ExitStack() as opening:
         conn = opening.enter_context(readers.own_connection())
-        _limit(conn)
-        export = _export(conn, name, question, confined)
+        _set_timeouts(conn)
+        export = _export(conn, name, EntriesQuery.of(asked), scope)
         opening.callback(export.close)
         headers = {
             "Tidemark-Txid": str(export.txid),
@@ -191,32 +182,31 @@ def stream(
         }
         if only_head:
             return HttpResponse(content_type=form.content_type, headers=headers)
-        chunks = form.write(export.columns, _counted(name, _first(export.batches(), limit)))
+        chunks = form.write(export.columns, _counted(name, _first(export.batches(), asked.get("limit"))))
         return StreamingHttpResponse(Stream(chunks, opening.pop_all()), content_type=form.content_type, headers=headers)
 
 
-def _limit(conn: psycopg.Connection) -> None:
+def _set_timeouts(conn: psycopg.Connection) -> None:
     conn.execute(f"SET statement_timeout = {settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}")
     conn.execute(f"SET idle_in_transaction_session_timeout = {settings.TIDEMARK_STREAM_IDLE_MS:d}")
 
 
-def _export(conn: psycopg.Connection, name: str, question: Question, confined: KeyScope) -> Any:
+def _export(conn: psycopg.Connection, name: str, query: EntriesQuery, scope: KeyScope) -> Any:
     def opened() -> Any:
         reader = readers.reader(conn, name)
-        # An export is of one batch, whatever `as_of` says.
-        bounds = question.bounds(reader.spec, confined)
-        return reader.export(**bounds, measures=question.measures, as_of=question.batch)
+        # `as_of=committed` needs nothing more: an export always shows one batch.
+        return reader.export(**query.bounds(reader.spec, scope), measures=query.measures, as_of=query.batch)
 
     return readers.asked_again(opened)
 
 
-def _counted(name: str, batches: Iterable[Sequence[tuple[Any, ...]]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+def _counted(name: str, batches: Iterable[Rows]) -> Iterator[Rows]:
     for rows in batches:
         yield rows
         exported(name, len(rows))
 
 
-def _first(batches: Iterable[Sequence[tuple[Any, ...]]], limit: int | None) -> Iterator[Sequence[tuple[Any, ...]]]:
+def _first(batches: Iterable[Rows], limit: int | None) -> Iterator[Rows]:
     left = limit
     for rows in batches:
         if left is None:

@@ -1,29 +1,45 @@
-"""Waiting for a batch: a client that wrote something reads it as soon as it is committed."""
+"""Lookups: keys of one or several states, answered at one committed batch, and the ETags of the answers.
+
+PostgreSQL makes the JSON of the results, so a lookup is one query and no work per row here.
+
+Most ETags change only with the batch: one row of the ledger shows whether such a tag is still valid, without reading
+any key. This applies to states whose readers see whole batches of one database. The answer then depends on the batch
+(txid, attempt, time), the catalog's row of the state, the request, and the time when the first key found will expire;
+the tag contains all of them. Other tags contain a digest of the results: an expired key may be deleted between two
+batches, other kinds change while a batch is open, and earlier batches may become unavailable.
+"""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import orjson
 import psycopg
 from rest_framework.exceptions import APIException, ParseError
 
-from state_backends import Snapshot, StateSpec
+from state_backends import BACKENDS, Snapshot, StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.reader.multi_state import StateLookup, at_one_batch
 from state_backends.reader.reader import Reader
 from webapp.accounts.permissions import KeyScope
-from webapp.api import caching
-from webapp.api.question import Keys, Queries, Query, When
+from webapp.api.rendering import digest
+from webapp.api.requests import Query, When
 from webapp.states import readers
 
-# From a commit to its answer there is half of the pause at hand.
+# On average a client waits half of the current pause from the commit to its answer.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, GROWTH = 0.005, 0.1, 1.5
+
+BATCH_ETAG = '"state-txid-attempt-version-request-until"'  # a state's name has no hyphen
+NEVER = "never"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Answered = TypeVar("Answered")
 
 
 class NotReachedError(APIException):
-    """The batch did not come in time: ask again. txid: the committed one."""
+    """The batch was not committed in time. members: txid is the committed one."""
 
     status_code = 503
     wait = 1  # seconds, for Retry-After
@@ -36,34 +52,8 @@ class NotReachedError(APIException):
         self.members = {"txid": txid, "min_txid": when.min_txid}
 
 
-def await_batch(what: str, when: When, committed: Callable[[], int]) -> None:
-    """Return once `committed` gives the batch that is waited for, or a later one. Raises NotReachedError."""
-    if when.min_txid is None:
-        return
-    deadline, pause = time.monotonic() + when.wait_ms / 1000, FIRST_PAUSE_SECONDS
-    while (txid := committed()) < when.min_txid:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise NotReachedError(what, when, txid)
-        sleep(min(pause, left))
-        pause = min(pause * GROWTH, LONGEST_PAUSE_SECONDS)
-
-
-def sleep(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-# The bulk lookup: keys of one state, answered at one committed batch.
-#
-# The only query is the reader's own, and PostgreSQL's JSON goes out as it comes in. A poll for an answer that the
-# client has already costs less still: see `tags`.
-
-
-Answered = TypeVar("Answered")
-
-
 class WrongQueryError(ParseError):
-    """One of several queries has a key that does not fit."""
+    """One of several queries has an invalid key."""
 
     def __init__(self, query: int, error: KeyShapeError) -> None:
         super().__init__(f"query {query}: {error}")
@@ -92,105 +82,158 @@ class Answer:
     @property
     def _results(self) -> dict[str, Any]:
         results = self.snapshot.results
-        # The one result of a fold, without the brackets of the list that it comes in.
+        # A fold is a list of one result; the brackets are cut off.
         return {"combined": orjson.Fragment(results[1:-1])} if self.combined else {"results": orjson.Fragment(results)}
 
 
-def look_up(name: str, query: Query, confined: KeyScope, known: Sequence[str] = ()) -> Answer | str:
-    """Return the answer; or the ETag, of those the client knows, under which it has the answer already.
+def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str] = ()) -> Answer | str:
+    """Return the answer; or the ETag, of those that the client knows, under which it has the answer already.
 
     Raises UnknownStateError, KeyShapeError naming the key's index, SpecError for an unknown measure, OutsideError for
-    what the API key is not for, NotReachedError, NotCommittedError, OutOfReachError.
+    keys outside the API key's scope, NotReachedError, NotCommittedError, OutOfReachError.
     """
-    confined.check_state(name)
-    wait_for(name, query.when)
-    question = caching.of_question(query)
-    candidates = [tag for tag in known if question in tag]
-    held = read(lambda conn: _holding(conn, name, query, confined, candidates)) if candidates else None
-    return held or read(lambda conn: _ask(conn, name, query, confined, question, candidates))
+    scope.check_state(query.state)
+    await_batch(f"state {query.state!r}", when, lambda: _committed(query.state))
+    request = _request_digest(query, when)
+    known = [etag for etag in known if request in etag]
+    etag = read(lambda conn: _valid_etag(conn, query, scope, known)) if known else None
+    return etag or read(lambda conn: _look_up(conn, query, when, scope, request, known))
 
 
-def look_up_together(queries: Queries, confined: KeyScope) -> list[Answer]:
+def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
     """Return the answers of several states of one pipeline, at one batch. Raises what look_up does.
 
-    WrongQueryError naming the query that does not fit; SpecError for states of several pipelines.
+    WrongQueryError naming the query that has an invalid key; SpecError for states of several pipelines.
     """
-    names = list(dict.fromkeys(name for name, _ in queries.of_states))
+    names = list(dict.fromkeys(query.state for query in queries))
     for name in names:
-        confined.check_state(name)
-    await_batch(f"states {', '.join(names)}", queries.when, lambda: min(committed(name) for name in names))
-    return read(lambda conn: _ask_together(conn, queries, confined))
+        scope.check_state(name)
+    await_batch(f"states {', '.join(names)}", when, lambda: min(_committed(name) for name in names))
+    return read(lambda conn: _look_up_together(conn, queries, when, scope))
+
+
+def await_batch(what: str, when: When, committed: Callable[[], int]) -> None:
+    """Return once `committed` gives `min_txid` or a later batch. Raises NotReachedError."""
+    if when.min_txid is None:
+        return
+    deadline, pause = time.monotonic() + when.wait_ms / 1000, FIRST_PAUSE_SECONDS
+    while (txid := committed()) < when.min_txid:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise NotReachedError(what, when, txid)
+        sleep(min(pause, left))
+        pause = min(pause * GROWTH, LONGEST_PAUSE_SECONDS)
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
-    """Ask, and once more where a state was made anew since we looked into the catalog."""
+    """Run a read, a second time if a state was created again since its catalog row was read."""
     return readers.asked_again(lambda: readers.read(question))
 
 
-def wait_for(name: str, when: When) -> None:
-    """Wait until a state shows the batch that is waited for. Raises NotReachedError."""
-    await_batch(f"state {name!r}", when, lambda: committed(name))
-
-
-def committed(name: str) -> int:
-    """Return the batch that a lookup would be answered at now."""
-    return read(lambda conn: readers.reader(conn, name).committed()[0])
-
-
-def typed_keys(spec: StateSpec, keys: Sequence[Any], confined: KeyScope) -> Sequence[Any]:
-    """Let a bare value stand for a key of one part. Raises OutsideError for keys that are not the API key's."""
-    # Tuples, for the library sees at a fraction of the cost that they fit.
+def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequence[Any]:
+    """Let a bare value stand for a key of one part. Raises OutsideError for keys outside the API key's scope."""
+    # Tuples: the library checks them at a fraction of the cost.
     if len(spec.key) == 1:
         keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
     else:
         keys = [tuple(key) if isinstance(key, list) else key for key in keys]
-    if confined.is_unrestricted or not confined.prefix_of(spec):
+    if scope.is_unrestricted or not scope.prefix_of(spec):
         return keys
     typed = spec.check_keys(keys)
-    confined.check_keys(spec, typed)
+    scope.check_keys(spec, typed)
     return typed
 
 
-def _holding(
-    conn: psycopg.Connection, name: str, query: Query, confined: KeyScope, candidates: Sequence[str]
-) -> str | None:
-    if not confined.is_unrestricted:
-        typed_keys(readers.reader(conn, name).spec, query.keys.asked, confined)
-    return caching.holding(conn, name, candidates)
+def _committed(name: str) -> int:
+    """Return the batch at which a lookup would be answered now."""
+    return read(lambda conn: readers.reader(conn, name).committed()[0])
 
 
-def _ask(
-    conn: psycopg.Connection, name: str, query: Query, confined: KeyScope, question: str, known: Sequence[str]
+def _look_up(
+    conn: psycopg.Connection, query: Query, when: When, scope: KeyScope, request: str, known: Sequence[str]
 ) -> Answer | str:
-    reader, made = readers.marked_reader(conn, name)
-    keys = typed_keys(reader.spec, query.keys.asked, confined)
-    snapshot = _answered(reader, keys, query.keys, query.when.as_of)
-    etag = caching.of_answer(reader.spec, made, query, question, snapshot)
-    # A tag of the batch was found not to hold a moment ago: the reader's mark may be as old as the client's.
-    if etag in known and not caching.is_of_batch(etag):
+    reader, version = readers.marked_reader(conn, query.state)
+    keys = typed_keys(reader.spec, query.keys, scope)
+    ask = reader.combine if query.combine else reader.multi_get
+    snapshot = ask(keys, query.measures, as_of=when.as_of)
+    etag = _etag(reader, version, query, when, request, snapshot)
+    # A batch ETag was found invalid a moment ago: the reader's catalog version may be as old as the client's.
+    if etag in known and not _is_batch_etag(etag):
         return etag
-    return Answer(name, reader.isolation, snapshot, query.keys.combine, etag)
+    return Answer(query.state, reader.isolation, snapshot, query.combine, etag)
 
 
-def _ask_together(conn: psycopg.Connection, queries: Queries, confined: KeyScope) -> list[Answer]:
-    questions = [_question(conn, index, *query, confined) for index, query in enumerate(queries.of_states)]
-    snapshots = at_one_batch(conn, questions, as_of=queries.when.as_of)
+def _look_up_together(conn: psycopg.Connection, queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
+    lookups = [_state_lookup(conn, index, query, scope) for index, query in enumerate(queries)]
+    snapshots = at_one_batch(conn, lookups, as_of=when.as_of)
     return [
-        Answer(question.reader.spec.name, question.reader.isolation, snapshot, question.combine)
-        for question, snapshot in zip(questions, snapshots, strict=True)
+        Answer(query.state, lookup.reader.isolation, snapshot, query.combine)
+        for query, lookup, snapshot in zip(queries, lookups, snapshots, strict=True)
     ]
 
 
-def _question(conn: psycopg.Connection, index: int, name: str, keys: Keys, confined: KeyScope) -> StateLookup:
-    reader = readers.reader(conn, name)
+def _state_lookup(conn: psycopg.Connection, index: int, query: Query, scope: KeyScope) -> StateLookup:
+    reader = readers.reader(conn, query.state)
     try:
-        typed = typed_keys(reader.spec, keys.asked, confined)
-        checked = reader.spec.check_keys(typed)
+        keys = reader.spec.check_keys(typed_keys(reader.spec, query.keys, scope))
     except KeyShapeError as error:
         raise WrongQueryError(index, error) from error
-    return StateLookup(reader, checked, keys.measures, keys.combine)
+    return StateLookup(reader, keys, query.measures, query.combine)
 
 
-def _answered(reader: Reader, keys: Sequence[Any], asked: Keys, as_of: int | None) -> Snapshot:
-    ask = reader.combine if asked.combine else reader.multi_get
-    return ask(keys, asked.measures, as_of=as_of)
+# ETags
+
+
+def _request_digest(query: Query, when: When) -> str:
+    # How long to wait does not change the answer.
+    return digest(orjson.dumps([query.keys, query.measures, query.combine, when.as_of]))
+
+
+def _etag(
+    reader: Reader, version: tuple[Any, ...] | None, query: Query, when: When, request: str, snapshot: Snapshot
+) -> str:
+    start = _batch_part(query.state, snapshot.txid, snapshot.attempt, snapshot.as_of, version)
+    if not _changes_only_with_the_batch(reader, query, when, snapshot):
+        return f'"{start}-{request}{digest(snapshot.results)}"'
+    return f'"{start}-{request}-{NEVER if snapshot.until is None else _microseconds(snapshot.until)}"'
+
+
+def _changes_only_with_the_batch(reader: Reader, query: Query, when: When, snapshot: Snapshot) -> bool:
+    in_ledger = BACKENDS[reader.spec.backend].capabilities.in_ledger
+    if reader.isolation != "committed" or not in_ledger or when.as_of is not None:
+        return False
+    # The word may be part of a key, too; a digest is then correct as well.
+    return reader.spec.ttl is None or not (query.combine or b'"expired"' in snapshot.results)
+
+
+def _is_batch_etag(etag: str) -> bool:
+    return etag.count("-") == BATCH_ETAG.count("-")
+
+
+def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: Sequence[str]) -> str | None:
+    """Return the first of these ETags of one request that is still valid; None: the keys have to be read."""
+    if not scope.is_unrestricted:
+        typed_keys(readers.reader(conn, query.state).spec, query.keys, scope)
+    now = readers.of_batch(conn, query.state)
+    if now is None:
+        return None
+    start = f'"{_batch_part(query.state, now.txid, now.attempt, now.at, now.made)}-'
+    same_batch = (etag for etag in known if _is_batch_etag(etag) and etag.startswith(start))
+    return next((etag for etag in same_batch if _is_before(now.clock, etag.strip('"').rpartition("-")[2])), None)
+
+
+def _batch_part(name: str, txid: int, attempt: int, at: datetime | None, version: tuple[Any, ...] | None) -> str:
+    return f"{name}-{txid}-{attempt}-{digest(repr((at, version)).encode())}"
+
+
+def _is_before(clock: datetime, until: str) -> bool:
+    return until == NEVER or (until.isdecimal() and _microseconds(clock) < int(until))
+
+
+def _microseconds(at: datetime) -> int:
+    past = at - EPOCH
+    return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds

@@ -1,43 +1,66 @@
-"""What /api/schema says of each call. Nothing here runs when a request is answered.
-
-`calls` and `reading` hold one decorator per call, `registry` and `lookups` the shapes of what is asked and answered,
-`refusals` the problems, `parameters` what calls share.
-"""
+"""What /api/schema says of each call: one decorator per call. Nothing here runs when a request is answered."""
 
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
 from webapp.accounts.models import Scope
-from webapp.api.openapi import (
-    CONDITIONAL,
-    ENTRIES,
-    HISTORY,
-    LIMIT,
-    LOCATION,
-    NOT_YET,
-    STILL_WAITING,
-    UNCHANGED,
-    answers,
-    query,
-)
-from webapp.api.serializers import (
+from webapp.api.answers import (
     AnswersSerializer,
     BatchSerializer,
     EntriesSerializer,
     HistorySerializer,
     PipelineSerializer,
-    QueriesSerializer,
-    QuerySerializer,
     RunSerializer,
     StateAnswerSerializer,
     StateSerializer,
 )
-from webapp.states.models import MaintenanceRun
+from webapp.api.openapi import (
+    CONDITIONAL,
+    LOCATION,
+    NOT_YET,
+    STILL_WAITING,
+    UNCHANGED,
+    answer_header,
+    answers,
+)
+from webapp.api.requests import (
+    EntriesParameters,
+    HistoryParameters,
+    ListParameters,
+    QueriesSerializer,
+    QuerySerializer,
+    RunsParameters,
+)
 
-# What /api/schema says of pipelines, states and maintenance, call by call.
+KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
+BATCH = {"txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
+OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
+RESULTS = [
+    {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
+    {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
+]
+COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
+QUERY = {"keys": KEYS, "measures": ["flights"]}
+
+STREAM_FORMATS = {
+    "text/csv": OpenApiTypes.STR,
+    "application/x-ndjson": OpenApiTypes.STR,
+    "application/vnd.apache.arrow.stream": OpenApiTypes.BINARY,
+}
+FORMAT = OpenApiParameter(
+    "format",
+    {"type": "string", "enum": ["json", "csv", "ndjson", "arrow"]},
+    OpenApiParameter.QUERY,
+    description="In place of `Accept`",
+)
+ENTRIES_HEADERS = [
+    answer_header("Link", 'Where the next page is, `rel="next"`', [200]),
+    answer_header("Tidemark-Txid", "Of a stream: the batch that it shows", [200], int),
+    answer_header("Content-Disposition", "Of a stream: a name for the file", [200]),
+]
 
 
 def _listed(name: str, child: type[serializers.Serializer]) -> serializers.Serializer:
@@ -46,6 +69,14 @@ def _listed(name: str, child: type[serializers.Serializer]) -> serializers.Seria
 
 def _run_accepted(what: str, *errors: int) -> dict[Any, Any]:
     return answers(202, RunSerializer, *errors, description=what)
+
+
+def _asked(name: str, body: dict) -> OpenApiExample:
+    return OpenApiExample(name, body, request_only=True)
+
+
+def _answered(name: str, body: dict) -> OpenApiExample:
+    return OpenApiExample(name, body, response_only=True, status_codes=["200"], media_type="application/json")
 
 
 states = extend_schema(
@@ -80,31 +111,31 @@ batches = extend_schema(
     operation_id="list_batches",
     tags=["pipelines"],
     summary="A pipeline's batches, the newest first",
-    parameters=[LIMIT, *CONDITIONAL],
+    parameters=[ListParameters, *CONDITIONAL],
     responses=answers(200, _listed("batches", BatchSerializer), 400, 404) | UNCHANGED,
 )
 pause = extend_schema(
     operation_id="pause_pipeline",
     tags=["pipelines"],
     summary="Pause a pipeline",
-    description="Its driver ends the batch at hand, then waits; so does one that starts later. Asking twice changes "
+    description="Its driver ends the current batch, then waits; so does one that starts later. Repeating it changes "
     f"nothing. Scope: {Scope.MAINTAIN.value}.",
     request=None,
-    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the wish noted."),
+    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the request noted."),
 )
 resume = extend_schema(
     operation_id="resume_pipeline",
     tags=["pipelines"],
     summary="Resume a paused pipeline",
-    description=f"Its driver goes on within a second. Scope: {Scope.MAINTAIN.value}.",
+    description=f"Its driver continues within a second. Scope: {Scope.MAINTAIN.value}.",
     request=None,
-    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the wish noted."),
+    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the request noted."),
 )
 compaction = extend_schema(
     operation_id="compact_state",
     tags=["maintenance"],
     summary="Compact a state",
-    description=f"Asks the workers to drop what nobody could need any more. Scope: {Scope.MAINTAIN.value}.",
+    description=f"Asks the workers to delete what no read can need. Scope: {Scope.MAINTAIN.value}.",
     request=None,
     parameters=[LOCATION],
     responses=_run_accepted("The run, queued.", 404, 409),
@@ -113,7 +144,7 @@ expiry = extend_schema(
     operation_id="expire_state",
     tags=["maintenance"],
     summary="Free expired rows of a state",
-    description=f"Asks the workers to free the rows whose time to live has run out. Scope: {Scope.MAINTAIN.value}.",
+    description=f"Asks the workers to delete the rows whose time to live is over. Scope: {Scope.MAINTAIN.value}.",
     request=None,
     parameters=[LOCATION],
     responses=_run_accepted("The run, queued.", 404, 409),
@@ -122,13 +153,7 @@ runs = extend_schema(
     operation_id="list_runs",
     tags=["maintenance"],
     summary="Maintenance runs, the newest first",
-    parameters=[
-        query("state", str),
-        query("kind", str, enum=MaintenanceRun.Kind.values),
-        query("status", str, enum=MaintenanceRun.Status.values),
-        LIMIT,
-        *CONDITIONAL,
-    ],
+    parameters=[RunsParameters, *CONDITIONAL],
     responses=answers(200, _listed("runs", RunSerializer), 400) | UNCHANGED,
 )
 run = extend_schema(
@@ -142,34 +167,10 @@ cancel = extend_schema(
     operation_id="cancel_run",
     tags=["maintenance"],
     summary="Cancel a maintenance run",
-    description=f"A queued run ends at once, a running one after the page it is at. Scope: {Scope.MAINTAIN.value}.",
+    description=f"A queued run ends at once, a running one after its current page. Scope: {Scope.MAINTAIN.value}.",
     parameters=[LOCATION],
-    responses=_run_accepted("The run, called off.", 404, 409),
+    responses=_run_accepted("The run, cancelled.", 404, 409),
 )
-
-
-# What /api/schema says of the calls that read values, call by call.
-
-
-KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
-BATCH = {"txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
-OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
-RESULTS = [
-    {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
-    {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
-]
-COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
-QUERY = {"keys": KEYS, "measures": ["flights"]}
-
-
-def _asked(name: str, body: dict) -> OpenApiExample:
-    return OpenApiExample(name, body, request_only=True)
-
-
-def _told(name: str, body: dict) -> OpenApiExample:
-    return OpenApiExample(name, body, response_only=True, status_codes=["200"], media_type="application/json")
-
-
 state_query = extend_schema(
     operation_id="query_state",
     tags=["states"],
@@ -189,8 +190,8 @@ state_query = extend_schema(
         _asked("two keys", QUERY),
         _asked("combined", QUERY | {"combine": True}),
         _asked("read your own write", QUERY | {"min_txid": 42, "wait_ms": 1000}),
-        _told("two keys", OF_STATE | BATCH | {"results": RESULTS}),
-        _told("combined", OF_STATE | BATCH | {"combined": COMBINED}),
+        _answered("two keys", OF_STATE | BATCH | {"results": RESULTS}),
+        _answered("combined", OF_STATE | BATCH | {"combined": COMBINED}),
     ],
 )
 queries = extend_schema(
@@ -212,26 +213,22 @@ queries = extend_schema(
         _asked(
             "two states", {"queries": [{"state": "flights_by_carrier", **QUERY}, {"state": "totals", "keys": [[]]}]}
         ),
-        _told("one state", BATCH | {"answers": [OF_STATE | {"results": RESULTS}]}),
+        _answered("one state", BATCH | {"answers": [OF_STATE | {"results": RESULTS}]}),
     ],
 )
 entries = extend_schema(
     operation_id="list_entries",
     tags=["states"],
-    summary="Live entries: a range, a prefix, the largest; in pages, or the whole of it as a stream",
+    summary="Live entries: a range, a prefix, the top keys; in pages, or all as a stream",
     description="JSON comes in pages. `Accept: text/csv`, `application/x-ndjson` or "
     "`application/vnd.apache.arrow.stream` streams all entries in key order, from one batch; `limit` then has no "
     "default and no upper bound, and there is neither search, order nor cursor.",
-    parameters=[*ENTRIES, *CONDITIONAL],
+    parameters=[EntriesParameters, FORMAT, *ENTRIES_HEADERS, *CONDITIONAL],
     responses=answers(200, EntriesSerializer, *(400, 404, 409, 410), description="A page, or everything.", e409=NOT_YET)
     | UNCHANGED
     | {
         (200, media_type): OpenApiResponse(kind, "A page, or everything.")
-        for media_type, kind in {
-            "text/csv": OpenApiTypes.STR,
-            "application/x-ndjson": OpenApiTypes.STR,
-            "application/vnd.apache.arrow.stream": OpenApiTypes.BINARY,
-        }.items()
+        for media_type, kind in STREAM_FORMATS.items()
     },
 )
 history = extend_schema(
@@ -240,6 +237,6 @@ history = extend_schema(
     summary="The committed versions of a key, the newest first",
     description="From the changelog; without one, the one or two versions that the row itself carries. The next page "
     "is `before` the last txid of this one.",
-    parameters=[*HISTORY, *CONDITIONAL],
+    parameters=[HistoryParameters, *CONDITIONAL],
     responses=answers(200, HistorySerializer, 400, 404) | UNCHANGED,
 )

@@ -1,12 +1,12 @@
-"""What all doors of the API have in common beyond DRF: ETags on what is read, OPTIONS, routes on their way out."""
+"""All calls of the API: parse, ask a query or a service, answer."""
 
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
-from django.conf import settings
+import orjson
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
-from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -14,7 +14,21 @@ from rest_framework.views import APIView
 from state_backends.errors import UnknownNameError, UnknownPipelineError
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import STEER_PIPELINES, KeyScope, api_key, key_scope
-from webapp.api import caching, deprecation, operations
+from webapp.api import operations
+from webapp.api.entries import history, page
+from webapp.api.export import FORMATS, stream
+from webapp.api.lookups import look_up, look_up_together
+from webapp.api.rendering import OrjsonRenderer, conditional, known_etags, not_modified
+from webapp.api.requests import (
+    EntriesParameters,
+    HistoryParameters,
+    ListParameters,
+    RunsParameters,
+    StreamParameters,
+    read_queries,
+    read_query,
+)
+from webapp.core.metrics import looked_up, phase_ended
 from webapp.states import queries, services
 from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
 from webapp.states.models import MaintenanceRun
@@ -22,107 +36,114 @@ from webapp.states.queries import PipelineStatus
 from webapp.states.services import UnknownRunError
 
 
+# Gives every answer to a GET an ETag, a digest of the document, and answers a 304 to a client that sends it back.
+# Not a docstring: /api/schema would show it at each call.
 class ApiView(APIView):
-    """A GET whose answer the client knows already costs it a 304: the ETag is a digest of the document."""
-
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
         return Response(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
 
     def handle_exception(self, error: Exception) -> Response:
         if isinstance(error, UnknownNameError) and not key_scope(self.request).is_unrestricted:
-            # Without the list of those there are, which are not all for a confined API key to know.
+            # Without the list of existing names: a restricted API key may not know all of them.
             error = type(error)(f"{error.kind} does not exist")
         return super().handle_exception(error)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
-        if settings.TIDEMARK_DEPRECATED:
-            _mark(request, answer)
         if request.method in ("GET", "HEAD") and answer.status_code == 200 and isinstance(answer, Response):
             answer.add_post_render_callback(partial(conditional, request))
         return answer
 
 
-def conditional(request: Request, response: Response) -> HttpResponse | None:
-    """Give a rendered answer its ETag; return a 304 in its place where the client has it."""
-    tag = f'"{caching.digest(response.content)}"'
-    response["ETag"] = tag
-    return not_modified(tag, response) if caching.is_known(request, tag) else None
+# Values: lookups, entries, histories
 
 
-def not_modified(tag: str, instead_of: HttpResponse | None = None) -> HttpResponse:
-    answer = HttpResponse(status=304, headers={"ETag": tag})
-    del answer["Content-Type"]
-    for name in ("Vary", "Link", "Deprecation", "Sunset"):
-        if instead_of is not None and name in instead_of:
-            answer[name] = instead_of[name]
-    return answer
+class CsvRenderer(OrjsonRenderer):
+    """Makes the format one that a client can choose. It renders problems only, since entries are streamed."""
+
+    media_type = FORMATS["csv"].media_type
+    format = "csv"
 
 
-def _mark(request: Request, answer: HttpResponseBase) -> None:
-    match = request.resolver_match
-    marked = settings.TIDEMARK_DEPRECATED.get(match.url_name) if match else None
-    for name, value in deprecation.headers(marked).items() if marked else []:
-        # A page may have a link of its own, to the next one.
-        answer[name] = f"{answer[name]}, {value}" if name == "Link" and name in answer else value
+class JsonLinesRenderer(OrjsonRenderer):
+    media_type = FORMATS["ndjson"].media_type
+    format = "ndjson"
 
 
-# What a confined API key sees of pipelines, batches and runs: what concerns its states, and no name of another.
+class ArrowRenderer(OrjsonRenderer):
+    media_type = FORMATS["arrow"].media_type
+    format = "arrow"
 
 
-def seen_pipelines(confined: KeyScope) -> list[dict[str, Any]]:
-    return [_pipeline(pipeline, confined) for pipeline in queries.pipelines() if _sees(confined, pipeline)]
+class StateQueryView(ApiView):
+    @operations.state_query
+    def post(self, request: Request, name: str) -> HttpResponse:
+        phase_ended(request, "authenticate")
+        query, when = read_query(name, request.data)
+        phase_ended(request, "parse")
+        answer = look_up(query, when, key_scope(request), known_etags(request))
+        phase_ended(request, "query")
+        looked_up(request, name, len(query.keys))
+        if isinstance(answer, str):
+            return not_modified(answer)
+        # DRF's rendering costs time and has nothing to choose here.
+        body = orjson.dumps(answer.batch | answer.document)
+        return HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": answer.etag})
 
 
-def seen_pipeline(name: str, confined: KeyScope) -> dict[str, Any]:
-    """Raises UnknownPipelineError, also for a pipeline of none of the API key's states."""
-    pipeline = queries.pipeline(name)
-    if not _sees(confined, pipeline):
-        raise UnknownPipelineError(f"pipeline {name!r} does not exist")
-    return _pipeline(pipeline, confined)
+class QueriesView(ApiView):
+    @operations.queries
+    def post(self, request: Request) -> HttpResponse:
+        phase_ended(request, "authenticate")
+        asked, when = read_queries(request.data)
+        phase_ended(request, "parse")
+        answers = look_up_together(asked, when, key_scope(request))
+        phase_ended(request, "query")
+        for query in asked:
+            looked_up(request, query.state, len(query.keys))
+        response = Response(answers[0].batch | {"answers": [answer.document for answer in answers]})
+        response.add_post_render_callback(partial(conditional, request))
+        return response
 
 
-def seen_batches(name: str, limit: int, confined: KeyScope) -> list[dict[str, Any]]:
-    """Raises UnknownPipelineError."""
-    if not confined.is_unrestricted:
-        seen_pipeline(name, confined)
-    return [_batch(batch_document(batch), confined) for batch in queries.batches(name, limit)]
+class EntriesView(ApiView):
+    renderer_classes = [OrjsonRenderer, CsvRenderer, JsonLinesRenderer, ArrowRenderer]
+
+    @operations.entries
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        file_format, scope = request.accepted_renderer.format, key_scope(request)
+        scope.check_state(name)
+        if file_format in FORMATS:
+            asked = StreamParameters.read(request.query_params.dict())
+            return stream(name, asked, file_format, scope, only_head=request.method == "HEAD")
+        found = page(name, EntriesParameters.read(request.query_params.dict()), scope)
+        return Response(found.document, headers=_link(request, found.next))
 
 
-def seen_run(run_id: int, confined: KeyScope) -> MaintenanceRun:
-    """Raises UnknownRunError, also for a run of another state than the API key's."""
-    run = services.run(run_id)
-    if not confined.sees(run.state_id):
-        raise UnknownRunError(f"there is no maintenance run {run_id}")
-    return run
+class HistoryView(ApiView):
+    @operations.history
+    def get(self, request: Request, name: str) -> Response:
+        scope = key_scope(request)
+        scope.check_state(name)
+        return Response(history(name, HistoryParameters.read(request.query_params.dict()), scope))
 
 
-def _sees(confined: KeyScope, pipeline: PipelineStatus) -> bool:
-    return not confined.states or any(confined.sees(state) for state in pipeline.states)
+def _link(request: Request, cursor: str | None) -> dict[str, str]:
+    if cursor is None:
+        return {}
+    limit = request.query_params.get("limit")
+    again = {"cursor": cursor} | ({"limit": limit} if limit else {})
+    return {"Link": f'<{request.path}?{urlencode(again)}>; rel="next"'}
 
 
-def _pipeline(pipeline: PipelineStatus, confined: KeyScope) -> dict[str, Any]:
-    document = pipeline_document(pipeline)
-    return document | {"states": [state for state in pipeline.states if confined.sees(state)]}
-
-
-def _batch(document: dict[str, Any], confined: KeyScope) -> dict[str, Any]:
-    by_state = ("keys_written", "tasks")
-    seen = {name: {state: told for state, told in document[name].items() if confined.sees(state)} for name in by_state}
-    return document | seen
-
-
-# The doors to pipelines, states and maintenance: parse, ask a selector or a service, answer.
-
-
-MAX_LIST = 500
+# States, pipelines, maintenance
 
 
 class StatesView(ApiView):
     @operations.states
     def get(self, request: Request) -> Response:
-        confined = key_scope(request)
-        return Response({"states": [state_document(state) for state in queries.states() if confined.sees(state.name)]})
+        scope = key_scope(request)
+        return Response({"states": [state_document(state) for state in queries.states() if scope.sees(state.name)]})
 
 
 class StateView(ApiView):
@@ -135,19 +156,26 @@ class StateView(ApiView):
 class PipelinesView(ApiView):
     @operations.pipelines
     def get(self, request: Request) -> Response:
-        return Response({"pipelines": seen_pipelines(key_scope(request))})
+        scope = key_scope(request)
+        found = [_pipeline(pipeline, scope) for pipeline in queries.pipelines() if _sees(scope, pipeline)]
+        return Response({"pipelines": found})
 
 
 class PipelineView(ApiView):
     @operations.pipeline
     def get(self, request: Request, name: str) -> Response:
-        return Response(seen_pipeline(name, key_scope(request)))
+        scope = key_scope(request)
+        return Response(_pipeline(_seen_pipeline(name, scope), scope))
 
 
 class BatchesView(ApiView):
     @operations.batches
     def get(self, request: Request, name: str) -> Response:
-        return Response({"batches": seen_batches(name, _limit(request), key_scope(request))})
+        scope, asked = key_scope(request), ListParameters.read(request.query_params.dict())
+        if not scope.is_unrestricted:
+            _seen_pipeline(name, scope)
+        found = queries.batches(name, asked["limit"])
+        return Response({"batches": [_batch(batch_document(batch), scope) for batch in found]})
 
 
 class PauseView(ApiView):
@@ -173,7 +201,7 @@ class ResumeView(ApiView):
 
 
 class StateMaintenanceView(ApiView):
-    """Asks for a run; `kind` is set by the route."""
+    """Requests a run; a subclass sets its kind."""
 
     kind = ""
     scopes = {"POST": Scope.MAINTAIN}
@@ -203,13 +231,8 @@ class ExpiryView(StateMaintenanceView):
 class RunsView(ApiView):
     @operations.runs
     def get(self, request: Request) -> Response:
-        found = services.runs(
-            state=_text(request, "state"),
-            kind=_choice(request, "kind", MaintenanceRun.Kind.values),
-            status=_choice(request, "status", MaintenanceRun.Status.values),
-            limit=_limit(request),
-            states=key_scope(request).states,
-        )
+        asked = RunsParameters.read(request.query_params.dict())
+        found = services.runs(**asked, states=key_scope(request).states)
         return Response({"runs": [run_document(run) for run in found]})
 
 
@@ -218,12 +241,12 @@ class RunView(ApiView):
 
     @operations.run
     def get(self, request: Request, run_id: int) -> Response:
-        return Response(run_document(seen_run(run_id, key_scope(request))))
+        return Response(run_document(_seen_run(run_id, key_scope(request))))
 
     @operations.cancel
     def delete(self, request: Request, run_id: int) -> Response:
-        confined = key_scope(request)
-        confined.check_whole_state(seen_run(run_id, confined).state_id)
+        scope = key_scope(request)
+        scope.check_whole_state(_seen_run(run_id, scope).state_id)
         return _accepted(services.cancel_maintenance(run_id, requested_by=_requester(request)))
 
 
@@ -236,26 +259,34 @@ def _requester(request: Request) -> str:
     return request.user.get_username() if key is None else f"API key {key.name}"
 
 
-def _limit(request: Request, default: int = 50) -> int:
-    asked: Any = request.query_params.get("limit", default)
-    try:
-        limit = int(asked)
-    except ValueError:
-        limit = 0
-    if not 1 <= limit <= MAX_LIST:
-        raise ParseError(f"limit must be a number from 1 to {MAX_LIST}, got {asked!r}")
-    return limit
+# What a restricted API key sees of pipelines, batches and runs: what concerns its states, without names of others.
 
 
-def _choice(request: Request, name: str, choices: list[str]) -> str:
-    asked = _text(request, name)
-    if asked and asked not in choices:
-        raise ParseError(f"{name} must be one of {', '.join(choices)}, got {asked!r}")
-    return asked
+def _seen_pipeline(name: str, scope: KeyScope) -> PipelineStatus:
+    """Raises UnknownPipelineError, also for a pipeline that feeds none of the API key's states."""
+    pipeline = queries.pipeline(name)
+    if not _sees(scope, pipeline):
+        raise UnknownPipelineError(f"pipeline {name!r} does not exist")
+    return pipeline
 
 
-def _text(request: Request, name: str) -> str:
-    asked = request.query_params.get(name, "")
-    if "\0" in asked:
-        raise ParseError(f"{name} holds a NUL character")
-    return asked
+def _seen_run(run_id: int, scope: KeyScope) -> MaintenanceRun:
+    """Raises UnknownRunError, also for a run of a state outside the API key's scope."""
+    run = services.run(run_id)
+    if not scope.sees(run.state_id):
+        raise UnknownRunError(f"there is no maintenance run {run_id}")
+    return run
+
+
+def _sees(scope: KeyScope, pipeline: PipelineStatus) -> bool:
+    return not scope.states or any(scope.sees(state) for state in pipeline.states)
+
+
+def _pipeline(pipeline: PipelineStatus, scope: KeyScope) -> dict[str, Any]:
+    return pipeline_document(pipeline) | {"states": [state for state in pipeline.states if scope.sees(state)]}
+
+
+def _batch(document: dict[str, Any], scope: KeyScope) -> dict[str, Any]:
+    by_state = ("keys_written", "tasks")
+    seen = {name: {state: value for state, value in document[name].items() if scope.sees(state)} for name in by_state}
+    return document | seen

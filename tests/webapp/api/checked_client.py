@@ -1,4 +1,4 @@
-"""Holds every answer of the API against what /api/schema says of it."""
+"""A test client that checks every answer of the API against /api/schema."""
 
 from functools import cache
 from typing import Any
@@ -51,7 +51,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _as_json_schema(part: Any) -> Any:
-    """OpenAPI 3.0 says `nullable` where JSON Schema has a type."""
+    """Replace OpenAPI 3.0's `nullable` by the null type of JSON Schema."""
     if isinstance(part, list):
         return [_as_json_schema(item) for item in part]
     if not isinstance(part, dict):

@@ -8,6 +8,7 @@ from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.flights import Flights
 from webapp.accounts import authentication
 from webapp.accounts.services import create_api_key
+from webapp.api import lookups
 
 __all__ = ["connection", "filled", "flights", "reader"]
 
@@ -31,3 +32,20 @@ def lasting(transactional_db) -> Iterator[Flights]:
     """A filled pipeline that every connection sees."""
     with committed_flights() as pipeline:
         yield pipeline
+
+
+@pytest.fixture
+def while_waiting(monkeypatch):
+    """Run an action in the first pause of a request that waits for a batch; returns the pauses that it made."""
+    pauses = []
+
+    def arrange(action=lambda: None):
+        def sleep(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 1:
+                action()
+
+        monkeypatch.setattr(lookups, "sleep", sleep)
+        return pauses
+
+    return arrange

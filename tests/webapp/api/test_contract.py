@@ -1,4 +1,4 @@
-"""The API does what /api/schema says: a fuzzer reads it, asks all it can think of over HTTP, and finds nothing."""
+"""The API does what /api/schema says: a fuzzer that reads the schema finds no difference over HTTP."""
 
 import pytest
 import schemathesis
@@ -7,15 +7,15 @@ from schemathesis.engine import Status, events, from_schema
 
 from webapp.accounts.services import create_api_key
 
-# Every call has been asked in each way after about ten; the rest is spent on chance, round after round.
+# Each call has been sent in every planned way after about 10 s; the rest of the time is for random requests.
 MOST_SECONDS = 30
 
 STATES = ["flights_by_carrier", "flights_by_hour", "totals"]
 
 CHECKS = {
-    # Whether a key, a cursor or a measure fits depends on the state: what fits the schema may be refused with a 400.
+    # Valid keys, cursors and measures depend on the state: a request that is valid by the schema may get a 400.
     "positive_data_acceptance": {"enabled": False},
-    # A batch that was waited for and did not come is a 503, as documented.
+    # A batch that is not committed in time is a 503, as documented.
     "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
 }
 
@@ -32,11 +32,11 @@ def config(token: str) -> SchemathesisConfig:
         {
             "seed": 1,
             "max-time": MOST_SECONDS,
-            # A connection that is kept would keep a thread of the server, and its session in the database.
+            # A kept-alive connection would hold a thread of the server and its database session.
             "headers": {"Authorization": f"Bearer {token}", "Connection": "close"},
             "generation": {"max-examples": 10, "database": "none"},
             "checks": CHECKS,
-            # What one call makes, others can hardly use: maintenance ends within moments.
+            # Calls can hardly use what others created: maintenance runs end within moments.
             "phases": {"stateful": {"enabled": False}},
             "operations": [
                 {"include-path-regex": "^/api/v1/states/", "parameters": {"path.name": STATES}},
@@ -65,7 +65,7 @@ def test_a_fuzzer_finds_nothing(address):
     schema = schemathesis.openapi.from_url(f"{address}/api/schema?format=json", config=config(token))
     statuses: list[int] = []
     found: list[str] = []
-    asked_by_chance: set[str] = set()
+    fuzzed: set[str] = set()
 
     for event in from_schema(schema).execute():
         found += failures(event)
@@ -73,8 +73,8 @@ def test_a_fuzzer_finds_nothing(address):
             asked = event.recorder.interactions.values()
             statuses += [interaction.response.status_code for interaction in asked if interaction.response]
             if event.phase.name == "FUZZING" and asked:
-                asked_by_chance.add(event.recorder.label)
+                fuzzed.add(event.recorder.label)
 
     assert found == []
-    assert asked_by_chance == {operation.ok().label for operation in schema.get_all_operations()}
+    assert fuzzed == {operation.ok().label for operation in schema.get_all_operations()}
     assert {200, 202, 304, 400, 401, 404} <= set(statuses)

@@ -16,7 +16,7 @@ def body_of(response):
     return problem
 
 
-def test_no_key_is_a_401_that_says_how_to_come_in(db):
+def test_no_key_is_a_401_that_says_how_to_authenticate(db):
     response = CheckedClient().ask("GET", "/states")
 
     assert body_of(response)["title"] == "Unauthorized"
@@ -40,11 +40,11 @@ def test_an_unknown_address_of_the_api_is_a_404_problem(api, path):
     assert body_of(api.get(path))["title"] == "Not Found"
 
 
-def test_an_unforeseen_error_is_a_500_problem_that_tells_nothing(api, monkeypatch):
-    def fall_over():
+def test_an_unexpected_error_is_a_500_problem_without_its_text(api, monkeypatch):
+    def fail():
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(views.selectors, "states", fall_over)
+    monkeypatch.setattr(views.queries, "states", fail)
     api.raise_request_exception = False
 
     response = api.get("/api/v1/states")
@@ -64,5 +64,5 @@ def test_a_database_that_is_gone_is_a_503_problem(transactional_db):
     assert body_of(response)["detail"] == "the database does not answer; try again shortly"
 
 
-def test_a_page_that_does_not_exist_is_no_problem_document(client, db):
+def test_a_page_that_does_not_exist_is_not_a_problem_document(client, db):
     assert client.get("/nowhere").headers["Content-Type"].startswith("text/html")

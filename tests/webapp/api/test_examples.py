@@ -1,4 +1,4 @@
-"""The commands of docs/api.md run as they stand."""
+"""The commands of docs/api.md run as written."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def run(lasting, live_server, tmp_path):
     return run
 
 
-def test_there_are_examples_of_every_way_to_read():
+def test_every_kind_of_read_has_an_example():
     page = "".join(BLOCKS)
 
     assert len(BLOCKS) >= 7
@@ -43,13 +43,13 @@ def test_there_are_examples_of_every_way_to_read():
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_an_example_runs(run, block, tmp_path):
-    told = run(block)
+    printed = run(block)
 
     if "TAG=" in block:
-        assert told == "304\n"
+        assert printed == "304\n"
     elif "-o " in block:
         assert (tmp_path / "flights.csv").read_text().startswith("origin,carrier,flights")
         with pa.ipc.open_stream((tmp_path / "flights.arrow").read_bytes()) as reader:
             assert reader.read_all().num_rows == 30
     else:
-        assert json.loads("[" + told.replace("}{", "},{") + "]")[0]["txid"] == 2
+        assert json.loads("[" + printed.replace("}{", "},{") + "]")[0]["txid"] == 2

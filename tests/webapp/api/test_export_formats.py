@@ -1,4 +1,4 @@
-"""Entries as CSV, JSON lines and Arrow: what goes in comes out."""
+"""Writers of CSV, JSON lines and Arrow: values are read back equal."""
 
 import csv
 import io
@@ -71,7 +71,7 @@ def test_csv_has_a_header_and_nested_values_as_json():
     assert (plain[3], plain[4], plain[6], plain[9]) == ("NaN", "NaN", "2013-01-01T05:00:00.000001+00:00", '"text"')
 
 
-def test_csv_is_what_other_readers_take_for_it():
+def test_csv_is_read_by_pyarrow():
     table = pyarrow.csv.read_csv(
         io.BytesIO(written(csv_lines)), parse_options=pa.csv.ParseOptions(newlines_in_values=True)
     )
@@ -111,7 +111,7 @@ def test_arrow_is_read_back_equal():
 
 
 @pytest.mark.parametrize("write", [csv_lines, json_lines, arrow_stream])
-def test_what_is_written_goes_out_batch_by_batch(write):
+def test_each_batch_is_sent_before_the_next_is_read(write):
     sent = []
 
     def batches():
@@ -129,7 +129,7 @@ def test_what_is_written_goes_out_batch_by_batch(write):
 
 
 @pytest.mark.parametrize("write", [csv_lines, json_lines, arrow_stream])
-def test_nothing_is_a_file_as_well(write):
+def test_no_rows_give_a_valid_file(write):
     content = b"".join(write(COLUMNS, iter([])))
 
     assert content == b"" if write is json_lines else content

@@ -1,4 +1,4 @@
-"""A typed client made from /api/schema, used as somebody else's program would."""
+"""A typed client generated from /api/schema, used as in a program of a user."""
 
 import importlib
 import json
@@ -91,7 +91,7 @@ def test_pages_are_followed_by_their_cursor(client):
     assert listed == sorted(listed, reverse=True)
 
 
-def test_a_history_is_told(client):
+def test_a_history_is_read(client):
     history = call("get_history").sync("flights_by_carrier", client=client, key='["EWR", "C00"]')
 
     assert [(version.txid, version.value["flights"]) for version in history.versions] == [(2, 1100), (1, 100)]
@@ -107,7 +107,7 @@ def test_a_problem_is_a_value_that_says_what_is_wrong(client):
     assert problem.detail == "key 1: expected 2 parts (origin, carrier), got 1"
 
 
-def test_an_answer_that_is_known_comes_without_a_body(client):
+def test_a_known_answer_is_a_304_without_a_body(client):
     ask = call("query_state").sync_detailed
     body = models().QueryRequest(keys=[["JFK", "C01"]])
     etag = ask("flights_by_carrier", client=client, body=body).headers["ETag"]

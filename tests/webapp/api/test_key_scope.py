@@ -1,4 +1,4 @@
-"""A confined API key at every door: it never sees another row, and no name of another state."""
+"""A restricted API key: no call shows it a row outside its scope, or the name of another state."""
 
 from urllib.parse import urlencode
 
@@ -22,9 +22,9 @@ def quiet_queue(monkeypatch):
     monkeypatch.setattr(app, "send_task", lambda *args, **options: None)
 
 
-def client(*scopes, **confinement):
+def client(*scopes, **key_scope):
     authentication.clear_cache()
-    return CheckedClient(create_api_key("confined", scopes or ["read"], **confinement)[1])
+    return CheckedClient(create_api_key("restricted", scopes or ["read"], **key_scope)[1])
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def to_jfk(filled) -> CheckedClient:
     return client(key_prefix=["JFK"])
 
 
-class TestToStates:
+class TestScopeOfStates:
     @pytest.mark.parametrize("state", ["flights_by_hour", "no_such_state"])
     @pytest.mark.parametrize(
         ("method", "path", "body"),
@@ -59,7 +59,7 @@ class TestToStates:
             f"this API key is restricted to the states flights_by_carrier, not {state!r}"
         )
 
-    def test_its_own_state_is_open_to_it(self, to_state):
+    def test_its_own_state_is_accessible(self, to_state):
         assert to_state.ask("POST", f"{CARRIER}/query", {"keys": [EWR]}).status_code == 200
         assert to_state.ask("GET", f"{CARRIER}/entries").status_code == 200
         assert to_state.ask("POST", f"{CARRIER}/expiry").status_code == 202
@@ -74,7 +74,7 @@ class TestToStates:
         assert to_state.ask("GET", "/pipelines/flights").json()["states"] == ["flights_by_carrier"]
         assert [set(batch["keys_written"]) for batch in batches] == [{"flights_by_carrier"}] * 2
 
-    def test_a_pipeline_of_none_of_its_states_does_not_exist_for_it(self, to_state, filled):
+    def test_a_pipeline_of_none_of_its_states_is_a_404(self, to_state, filled):
         Catalog(filled.conn).register_pipeline("other", spout="opaque", description="")
 
         listed = to_state.ask("GET", "/pipelines").json()["pipelines"]
@@ -89,12 +89,12 @@ class TestToStates:
             response = to_state.ask("GET", path)
             assert (response.status_code, response.json()["detail"]) == (404, "pipeline does not exist")
 
-    def test_no_name_of_another_state_is_told_where_its_own_is_gone(self, filled):
+    def test_a_404_of_its_own_state_lists_no_other_state(self, filled):
         response = client(states=["gone"]).ask("GET", "/states/gone")
 
         assert (response.status_code, response.json()["detail"]) == (404, "state does not exist")
 
-    def test_several_states_are_refused_as_soon_as_one_is_not_its_own(self, to_state):
+    def test_several_states_are_refused_if_one_is_not_its_own(self, to_state):
         own = {"state": "flights_by_carrier", "keys": [EWR]}
 
         for other in ("totals", "no_such_state"):
@@ -103,11 +103,11 @@ class TestToStates:
 
         assert to_state.ask("POST", "/query", {"queries": [own]}).status_code == 200
 
-    def test_steering_a_pipeline_concerns_other_states_too(self, to_state):
+    def test_a_pipeline_cannot_be_paused_or_resumed(self, to_state):
         assert to_state.ask("POST", "/pipelines/flights/pause").status_code == 403
         assert to_state.ask("POST", "/pipelines/flights/resume").status_code == 403
 
-    def test_runs_of_other_states_do_not_exist_for_it(self, to_state):
+    def test_runs_of_other_states_are_a_404(self, to_state):
         own = services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="x").id
         other = services.request_maintenance(kind="expiry", state="totals", requested_by="x").id
 
@@ -119,7 +119,7 @@ class TestToStates:
         assert to_state.ask("DELETE", f"/maintenance/{other}").status_code == 404
         assert to_state.ask("DELETE", f"/maintenance/{own}").status_code == 202
 
-    def test_a_known_etag_opens_nothing(self, to_state, api):
+    def test_a_known_etag_gives_no_access(self, to_state, api):
         etag = api.ask("POST", "/states/totals/query", {"keys": [[]]}).headers["ETag"]
 
         response = to_state.ask("POST", "/states/totals/query", {"keys": [[]]}, headers={"If-None-Match": etag})
@@ -127,30 +127,30 @@ class TestToStates:
         assert response.status_code == 403
 
 
-class TestToAKeyPrefix:
+class TestScopeOfAKeyPrefix:
     def test_a_lookup_of_other_keys_is_a_403_that_names_the_first(self, to_jfk):
         response = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK, EWR]})
 
         assert (response.status_code, response.json()["index"]) == (403, 1)
         assert to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK]}).status_code == 200
 
-    def test_neither_is_a_combination_or_an_earlier_batch_of_them(self, to_jfk):
+    def test_other_keys_cannot_be_combined_or_read_at_an_earlier_batch(self, to_jfk):
         for more in ({"combine": True}, {"as_of": 1}, {"min_txid": 1}):
             assert to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [EWR]} | more).status_code == 403
 
-    def test_one_of_several_queries_may_not_ask_for_them(self, to_jfk):
+    def test_one_of_several_queries_for_other_keys_is_a_403(self, to_jfk):
         body = {"queries": [{"state": "flights_by_carrier", "keys": [keys]} for keys in (JFK, EWR)]}
 
         assert to_jfk.ask("POST", "/query", body).status_code == 403
 
-    def test_a_known_etag_opens_nothing(self, to_jfk, api):
+    def test_a_known_etag_gives_no_access(self, to_jfk, api):
         etag = api.ask("POST", f"{CARRIER}/query", {"keys": [EWR]}).headers["ETag"]
 
         response = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [EWR]}, headers={"If-None-Match": etag})
 
         assert response.status_code == 403
 
-    def test_its_own_keys_cost_it_a_304_too(self, to_jfk):
+    def test_its_own_keys_get_a_304_too(self, to_jfk):
         etag = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK]}).headers["ETag"]
 
         response = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK]}, headers={"If-None-Match": etag})
@@ -186,15 +186,15 @@ class TestToAKeyPrefix:
 
         assert [status('["JFK", "C01"]'), status('["EWR", "C01"]')] == [200, 403]
 
-    def test_a_state_whose_keys_cannot_start_so_is_closed(self, to_jfk):
+    def test_a_state_whose_keys_cannot_have_the_prefix_is_a_403(self, to_jfk):
         assert to_jfk.ask("GET", f"{HOUR}/entries").status_code == 403
         assert to_jfk.ask("POST", f"{HOUR}/query", {"keys": []}).status_code == 403
         assert to_jfk.ask("POST", "/states/totals/query", {"keys": [[]]}).status_code == 403
         assert to_jfk.ask("GET", "/states/totals/history").status_code == 403
 
-    def test_maintenance_concerns_every_key(self, to_jfk):
+    def test_maintenance_is_a_403(self, to_jfk):
         run = services.request_maintenance(kind="expiry", state="totals", requested_by="x").id
-        # No such key can be made; the doors do not rely on that.
+        # Such a key cannot be created; the views do not rely on that.
         ApiKey.objects.update(scopes=["read", "maintain"])
 
         assert to_jfk.ask("POST", f"{CARRIER}/compaction").status_code == 403
@@ -203,10 +203,10 @@ class TestToAKeyPrefix:
 
 
 def test_a_stream_holds_its_own_keys_alone(lasting):
-    confined = client(key_prefix=["JFK"])
+    restricted = client(key_prefix=["JFK"])
 
-    lines = confined.ask("GET", f"{CARRIER}/entries?format=csv").getvalue().decode().splitlines()
-    other = confined.ask("GET", f"{CARRIER}/entries?format=csv&prefix=EWR")
+    lines = restricted.ask("GET", f"{CARRIER}/entries?format=csv").getvalue().decode().splitlines()
+    other = restricted.ask("GET", f"{CARRIER}/entries?format=csv&prefix=EWR")
 
     assert len(lines) == 31
     assert {line.partition(",")[0] for line in lines[1:]} == {"JFK"}

@@ -9,12 +9,12 @@ from webapp.states.models import MaintenanceRun
 
 @pytest.fixture(autouse=True)
 def quiet_queue(monkeypatch):
-    """Nothing is sent: these requests live in a transaction that no worker would see the end of."""
+    """Nothing is sent: these requests run in a transaction that is never committed."""
     monkeypatch.setattr(app, "send_task", lambda *args, **options: None)
 
 
 @pytest.mark.parametrize("kind", ["compaction", "expiry"])
-def test_a_run_is_asked_for_and_found_again(filled, keeper, kind):
+def test_a_run_is_requested_and_found_by_its_id(filled, keeper, kind):
     response = keeper.ask("POST", f"/states/flights_by_carrier/{kind}")
 
     run = response.json()
@@ -60,7 +60,7 @@ def test_runs_are_listed_newest_first_and_filtered(filled, keeper):
 
 
 @pytest.mark.parametrize("filters", ["status=ready", "kind=vacuum", "limit=0", "state=a%00"])
-def test_a_filter_that_fits_nothing_is_a_400(keeper, filters):
+def test_an_invalid_filter_is_a_400(keeper, filters):
     assert keeper.ask("GET", f"/maintenance?{filters}").status_code == 400
 
 
@@ -79,7 +79,7 @@ def test_an_unknown_run_is_a_404(keeper, method, run):
     assert keeper.ask(method, f"/maintenance/{run}").status_code == 404
 
 
-def test_a_done_run_tells_progress_and_figures(filled, keeper):
+def test_a_done_run_has_progress_and_sizes(filled, keeper):
     MaintenanceRun.objects.create(
         kind="compaction",
         state_id="totals",
@@ -97,10 +97,10 @@ def test_a_done_run_tells_progress_and_figures(filled, keeper):
 
 
 class TestSession:
-    def test_somebody_who_is_signed_in_may_read(self, filled, reader):
+    def test_a_signed_in_user_may_read(self, filled, reader):
         assert reader.get("/api/v1/states").status_code == 200
 
-    def test_only_those_with_the_permission_may_maintain(self, filled, reader, admin_client):
+    def test_only_users_with_the_permission_may_maintain(self, filled, reader, admin_client):
         refused = reader.post("/api/v1/states/totals/compaction")
         accepted = admin_client.post("/api/v1/states/totals/compaction")
 
@@ -117,7 +117,7 @@ class TestSession:
         assert response.status_code == 403
         assert "CSRF" in response.json()["detail"]
 
-    def test_a_wrong_key_is_not_made_good_by_a_session(self, filled, admin_user):
+    def test_a_wrong_key_is_refused_in_spite_of_a_session(self, filled, admin_user):
         browser = CheckedClient("tmk_00000000_wrong")
         browser.force_login(admin_user)
 

@@ -1,4 +1,4 @@
-"""States in Redis through the API: looked up and listed as any other."""
+"""States in Redis through the API: looked up and listed like any other."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ def asked(api, views, *keys, **body):
     return response
 
 
-def test_a_lookup_answers_as_of_a_table_and_at_the_same_txid(api, views):
+def test_a_lookup_answers_like_that_of_a_table_and_at_the_same_txid(api, views):
     views.commit({"old": 3})
     views.age(2 * HOUR)
     batch = views.commit({"home": 4, "cart": 1})
@@ -50,7 +50,7 @@ def asked_again(api, views, etag):
     return api.ask("POST", f"/states/{views.name}/query", body, HTTP_IF_NONE_MATCH=etag)
 
 
-def test_a_lookup_beside_an_open_batch_sees_the_one_before(api, views):
+def test_a_lookup_during_an_open_batch_sees_the_one_before(api, views):
     views.commit({"home": 4})
     views.write(views.begin(), {"home": 10, "new": 1})
 
@@ -73,7 +73,7 @@ def test_a_batch_that_is_committed_and_not_published_is_not_seen(api, views):
     assert [(answer["txid"], answer["results"][0]["value"]["views"]) for answer in (before, after)] == [(1, 4), (2, 5)]
 
 
-def test_a_key_that_does_not_fit_and_a_measure_that_is_none_are_refused(api, views):
+def test_an_invalid_key_and_an_unknown_measure_are_refused(api, views):
     path = f"/states/{views.name}/query"
 
     key = api.ask("POST", path, {"keys": [["home"], [3]]})
@@ -86,7 +86,7 @@ def test_a_key_that_does_not_fit_and_a_measure_that_is_none_are_refused(api, vie
     )
 
 
-def test_the_list_says_where_a_state_lives_and_about_how_large_it_is(api, views):
+def test_the_list_has_the_backend_of_a_state_and_its_estimated_size(api, views):
     views.commit({f"page {n}": 1 for n in range(300)})
 
     listed = api.ask("GET", "/states").json()["states"]
@@ -97,7 +97,7 @@ def test_the_list_says_where_a_state_lives_and_about_how_large_it_is(api, views)
     assert found[views.total.name]["backend"] == "postgres"
 
 
-def test_while_redis_is_unavailable_a_lookup_says_so_and_the_list_still_comes(api, views, monkeypatch):
+def test_while_redis_is_unavailable_a_lookup_is_a_503_and_states_are_still_listed(api, views, monkeypatch):
     views.commit({"home": 1})
 
     with unavailable_redis(monkeypatch):
@@ -112,7 +112,7 @@ def test_while_redis_is_unavailable_a_lookup_says_so_and_the_list_still_comes(ap
     assert (listed.status_code, listed.json()["keys_estimate"]) == (200, 0)
 
 
-def test_ttl_counts_to_now_and_not_to_the_last_batch(api, views):
+def test_ttl_ends_by_the_clock_and_not_by_the_last_batch(api, views):
     views.commit({"home": 1})
     views.age(HOUR + timedelta(minutes=1))
 

@@ -1,4 +1,4 @@
-"""Every type of key, from JSON to the table and back."""
+"""Every type of key column, from JSON to the table and back."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from state_backends import Count, StateSpec
 from state_backends.types import KEY_TYPES
 from tests.webapp.api.states import add_state
 
-# Type to pairs: as a client writes it, as it is answered.
+# SQL type to pairs: as a client sends it, as it is answered.
 WRITTEN = {
     "text": [("plain", "plain"), ("", ""), ("ÅÄÖ 🛫", "ÅÄÖ 🛫"), ('quote " \\ [', 'quote " \\ [')],
     "bigint": [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)],
@@ -56,7 +56,7 @@ def test_a_key_of_every_type_is_found_and_answered_in_one_form(api, typed, sql_t
     ]
 
 
-def test_an_answered_key_may_be_asked_again_as_it_is(api, typed, sql_type):
+def test_an_answered_key_can_be_sent_as_it_is(api, typed, sql_type):
     entries = api.ask("GET", "/states/typed/entries").json()["entries"]
 
     again = api.ask("POST", "/states/typed/query", {"keys": [entry["key"] for entry in entries]}).json()["results"]

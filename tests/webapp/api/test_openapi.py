@@ -11,7 +11,7 @@ def test_the_schema_is_valid_and_raises_no_warning(tmp_path):
     assert "/api/v1/states/{name}/query" in (tmp_path / "schema.yaml").read_text()
 
 
-def test_the_schema_is_open_to_everybody(db):
+def test_the_schema_needs_no_api_key(db):
     schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
 
     query = schema["paths"]["/api/v1/states/{name}/query"]["post"]

@@ -1,4 +1,4 @@
-"""ETags: an answer that the client has costs it a 304, and no 304 is ever wrong."""
+"""ETags: a client that has the answer already gets a 304, and no 304 is ever wrong."""
 
 import time
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tests.webapp.api.states import add_state
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import BY_CARRIER
 from webapp.accounts.services import create_api_key
-from webapp.api import caching
+from webapp.api import lookups
 from webapp.states import readers
 
 QUERY = "/states/flights_by_carrier/query"
@@ -31,16 +31,16 @@ def etag_of(api, body=BODY, state="flights_by_carrier"):
 
 @contextmanager
 def statements(monkeypatch):
-    """Collect what is asked of the database."""
+    """Collect the statements sent to the database."""
     seen = []
     execute = psycopg.Cursor.execute
 
-    def note(cursor, text, *args, **options):
+    def record(cursor, text, *args, **options):
         seen.append(text)
         return execute(cursor, text, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(psycopg.Cursor, "execute", note)
+        patch.setattr(psycopg.Cursor, "execute", record)
         yield seen
 
 
@@ -63,7 +63,7 @@ class TestLookup:
 
         assert seen == [readers.BATCH]
 
-    def test_a_tag_that_packing_made_weak_counts_as_well(self, filled, api):
+    def test_a_weak_tag_of_a_compressed_answer_counts_as_well(self, filled, api):
         assert asked(api, known=f"W/{etag_of(api)}").status_code == 304
 
     def test_the_next_batch_is_another_answer(self, filled, api):
@@ -83,12 +83,12 @@ class TestLookup:
             BODY | {"as_of": 2},
         ],
     )
-    def test_another_question_is_another_answer(self, filled, api, other):
+    def test_another_request_is_another_answer(self, filled, api, other):
         etag = etag_of(api)
 
         assert asked(api, other, known=etag).status_code == 200
 
-    def test_the_same_question_to_another_state_is_another_answer(self, filled, api):
+    def test_the_same_request_to_another_state_is_another_answer(self, filled, api):
         twin = StateSpec("twin", key=BY_CARRIER.key, measures={"flights": Count()})
         add_state(filled.conn, twin, {("JFK", "C01"): {"flights": 7}})
         etag = etag_of(api)
@@ -109,7 +109,7 @@ class TestLookup:
 
         assert asked(api, known=etag).status_code == 200
 
-    def test_a_state_that_was_made_anew_is_another_answer(self, filled, api):
+    def test_a_state_that_was_created_again_is_another_answer(self, filled, api):
         etag = etag_of(api)
         filled.conn.execute("UPDATE tidemark.state SET created_at = created_at + interval '1 ms'")
 
@@ -131,7 +131,7 @@ class TestLookup:
 
         assert asked(api, known=etag).json()["results"][0]["status"] == "expired"
 
-    def test_an_expired_key_that_was_cleaned_up_is_another_answer(self, filled, api):
+    def test_an_expired_key_that_was_deleted_is_another_answer(self, filled, api):
         filled.conn.execute(
             "UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '401 days'"
         )
@@ -156,21 +156,21 @@ class TestLookup:
         assert (same.status_code, changed.json()["results"][0]["value"]) == (304, {"n": 2})
 
     @pytest.mark.parametrize("forged", ["{}-never", "{}-99999999999999999", "{}-x", "{}-", "{}-٣"])
-    def test_a_tag_of_another_end_is_not_believed_unless_it_is_a_time(self, filled, api, forged):
+    def test_a_tag_whose_end_is_not_a_time_is_refused(self, filled, api, forged):
         start = etag_of(api).strip('"').rpartition("-")[0]
 
         response = asked(api, known=f'"{forged.format(start)}"')
 
-        # Who forges a tag deceives himself alone; but no answer of ours ends so.
+        # A client that forges a tag deceives only itself; no answer has such an end.
         assert response.status_code in ((304,) if forged[3:] in ("never", "99999999999999999") else (200,))
 
-    def test_a_lookup_in_the_past_is_told_apart_by_its_results(self, filled, api):
+    def test_the_tag_of_an_earlier_batch_has_a_digest_of_the_results(self, filled, api):
         body = BODY | {"as_of": 1}
         etag = etag_of(api, body)
 
         assert asked(api, body, known=etag).status_code == 304
 
-    def test_several_states_at_once_have_a_tag_too(self, filled, api):
+    def test_a_lookup_in_several_states_has_a_tag_too(self, filled, api):
         body = {"queries": [{"state": "totals", "keys": [[]]}]}
         etag = api.ask("POST", "/query", body).headers["ETag"]
 
@@ -211,8 +211,8 @@ def test_the_time_of_expiry_is_that_of_the_first_key_to_expire(filled, api):
     assert until("C02") == until("C01", "C02") == until("C02", "C01", "C03") < until("C01")
 
 
-def test_a_state_that_keeps_its_rows_for_ever_has_no_time_of_expiry(filled, api):
-    assert etag_of(api, {"keys": [[]]}, "totals").endswith(f'-{caching.NEVER}"')
+def test_a_state_without_ttl_has_no_time_of_expiry(filled, api):
+    assert etag_of(api, {"keys": [[]]}, "totals").endswith(f'-{lookups.NEVER}"')
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_state_that_keeps_its_rows_for_ever_has_no_time_of_expiry(filled, api)
         "/maintenance",
     ],
 )
-def test_whatever_is_read_has_a_tag_that_holds_until_it_changes(filled, api, path):
+def test_every_get_has_a_tag_that_holds_until_the_answer_changes(filled, api, path):
     first = api.ask("GET", path)
     etag = first.headers["ETag"]
 
@@ -239,8 +239,8 @@ def test_whatever_is_read_has_a_tag_that_holds_until_it_changes(filled, api, pat
 
 
 @pytest.mark.parametrize("path", ["/pipelines", "/pipelines/flights"])
-def test_pipelines_have_a_tag_while_they_rest(filled, api, path):
-    # Its rows a second go down as time passes since the last batch; here none is recent.
+def test_idle_pipelines_have_a_tag(filled, api, path):
+    # The rows per second fall while no batch is committed; here no batch is recent.
     filled.conn.execute(
         "UPDATE tidemark.batch SET committed_at = now() - interval '1 h', started_at = now() - interval '1 h'"
     )
@@ -253,7 +253,7 @@ def test_pipelines_have_a_tag_while_they_rest(filled, api, path):
     assert api.ask("GET", path, headers={"If-None-Match": etag}).status_code == 200
 
 
-def test_the_marks_of_a_state_are_those_of_its_reader(filled):
+def test_the_catalog_version_of_a_state_is_that_of_its_reader(filled):
     readers.forget()
 
     _, made = readers.marked_reader(filled.conn, "totals")

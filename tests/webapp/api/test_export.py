@@ -1,4 +1,4 @@
-"""Whole ranges as streams: complete, of one batch, in bounded memory, and over when the client is."""
+"""Whole ranges as streams: complete, of one batch, in bounded memory, and closed when the client disconnects."""
 
 import json
 import select
@@ -26,15 +26,15 @@ def api(lasting, api):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The connections that streams have opened."""
+    """The connections that streams open."""
     connections = []
-    open_one = readers.own_connection
+    open_connection = readers.own_connection
 
-    def note():
-        connections.append(open_one())
+    def record():
+        connections.append(open_connection())
         return connections[-1]
 
-    monkeypatch.setattr(readers, "own_connection", note)
+    monkeypatch.setattr(readers, "own_connection", record)
     return connections
 
 
@@ -50,7 +50,7 @@ def lines(response):
     ("file_format", "media_type"),
     [("csv", "text/csv"), ("ndjson", "application/x-ndjson"), ("arrow", "application/vnd.apache.arrow.stream")],
 )
-def test_a_format_is_asked_for_by_header_or_by_name(api, file_format, media_type):
+def test_a_format_is_chosen_by_header_or_by_name(api, file_format, media_type):
     by_header = api.ask("GET", ENTRIES, headers={"Accept": media_type})
     by_name = streamed(api, file_format)
 
@@ -69,20 +69,20 @@ def test_the_whole_state_comes_in_key_order(api):
     assert rows == sorted(rows, key=lambda row: (row["origin"], row["carrier"]))
 
 
-def test_arrow_holds_what_json_lines_do(api):
+def test_arrow_has_the_rows_of_json_lines(api):
     with pa.ipc.open_stream(streamed(api, "arrow").getvalue()) as reader:
         table = reader.read_all()
 
     assert table.to_pylist() == lines(streamed(api))
 
 
-def test_a_range_some_measures_and_a_number_of_rows_may_be_asked_for(api):
+def test_a_range_has_the_requested_measures_and_number_of_rows(api):
     rows = lines(streamed(api, prefix="JFK", **{"from": '["JFK", "C05"]'}, measures="flights", limit=2))
 
     assert rows == [{"origin": "JFK", "carrier": f"C0{n}", "flights": 100 - n} for n in (5, 6)]
 
 
-def test_an_earlier_batch_may_be_asked_for(api, lasting):
+def test_an_earlier_batch_may_be_streamed(api, lasting):
     lasting.commit({("AAA", "C00"): 1})
 
     response = streamed(api, as_of=2)
@@ -120,7 +120,7 @@ class TestEnd:
         assert [conn.closed for conn in opened] == [True]
 
     @pytest.mark.parametrize("read", [0, 1])
-    def test_the_connection_is_closed_when_the_client_goes(self, api, opened, read):
+    def test_the_connection_is_closed_when_the_client_disconnects(self, api, opened, read):
         response = streamed(api)
         for _ in zip(range(read), response, strict=False):
             pass
@@ -129,23 +129,23 @@ class TestEnd:
 
         assert [conn.closed for conn in opened] == [True]
 
-    def test_a_stream_that_cannot_begin_leaves_no_connection(self, api, opened):
+    def test_a_stream_that_fails_at_the_start_leaves_no_connection(self, api, opened):
         response = streamed(api, as_of=3)
 
         assert (response.status_code, response.json()["committed_txid"]) == (409, 2)
         assert [conn.closed for conn in opened] == [True]
 
-    def test_the_head_of_a_stream_opens_nothing_for_long(self, api, opened):
+    def test_a_head_request_closes_its_connection(self, api, opened):
         response = api.head(f"/api/v1{ENTRIES}?format=csv")
 
         assert (response.status_code, response.content, response.headers["Tidemark-Txid"]) == (200, b"", "2")
         assert [conn.closed for conn in opened] == [True]
 
-    def test_a_client_that_reads_no_further_does_not_hold_the_database_for_ever(self, api, opened, settings):
+    def test_a_client_that_stops_reading_loses_its_session(self, api, opened, settings):
         settings.TIDEMARK_STREAM_IDLE_MS = 50
         response = streamed(api)
 
-        # The server's word, and then the end of the line.
+        # PostgreSQL sends the error and closes the connection.
         select.select([opened[0].pgconn.socket], [], [], 10)
         with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             opened[0].execute("SELECT 1")
@@ -155,7 +155,7 @@ class TestEnd:
 
 
 @pytest.mark.parametrize("name", ["cursor", "search", "order_by"])
-def test_what_is_for_pages_is_refused(api, name):
+def test_parameters_of_pages_are_refused(api, name):
     response = streamed(api, **{name: "flights"})
 
     assert response.status_code == 400

@@ -41,17 +41,17 @@ def test_batches_come_newest_first(filled, api):
     ]
 
 
-def test_a_batch_tells_its_quality_and_what_was_measured(filled, api):
-    mark = datetime(2013, 1, 1, 10, tzinfo=UTC)
+def test_a_batch_has_its_quality_figures_and_measurements(filled, api):
+    watermark = datetime(2013, 1, 1, 10, tzinfo=UTC)
     spread = {"totals": {"tasks": 2, "largest": 1}}
-    batch = filled.commit({("JFK", "C01"): 1}, late=4, dropped=3, tasks=spread, watermark=mark)
+    batch = filled.commit({("JFK", "C01"): 1}, late=4, dropped=3, tasks=spread, watermark=watermark)
     measured = {"duration_ms": {"addBatch": 12}, "input_rows": 1, "processed_rows_per_second": 83.5}
     record_metrics(filled.conn, batch, measured)
 
-    told, _ = api.ask("GET", "/pipelines/flights/batches?limit=2").json()["batches"]
+    document, _ = api.ask("GET", "/pipelines/flights/batches?limit=2").json()["batches"]
 
-    assert (told["late"], told["dropped"], told["tasks"], told["metrics"]) == (4, 3, spread, measured)
-    assert datetime.fromisoformat(told["watermark"]) == mark
+    assert (document["late"], document["dropped"], document["tasks"], document["metrics"]) == (4, 3, spread, measured)
+    assert datetime.fromisoformat(document["watermark"]) == watermark
     pipeline = api.ask("GET", "/pipelines/flights").json()
     assert (pipeline["late"], pipeline["dropped"], pipeline["dead_letters"]) == (4, 3, 0)
 
@@ -68,7 +68,7 @@ def test_a_driver_that_restarts_says_why_and_when_it_tries_again(filled, api):
 
 
 class TestPause:
-    def test_a_pause_is_noted_with_whom_it_is_of_and_taken_back(self, filled, keeper):
+    def test_a_pause_is_recorded_with_its_requester_and_resumed(self, filled, keeper):
         paused = keeper.ask("POST", "/pipelines/flights/pause")
         resumed = keeper.ask("POST", "/pipelines/flights/resume")
 
@@ -80,14 +80,14 @@ class TestPause:
         assert not driver_status.read_desired_state(filled.conn, "flights").paused
 
     @pytest.mark.parametrize("act", ["pause", "resume"])
-    def test_a_key_that_may_only_read_steers_nothing(self, filled, api, act):
+    def test_a_key_that_may_only_read_is_refused(self, filled, api, act):
         response = api.ask("POST", f"/pipelines/flights/{act}")
 
         assert response.status_code == 403
         assert driver_status.read_desired_state(filled.conn, "flights").since is None
 
     @pytest.mark.parametrize("act", ["pause", "resume"])
-    def test_an_unknown_pipeline_is_a_404_that_names_those_there_are(self, filled, keeper, act):
+    def test_an_unknown_pipeline_is_a_404_that_lists_the_existing_ones(self, filled, keeper, act):
         response = keeper.ask("POST", f"/pipelines/flihgts/{act}")
 
         assert response.status_code == 404
@@ -103,7 +103,7 @@ def test_a_limit_out_of_range_is_a_400(filled, api, limit):
 
 
 @pytest.mark.parametrize("path", ["/pipelines/flihgts", "/pipelines/flihgts/batches", "/states/flihgts"])
-def test_an_unknown_name_is_a_404_that_names_those_there_are(filled, api, path):
+def test_an_unknown_name_is_a_404_that_lists_the_existing_ones(filled, api, path):
     response = api.ask("GET", path)
 
     assert response.status_code == 404

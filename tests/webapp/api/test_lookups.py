@@ -29,7 +29,7 @@ def test_each_key_is_answered_in_the_order_asked_and_as_often(filled, api):
     assert answer["results"] == [found, {"key": ["LGA", "ZZ"], "status": "missing", "value": None}, found]
 
 
-def test_the_answer_tells_its_batch(filled, api):
+def test_the_answer_names_its_batch(filled, api):
     answer = query(api, [["EWR", "C00"]]).json()
 
     assert answer["state"] == "flights_by_carrier"
@@ -51,7 +51,7 @@ def test_a_global_state_has_the_empty_key(filled, api):
     assert answer["results"] == [{"key": [], "status": "found", "value": {"flights": 6130}}]
 
 
-def test_a_key_past_its_time_is_expired_and_not_missing(filled, api):
+def test_a_key_past_its_ttl_is_expired_and_not_missing(filled, api):
     let_time_pass(filled.conn)
 
     results = query(api, [["EWR", "C00"], ["EWR", "??"]]).json()["results"]
@@ -74,7 +74,7 @@ def test_a_json_state_answers_its_value(filled, api):
     assert query(api, [7], state="profiles").json()["results"][0]["value"] == {"a": [1, None]}
 
 
-def test_timestamps_travel_as_iso_text(filled, api):
+def test_timestamps_are_iso_text(filled, api):
     answer = query(api, [["2013-01-01T10:00:00Z", "JFK"]], state="flights_by_hour").json()
 
     assert answer["results"][0]["status"] == "found"
@@ -106,7 +106,7 @@ def test_a_wrong_key_is_a_400_that_names_its_index_and_why(filled, api, state, w
     assert why in problem["detail"]
 
 
-def test_an_unknown_state_is_a_404_that_names_those_there_are(filled, api):
+def test_an_unknown_state_is_a_404_that_lists_the_existing_ones(filled, api):
     response = query(api, [["JFK", "C01"]], state="flight")
 
     assert response.status_code == 404
@@ -115,7 +115,7 @@ def test_an_unknown_state_is_a_404_that_names_those_there_are(filled, api):
     )
 
 
-def test_an_unknown_measure_is_a_400_that_names_those_there_are(filled, api):
+def test_an_unknown_measure_is_a_400_that_lists_the_existing_ones(filled, api):
     response = query(api, [["JFK", "C01"]], measures=["fligths"])
 
     assert response.status_code == 400
@@ -125,8 +125,8 @@ def test_an_unknown_measure_is_a_400_that_names_those_there_are(filled, api):
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"{", "the body is no JSON"),
-        (b'{"keys": [["\\ud800", "a"]]}', "the body is no JSON"),
+        (b"{", "the body is not JSON"),
+        (b'{"keys": [["\\ud800", "a"]]}', "the body is not JSON"),
         ([["JFK"]], "the body must be an object"),
         ({}, "keys must be a list"),
         ({"keys": "JFK"}, "keys must be a list"),
@@ -175,11 +175,11 @@ def test_a_warm_lookup_makes_one_query_and_none_through_the_orm(filled, api, mon
     asked = []
     execute = psycopg.Cursor.execute
 
-    def note(cursor, statement, *args, **options):
+    def record(cursor, statement, *args, **options):
         asked.append(statement)
         return execute(cursor, statement, *args, **options)
 
-    monkeypatch.setattr(psycopg.Cursor, "execute", note)
+    monkeypatch.setattr(psycopg.Cursor, "execute", record)
     with CaptureQueriesContext(django_connection) as through_django:
         query(api, [["JFK", "C01"]])
 
@@ -197,5 +197,5 @@ def test_a_measure_that_was_added_is_served_within_a_second(filled, api, monkeyp
     assert query(api, [[]], state="totals").json()["results"][0]["value"] == {"flights": 6130, "late": 0}
 
 
-def test_a_ttl_of_a_state_is_told_in_seconds(filled, api):
+def test_the_ttl_of_a_state_is_in_seconds(filled, api):
     assert api.ask("GET", "/states/flights_by_carrier").json()["ttl_seconds"] == timedelta(days=400).total_seconds()

@@ -1,4 +1,4 @@
-"""A stream out of a real server process: how much memory it takes there, and what is left when its client has gone."""
+"""Streams of a real server process: its memory, and what is left when a client disconnects."""
 
 import os
 import re
@@ -62,7 +62,7 @@ def served(large, tmp_path) -> Iterator[Served]:
 def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)
 
 
@@ -82,14 +82,14 @@ def asked(port: int, path: str, key: str = "") -> socket.socket:
 
 
 def snapshots(flights: Flights) -> int:
-    """Return how many snapshots are held for streams."""
+    """Return how many snapshots streams hold."""
     return flights.conn.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
     ).fetchone()[0]
 
 
 def peak_mb(served: Served) -> float:
-    """Return the most memory that any process of the server has had, in MB."""
+    """Return the peak memory of the largest process of the server, in MB."""
     pids = [served.pid, *map(int, Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split())]
     marks = [re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
     return max(int(mark[1]) / 1024 for mark in marks if mark)
@@ -118,7 +118,7 @@ def test_a_large_stream_arrives_whole_and_takes_little_memory(large, served):
     assert snapshots(large) == 0
 
 
-def test_a_client_that_goes_leaves_no_snapshot_behind(large, served):
+def test_a_client_that_disconnects_leaves_no_snapshot(large, served):
     _, key = create_api_key("reader", ["read"])
     client = asked(served.port, STREAM, key)
     assert client.recv(10_000)

@@ -1,92 +1,21 @@
-"""Lookups, entries, histories: what a client asks and is answered, as /api/schema describes it."""
+"""The answers of all calls as /api/schema describes them: values, pipelines, states, batches and runs.
 
-from django.conf import settings
+These serializers only describe: PostgreSQL makes the JSON of values, and `webapp.states.documents` the rest.
+"""
+
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from state_backends import BACKENDS
+from webapp.api.requests import LARGEST_TXID, JsonValue
 from webapp.states.models import MaintenanceRun
 
-MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS = 20, 1_000, 1_000
-
-
-class JsonValue(serializers.JSONField):
-    """Any JSON value."""
-
-
-class TxidField(serializers.IntegerField):
-    """The number of a batch."""
-
-    def __init__(self, **options):
-        super().__init__(min_value=0, max_value=2**63 - 1, **options)
-
-
-KEYS = (
-    "each key a list of its parts in the order of the state's key columns, `[]` for a state without any; where there "
-    "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
-)
-AS_OF = "answer as after this batch, at whose time ttl is reckoned; null or absent: the committed one, now"
-MIN_TXID = "wait until this batch is committed, then answer"
 ISOLATION = "uncommitted: results may hold rows of a batch that is still open"
 
 
-def _keys() -> serializers.ListField:
-    return serializers.ListField(child=JsonValue(), max_length=settings.TIDEMARK_LOOKUP_MAX_KEYS, help_text=KEYS)
-
-
-def _measures() -> serializers.ListField:
-    return serializers.ListField(
-        child=serializers.CharField(), required=False, allow_null=True, help_text="which to answer; all if absent"
-    )
-
-
-def _combine() -> serializers.BooleanField:
-    return serializers.BooleanField(
-        required=False, help_text="fold the values of all keys into one: counts add, distinct counts are unions"
-    )
-
-
-def _as_of() -> TxidField:
-    return TxidField(required=False, allow_null=True, help_text=AS_OF)
-
-
-def _min_txid() -> TxidField:
-    return TxidField(required=False, allow_null=True, help_text=MIN_TXID)
-
-
-def _wait_ms() -> serializers.IntegerField:
-    return serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        min_value=0,
-        max_value=settings.TIDEMARK_MAX_WAIT_MS,
-        help_text="wait this long for `min_txid` at most; as long as the server allows if absent",
-    )
-
-
-class QuerySerializer(serializers.Serializer):
-    keys = _keys()
-    measures = _measures()
-    combine = _combine()
-    as_of = _as_of()
-    min_txid = _min_txid()
-    wait_ms = _wait_ms()
-
-
-class QueryOfStateSerializer(serializers.Serializer):
-    state = serializers.CharField()
-    keys = _keys()
-    measures = _measures()
-    combine = _combine()
-
-
-class QueriesSerializer(serializers.Serializer):
-    queries = serializers.ListField(
-        child=QueryOfStateSerializer(), min_length=1, max_length=MAX_QUERIES, help_text="of states of one pipeline"
-    )
-    as_of = _as_of()
-    min_txid = _min_txid()
-    wait_ms = _wait_ms()
+class BatchNumber(serializers.IntegerField):
+    def __init__(self, **options):
+        super().__init__(min_value=0, max_value=LARGEST_TXID, **options)
 
 
 class ResultSerializer(serializers.Serializer):
@@ -112,7 +41,7 @@ class AnswerSerializer(serializers.Serializer):
 
 
 class BatchOfAnswer(serializers.Serializer):
-    txid = TxidField(help_text="the batch that everything here belongs to; 0 before the first")
+    txid = BatchNumber(help_text="the batch that everything here belongs to; 0 before the first")
     as_of = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
 
 
@@ -129,7 +58,7 @@ class AnswersSerializer(BatchOfAnswer):
 class EntrySerializer(serializers.Serializer):
     key = serializers.ListField(child=JsonValue())
     value = JsonValue(allow_null=True, help_text="measure to value, or the JSON value")
-    txid = TxidField(allow_null=True, help_text="the batch that wrote it last; null where the kind keeps none")
+    txid = BatchNumber(allow_null=True, help_text="the batch that wrote it last; null where the kind keeps none")
     updated_at = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
 
 
@@ -144,7 +73,7 @@ class EntriesSerializer(BatchOfAnswer):
 
 
 class VersionSerializer(serializers.Serializer):
-    txid = TxidField(allow_null=True)
+    txid = BatchNumber(allow_null=True)
     at = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
     status = serializers.ChoiceField(["found", "removed"])
     value = JsonValue(allow_null=True)
@@ -156,9 +85,6 @@ class HistorySerializer(BatchOfAnswer):
     key = serializers.ListField(child=JsonValue())
     complete = serializers.BooleanField(help_text="false where older versions are out of reach")
     versions = VersionSerializer(many=True, help_text="the newest first")
-
-
-# Pipelines, states, batches and runs as /api/schema describes them.
 
 
 class MeasureSerializer(serializers.Serializer):
@@ -173,7 +99,7 @@ class StateSerializer(serializers.Serializer):
     kind = serializers.ChoiceField(["opaque", "transactional", "non_transactional"])
     key = serializers.DictField(child=serializers.CharField(), help_text="column to SQL type, in order")
     measures = serializers.DictField(child=MeasureSerializer())
-    ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept for ever")
+    ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept without limit")
     changelog = serializers.BooleanField()
     backend = serializers.ChoiceField(list(BACKENDS), help_text="where its rows live")
     keys_estimate = serializers.IntegerField(
@@ -193,7 +119,7 @@ class PendingSerializer(serializers.Serializer):
     count = serializers.IntegerField()
     unit = serializers.CharField()
     oldest = serializers.CharField(allow_null=True, required=False)
-    alarm = serializers.CharField(required=False, help_text="what the source needs from people, in words")
+    alarm = serializers.CharField(required=False, help_text="what the source needs from an operator, in words")
 
 
 DRIVER_STATUSES = [
@@ -222,7 +148,7 @@ class PipelineSerializer(serializers.Serializer):
     max_failures = serializers.IntegerField(allow_null=True, help_text="how many failures in a row end the driver")
     next_try_at = serializers.DateTimeField(allow_null=True, help_text="when a driver that restarts tries again")
     wanted = serializers.ChoiceField(
-        ["running", "paused"], help_text="as people wish it; the driver follows after the batch at hand"
+        ["running", "paused"], help_text="as requested; the driver follows after the current batch"
     )
     wanted_by = serializers.CharField(allow_blank=True)
     wanted_at = serializers.DateTimeField(allow_null=True)
@@ -238,7 +164,7 @@ class PipelineSerializer(serializers.Serializer):
     dropped = serializers.IntegerField(help_text="late events that were left out")
     states = serializers.ListField(child=serializers.CharField())
     reprocess = ReprocessSerializer(
-        allow_null=True, help_text="its states are being fed anew while the old ones are served; null: they are not"
+        allow_null=True, help_text="its states are being reprocessed while the old ones are served; null: they are not"
     )
 
 

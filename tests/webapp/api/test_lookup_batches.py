@@ -1,0 +1,133 @@
+"""At which batch a lookup is answered: `min_txid`, `as_of`; and `combine`."""
+
+from django.test import Client
+
+from state_backends import StateSpec
+from tests.webapp.api.states import add_state
+from tests.webapp.redis_views import redis_views
+from webapp.api import lookups
+
+QUERY = "/states/flights_by_carrier/query"
+KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}
+
+
+def asked(api: Client, **when):
+    return api.ask("POST", QUERY, KEYS | when)
+
+
+class TestMinTxid:
+    def test_a_batch_that_is_committed_is_not_waited_for(self, filled, api, while_waiting):
+        pauses = while_waiting()
+
+        response = asked(api, min_txid=2)
+
+        assert (response.status_code, response.json()["txid"], pauses) == (200, 2, [])
+
+    def test_a_batch_is_answered_as_soon_as_it_is_committed(self, filled, api, while_waiting):
+        pauses = while_waiting(lambda: filled.commit({("JFK", "C01"): 1}))
+
+        answer = asked(api, min_txid=3).json()
+
+        assert (answer["txid"], answer["results"][0]["value"]) == (3, {"flights": 100})
+        assert pauses == [lookups.FIRST_PAUSE_SECONDS]
+
+    def test_a_batch_that_does_not_come_is_a_503_that_names_the_newest_one(self, filled, api):
+        response = asked(api, min_txid=4, wait_ms=30)
+
+        problem = response.json()
+        assert (response.status_code, problem["txid"], problem["min_txid"]) == (503, 2, 4)
+        assert response.headers["Retry-After"] == "1"
+        assert problem["detail"] == (
+            "state 'flights_by_carrier': batch 4 was not committed within 30 ms, the newest one is 2; ask again"
+        )
+
+    def test_the_server_limits_the_wait(self, filled, api, settings):
+        settings.TIDEMARK_MAX_WAIT_MS = 20
+
+        response = asked(api, min_txid=4)
+
+        assert "within 20 ms" in response.json()["detail"]
+        assert asked(api, min_txid=2, wait_ms=21).status_code == 400
+
+    def test_pauses_grow_up_to_a_tenth_of_a_second(self, filled, api, while_waiting, settings):
+        settings.TIDEMARK_MAX_WAIT_MS = 100
+        pauses = while_waiting()
+
+        asked(api, min_txid=4)
+
+        assert pauses[0] < pauses[1] < pauses[2] < pauses[8]
+        assert max(pauses) <= lookups.LONGEST_PAUSE_SECONDS
+
+    def test_of_a_state_in_redis_the_published_batch_counts(self, api, connection):
+        with redis_views(connection) as views:
+            views.commit({"home": 4})
+            batch = views.begin()
+            views.write(batch, {"home": 1})
+            views.ledger.commit(batch)
+            path, body = f"/states/{views.name}/query", {"keys": [["home"]], "min_txid": 2, "wait_ms": 20}
+
+            before = api.ask("POST", path, body)
+            views.backing.publish(2)
+            after = api.ask("POST", path, body)
+
+        assert (before.status_code, before.json()["txid"]) == (503, 1)
+        assert (after.status_code, after.json()["txid"]) == (200, 2)
+
+
+class TestAsOf:
+    def test_an_earlier_batch_is_read_from_the_changelog(self, filled, api):
+        filled.commit({("JFK", "C01"): 1})
+        filled.commit({("JFK", "C01"): 1})
+
+        answers = [asked(api, as_of=txid).json() for txid in (1, 2, 3, 4)]
+
+        assert [(answer["txid"], answer["results"][0]["value"]["flights"]) for answer in answers] == [
+            (1, 99), (2, 99), (3, 100), (4, 101),
+        ]  # fmt: skip
+
+    def test_a_batch_that_is_not_committed_yet_is_a_409_that_names_the_committed_one(self, filled, api):
+        response = asked(api, as_of=3)
+
+        assert (response.status_code, response.json()["committed_txid"]) == (409, 2)
+
+    def test_a_batch_out_of_reach_is_a_410_that_names_the_oldest_available_one(self, filled, api):
+        for _ in range(3):
+            filled.commit({("JFK", "C01"): 1})
+
+        response = api.ask("POST", "/states/totals/query", {"keys": [[]], "as_of": 1})
+
+        assert (response.status_code, response.json()["oldest_txid"]) == (410, 4)
+
+    def test_min_txid_and_as_of_may_be_combined(self, filled, api, while_waiting):
+        while_waiting(lambda: filled.commit({("JFK", "C01"): 1}))
+
+        answer = asked(api, min_txid=3, as_of=3).json()
+
+        assert (answer["txid"], answer["results"][0]["value"]["flights"]) == (3, 100)
+
+
+class TestCombine:
+    def test_many_keys_are_folded_into_one_value(self, filled, api):
+        keys = [["JFK", "C01"], ["JFK", "C02"], ["JFK", "ZZ"], ["JFK", "C01"]]
+
+        answer = api.ask("POST", QUERY, {"keys": keys, "combine": True, "measures": ["flights", "max_delay"]}).json()
+
+        assert answer["combined"] == {
+            "keys": 2, "missing": 1, "expired": 0, "value": {"flights": 99 + 98, "max_delay": 139},
+        }  # fmt: skip
+        assert "results" not in answer
+
+    def test_an_earlier_batch_may_be_combined(self, filled, api):
+        filled.commit({("JFK", "C01"): 5})
+
+        body = {"keys": [["JFK", "C01"]], "combine": True, "as_of": 2}
+
+        assert api.ask("POST", QUERY, body).json()["combined"]["value"]["flights"] == 99
+
+    def test_json_values_are_not_folded(self, filled, api):
+        add_state(filled.conn, StateSpec("profiles", key={"id": "bigint"}, value="jsonb"), {(7,): {"a": [1, None]}})
+
+        response = api.ask("POST", "/states/profiles/query", {"keys": [7], "combine": True})
+
+        assert response.status_code == 400
+        assert "holds JSON values, which cannot be folded" in response.json()["detail"]

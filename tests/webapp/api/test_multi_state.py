@@ -1,0 +1,108 @@
+"""Lookups in several states of one pipeline, at one batch."""
+
+import pytest
+
+from state_backends import Catalog, Count, StateSpec
+from tests.webapp.api.states import add_state
+from tests.webapp.redis_views import redis_views
+
+KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}
+
+
+def ask(api, *queries, **when):
+    return api.ask("POST", "/query", {"queries": list(queries), **when})
+
+
+OF_CARRIER = {"state": "flights_by_carrier", **KEYS}
+OF_TOTALS = {"state": "totals", "keys": [[]]}
+
+
+def test_all_are_answered_at_one_batch_in_the_order_asked(filled, api):
+    answer = ask(api, OF_TOTALS, OF_CARRIER, OF_CARRIER | {"combine": True}).json()
+
+    assert (answer["txid"], answer["as_of"] is None) == (2, False)
+    assert [each["state"] for each in answer["answers"]] == ["totals", "flights_by_carrier", "flights_by_carrier"]
+    assert answer["answers"][0]["results"][0]["value"] == {"flights": 6130}
+    assert answer["answers"][1]["results"][0]["value"] == {"flights": 99}
+    assert answer["answers"][2]["combined"]["value"] == {"flights": 99}
+
+
+def test_all_are_answered_as_of_one_earlier_batch(filled, api):
+    filled.commit({("JFK", "C01"): 1})
+
+    answer = ask(api, OF_TOTALS, OF_CARRIER, as_of=2).json()
+
+    assert answer["txid"] == 2
+    assert answer["answers"][0]["results"][0]["value"] == {"flights": 6130}
+
+
+def test_a_batch_is_waited_for(filled, api, while_waiting):
+    while_waiting(lambda: filled.commit({("JFK", "C01"): 1}))
+
+    reached, missed = ask(api, OF_TOTALS, min_txid=3), ask(api, OF_TOTALS, min_txid=9, wait_ms=10)
+
+    assert (reached.json()["txid"], missed.status_code, missed.json()["txid"]) == (3, 503, 3)
+
+
+def test_states_of_two_pipelines_are_refused(filled, api):
+    Catalog(filled.conn).register_pipeline("other", spout="opaque", description="")
+    add_state(filled.conn, StateSpec("elsewhere", measures={"n": Count()}), {(): {"n": 1}}, pipeline="other")
+
+    response = ask(api, OF_TOTALS, {"state": "elsewhere", "keys": [[]]})
+
+    assert response.status_code == 400
+    assert "'flights'" in response.json()["detail"]
+    assert "'other'" in response.json()["detail"]
+
+
+def test_a_state_in_redis_and_one_in_postgresql_are_answered_at_one_batch(api, connection):
+    with redis_views(connection) as views:
+        views.commit({"home": 4})
+        views.commit({"home": 1})
+
+        of_page = {"state": views.name, "keys": ["home"], "measures": ["views"]}
+        answer = ask(api, of_page, {"state": views.total.name, "keys": [[]]}).json()
+
+    assert answer["txid"] == 2
+    assert [each["results"][0]["value"] for each in answer["answers"]] == [{"views": 5}, {"views": 5}]
+
+
+def test_a_wrong_key_names_its_query_and_its_index(filled, api):
+    response = ask(api, OF_TOTALS, {"state": "flights_by_carrier", "keys": [["JFK", "AA"], ["JFK"]]})
+
+    problem = response.json()
+    assert (response.status_code, problem["query"], problem["index"]) == (400, 1, 1)
+    assert problem["detail"].startswith("query 1: key 1: expected 2 parts")
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ([], "the body must be an object"),
+        ({}, "queries must be a list of 1 to 20 queries"),
+        ({"queries": []}, "queries must be a list of 1 to 20 queries"),
+        ({"queries": [OF_TOTALS] * 21}, "queries must be a list of 1 to 20 queries"),
+        ({"queries": [{"keys": [[]]}]}, "query 0: state must be the name of a state"),
+        ({"queries": [OF_TOTALS, "totals"]}, "query 1: the body must be an object"),
+        ({"queries": [OF_TOTALS | {"as_of": 1}]}, "query 0: unknown member 'as_of'"),
+        ({"queries": [{"state": "totals", "keys": 3}]}, "query 0: keys must be a list"),
+        ({"queries": [OF_TOTALS], "wait": 1}, "unknown member 'wait'"),
+    ],
+)
+def test_a_body_that_does_not_fit_is_a_400_that_says_why(filled, api, body, why):
+    response = api.ask("POST", "/query", body)
+
+    assert response.status_code == 400
+    assert why in response.json()["detail"]
+
+
+def test_keys_are_counted_over_all_queries(filled, api, settings):
+    settings.TIDEMARK_LOOKUP_MAX_KEYS = 2
+
+    response = ask(api, OF_TOTALS, OF_TOTALS, OF_TOTALS)
+
+    assert response.json()["detail"].startswith("3 keys are over the limit of 2")
+
+
+def test_an_unknown_state_is_a_404(filled, api):
+    assert ask(api, OF_TOTALS, {"state": "flihgts", "keys": []}).status_code == 404
