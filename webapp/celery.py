@@ -9,5 +9,3 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 app = Celery("tidemark")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-# Its signals must be there before the worker's heart begins to beat.
-app.autodiscover_tasks(["webapp.states"], related_name="worker")

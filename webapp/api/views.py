@@ -16,6 +16,7 @@ from webapp.accounts.models import Scope
 from webapp.accounts.permissions import STEER_PIPELINES, KeyScope, api_key, key_scope
 from webapp.api import caching, deprecation, operations
 from webapp.states import queries, services
+from webapp.states.batches import newest_batches
 from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus
@@ -86,7 +87,7 @@ def seen_batches(name: str, limit: int, confined: KeyScope) -> list[dict[str, An
     """Raises UnknownPipelineError."""
     if not confined.is_free:
         seen_pipeline(name, confined)
-    return [_batch(batch_document(batch), confined) for batch in queries.batches(name, limit)]
+    return [_batch(batch_document(batch), confined) for batch in newest_batches(name, limit)]
 
 
 def seen_run(run_id: int, confined: KeyScope) -> MaintenanceRun:

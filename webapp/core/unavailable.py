@@ -31,7 +31,7 @@ class DatabaseUnavailableMiddleware:
 def database_unavailable(request: HttpRequest, exception: Exception) -> HttpResponse:
     is_slow = isinstance(exception.__cause__ or exception, psycopg.errors.QueryCanceled)
     # No request: whatever asks who is signed in would ask the database again.
-    page = loader.render_to_string("dashboard/away.html", {"is_slow": is_slow, "seconds": RETRY_SECONDS})
+    page = loader.render_to_string("dashboard/unavailable.html", {"is_slow": is_slow, "seconds": RETRY_SECONDS})
     headers = {"Retry-After": str(RETRY_SECONDS)}
     if request.method == "GET":
         headers["Refresh"] = str(RETRY_SECONDS)

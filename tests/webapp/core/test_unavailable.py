@@ -24,7 +24,7 @@ def test_a_page_without_its_database_says_so_and_tries_again(visitor, address):
 
     assert response.status_code == 503
     assert (response.headers["Retry-After"], response.headers["Refresh"]) == ("5", "5")
-    assert "The database does not answer Nothing that was committed is lost" in text(response)
+    assert "The database is unavailable Committed data is not affected" in text(response)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -42,13 +42,13 @@ def test_a_poll_without_a_database_fails_as_polls_do(visitor):
         assert visitor.get("/", {"v": "x"}, headers={"HX-Request": "true"}).status_code == 503
 
 
-def test_a_question_that_takes_too_long_is_told_from_a_database_that_is_away(reader, monkeypatch):
+def test_a_slow_query_is_distinguished_from_an_unavailable_database(reader, monkeypatch):
     def never_ends():
         raise OperationalError from psycopg.errors.QueryCanceled()
 
     monkeypatch.setattr(queries, "pipelines", never_ends)
 
-    assert "The database takes too long" in text(reader.get("/"))
+    assert "The query took too long" in text(reader.get("/"))
 
 
 def test_other_failures_are_no_missing_database(reader, monkeypatch):
