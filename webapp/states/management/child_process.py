@@ -1,0 +1,61 @@
+"""Child processes of the demo: each writes its own log, stops on request, and ends when the parent is killed."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+LOG_LINES = 15
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Child:
+    """A child process in its own session, so that Ctrl-C reaches only the parent.
+
+    log: file of its output. stop_seconds: how long it may take to stop before it is killed.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, stop_seconds: float = 20.0) -> None:
+        self.name = name
+        self.log = log
+        self._stop_seconds = stop_seconds
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """Terminate it, wait, and kill its process group if it does not end."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._stop_seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+
+    def last_lines(self) -> str:
+        """Return the end of its log, for an error message."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
+def _end_with_parent() -> None:
+    # So that no server keeps running, and its port taken, when the parent is killed.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
