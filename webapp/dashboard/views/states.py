@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 from redis import RedisError
 
+from state_backends import StateSpec
 from state_backends.backends.factory import Reader
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.row import Key
@@ -45,7 +46,7 @@ def state(request, pipeline, version, name):
 
 
 def _values(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
-    common = {"query": query, "example": [".."] if reader.spec.key else []}
+    common = {"query": query, "example": _placeholders(reader.spec)}
     try:
         return common | (_entries(reader, query) if reader.spec.key else _only_value(reader, query))
     except REFUSED as error:
@@ -58,14 +59,19 @@ def _entries(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
     prefix = pasted_prefix(query.prefix, reader.spec)
     found = entries.entries_page(reader, query, prefix)
     top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
+    keys = [bar.key for bar in top_keys] + [entry["key"] for entry in found.entries]
     return {
         "entries": found,
         "measures": measures,
         "measure": measure,
         "top_keys": top_keys,
         "exports": query.export(prefix),
-        "example": top_keys[0].key if top_keys else next((entry["key"] for entry in found.entries), [".."]),
+        "example": keys[0] if keys else _placeholders(reader.spec),
     }
+
+
+def _placeholders(spec: StateSpec) -> list[str]:
+    return [f"<{column}>" for column in spec.key]
 
 
 def _only_value(reader: Reader, query: EntriesQuery) -> dict[str, Any]:

@@ -34,7 +34,7 @@ GROUPS = {
         "states.maintenancerun": (
             "Maintenance runs",
             "cleaning_services",
-            "Compactions and expiries.",
+            "Progress of compactions and expiries.",
         ),
     },
     "Schedule": {
@@ -152,7 +152,7 @@ def link_to_audit(kind: str, name: str) -> SafeString | None:
         address = reverse("admin:audit_auditentry_changelist")
     except NoReverseMatch:
         return None
-    return link(f"{address}?{urlencode({'target__exact': f'{kind} {name}'})}", "Audit entries")
+    return link(f"{address}?{urlencode({'target__exact': f'{kind} {name}'})}", "audit entries")
 
 
 def link(address: str, text: Any) -> SafeString:

@@ -56,7 +56,7 @@ class StateForm(forms.ModelForm):
     def _set_up_ttl(self) -> None:
         terms, (amount, unit) = self.terms, _largest_unit(self.terms.ttl)
         declared = f"as declared: {time_to_live(terms.declared_ttl)}"
-        limited = "limited, since the last update:"
+        limited = "limited, counted from the last update"
         self._offer("keep", [("declared", declared), ("never", "unlimited"), ("so_long", limited)])
         self.initial.update(keep=_choice(terms), amount=amount, unit=unit)
 

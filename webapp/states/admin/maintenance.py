@@ -169,7 +169,8 @@ def _compaction_effect(plan: Plan) -> str:
     if not plan.state.changelog:
         return "remove tombstones and free unused space; it has no changelog"
     if plan.horizon is None:
-        return f"free unused space; no history is older than {time_to_live(plan.keeps)} yet"
+        missing = f"is older than {time_to_live(plan.keeps)} yet" if plan.keeps else "can be removed yet"
+        return f"free unused space; no history {missing}"
     txid, time = plan.horizon
     entries = "entries" if plan.removable is None else f"up to {plan.removable:,} entries"
     return f"remove {entries} of its changelog up to batch {txid:,} of {time:%Y-%m-%d %H:%M} UTC"
