@@ -53,7 +53,7 @@ def live_flights(dsn: str, root: Path) -> Iterator[Live]:
         command = [*MANAGE, "create_api_key", "benchmark"]
         key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         web = Child("web", _web(port), root / "web.log")
-        pipeline = Child("pipeline", _pipeline(folder, root / "checkpoint"), root / "pipeline.log", patience=40.0)
+        pipeline = Child("pipeline", _pipeline(folder, root / "checkpoint"), root / "pipeline.log", stop_seconds=40.0)
     live = Live(folder, port, key, web, pipeline)
     try:
         _wait_until_healthy(live)

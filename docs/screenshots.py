@@ -1,6 +1,6 @@
-"""Screenshots for the README, taken of a running demo: `python -m docs.screenshots .tidemark/demo.json`.
+"""Takes the screenshots of the README from a running demo: `python -m docs.screenshots .tidemark/demo.json`.
 
-Sizes and order are fixed, so that two runs differ by their figures only.
+Sizes and order are fixed, so that two runs differ only in their figures.
 """
 
 import argparse
@@ -17,13 +17,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 IMAGES = Path(__file__).resolve().parent / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
-DESK = {"width": 1280, "height": 800}
+DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
 
 
 @dataclass(frozen=True)
 class Shot:
-    """name: of the file. address: of the page; of a state it is one that the demo has."""
+    """name: of the file. address: of the page in the demo. size: of the viewport in pixels."""
 
     name: str
     address: str
@@ -38,18 +38,18 @@ class Shot:
 KEY = '/states/flights_by_carrier/key?key=["JFK","AA"]'
 
 SHOTS = [
-    Shot("overview", "/", DESK, "light"),
-    Shot("state", "/states/flights_by_carrier/", DESK, "dark"),
-    Shot("key", KEY, DESK, "light"),
-    Shot("batches", "/pipelines/flights/batches", DESK, "dark"),
-    Shot("maintenance", "/maintenance", DESK, "light"),
+    Shot("overview", "/", DESKTOP, "light"),
+    Shot("state", "/states/flights_by_carrier/", DESKTOP, "dark"),
+    Shot("key", KEY, DESKTOP, "light"),
+    Shot("batches", "/pipelines/flights/batches", DESKTOP, "dark"),
+    Shot("maintenance", "/maintenance", DESKTOP, "light"),
     Shot("overview-phone", "/", PHONE, "dark"),
     Shot("state-phone", "/states/flights_by_carrier/", PHONE, "light"),
 ]
 
 
 def take(access: Mapping[str, str], folder: Path, browser: Browser) -> list[Path]:
-    """Write all shots into `folder` and return their paths. access: the demo's `demo.json`."""
+    """Write all screenshots into `folder` and return their paths. access: the content of `demo.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     signed_in = _sign_in(browser, access)
     return [_take(shot, folder / shot.file_name, browser, access["url"], signed_in) for shot in SHOTS]
@@ -59,7 +59,7 @@ def _sign_in(browser: Browser, access: Mapping[str, str]) -> Any:
     with _context(browser, access["url"]) as context:
         page = context.new_page()
         page.goto("/login")
-        page.get_by_label("Name").fill(access["admin_user"])
+        page.get_by_label("Username").fill(access["admin_user"])
         page.get_by_label("Password").fill(access["admin_password"])
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", name="Overview").wait_for()
@@ -77,7 +77,7 @@ def _take(shot: Shot, path: Path, browser: Browser, url: str, signed_in: Any) ->
 
 
 def _settle(page: Page) -> None:
-    """Wait until letters are in place and times are told."""
+    """Wait until fonts are loaded and times are shown."""
     page.wait_for_function("document.fonts.status === 'loaded' && document.readyState === 'complete'")
     page.locator("main h1").wait_for()
 
@@ -93,12 +93,12 @@ def _context(browser: Browser, url: str, **options: Any) -> Iterator[BrowserCont
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.screenshots", description="Take the README's screenshots.")
-    parser.add_argument("access", type=Path, help="what a running demo notes down, as .tidemark/demo.json")
-    parser.add_argument("--to", type=Path, default=IMAGES, help="a folder (default: %(default)s)")
-    asked = parser.parse_args()
+    parser.add_argument("access", type=Path, help="demo.json of a running demo")
+    parser.add_argument("--to", type=Path, default=IMAGES, help="output folder (default: %(default)s)")
+    options = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        take(json.loads(asked.access.read_text()), asked.to, browser)
+        take(json.loads(options.access.read_text()), options.to, browser)
         browser.close()
 
 

@@ -17,8 +17,6 @@ REQUEST_ID_HEADER = "tidemark_request_id"
 app = Celery("tidemark")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-# It connects the signals of the worker's heartbeat, before the first beat.
-app.autodiscover_tasks(["webapp.states"], related_name="worker")
 
 
 @before_task_publish.connect

@@ -1,4 +1,4 @@
-"""The demo as a visitor meets it, started with an empty environment, and a real browser."""
+"""The demo, started with an empty environment, and a real browser."""
 
 import json
 import os
@@ -31,7 +31,7 @@ QUIET = [
 
 
 class Demo:
-    """`manage.py demo` in a data folder of its own, with nothing in its environment but a path."""
+    """`manage.py demo` with its own data folder and an almost empty environment."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -47,9 +47,9 @@ class Demo:
                 stdout=output,
                 stderr=output,
             )
-        self._wait_for(lambda: "Ctrl-C stops everything" in self.said())
+        self._wait_for(lambda: "Ctrl-C stops everything" in self.printed())
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.output.read_text()
 
     def access(self) -> dict[str, str]:
@@ -59,8 +59,8 @@ class Demo:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", headers={"Authorization": f"Bearer {self.access()['api_key']}"}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  our own address
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 (localhost)
+            return json.load(response)
 
     def committed(self) -> int:
         pipelines = {pipeline["name"]: pipeline for pipeline in self.get("/api/v1/pipelines")["pipelines"]}
@@ -76,12 +76,12 @@ class Demo:
     def _wait_for(self, condition: Any) -> None:
         deadline = time.monotonic() + STARTS_WITHIN_SECONDS
         while not condition():
-            assert self.process.poll() is None, f"the demo has ended:\n{self.said()}"
-            assert time.monotonic() < deadline, f"the demo is not there yet:\n{self.said()}"
+            assert self.process.poll() is None, f"the demo has ended:\n{self.printed()}"
+            assert time.monotonic() < deadline, f"the demo has not started:\n{self.printed()}"
             time.sleep(0.2)
 
 
-# For one module: a demo in the background would slow every test after it down.
+# Not for the session: a demo in the background would slow down all later tests.
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
     home = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
@@ -108,14 +108,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, demo: Demo) -> Iterator[Page]:
-    """A page at a desk, whose visitor has signed in."""
+    """A signed-in page on a desktop."""
     with signed_in(browser, demo, viewport={"width": 1280, "height": 900}) as visitor:
         yield visitor
 
 
 @pytest.fixture
 def phone(browser: Browser, demo: Demo) -> Iterator[Page]:
-    """A page in the hand, in the dark, whose visitor has signed in."""
+    """A signed-in page on a phone, in dark mode."""
     look = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "has_touch": True, "is_mobile": True}
     with signed_in(browser, demo, **look) as visitor:
         yield visitor
@@ -123,18 +123,18 @@ def phone(browser: Browser, demo: Demo) -> Iterator[Page]:
 
 @contextmanager
 def signed_in(browser: Browser, demo: Demo, **look: Any) -> Iterator[Page]:
-    """Open a page; it fails the test if its scripts do, are refused by the page's policy, or ask other machines."""
+    """Open a page. Script errors, policy violations and requests to other hosts fail the test."""
     context = browser.new_context(base_url=f"http://127.0.0.1:{demo.port}", **look)
     visitor = context.new_page()
-    faults: list[str] = []
-    visitor.on("pageerror", lambda error: faults.append(str(error)))
-    visitor.on("console", lambda said: faults.append(said.text) if "Security Policy" in said.text else None)
-    visitor.on("request", lambda request: faults.append(request.url) if "127.0.0.1" not in request.url else None)
+    errors: list[str] = []
+    visitor.on("pageerror", lambda error: errors.append(str(error)))
+    visitor.on("console", lambda message: errors.append(message.text) if "Security Policy" in message.text else None)
+    visitor.on("request", lambda request: errors.append(request.url) if "127.0.0.1" not in request.url else None)
     visitor.goto("/")
-    visitor.get_by_label("Name").fill(demo.access()["admin_user"])
+    visitor.get_by_label("Username").fill(demo.access()["admin_user"])
     visitor.get_by_label("Password").fill(demo.access()["admin_password"])
     visitor.get_by_role("button", name="Sign in").click()
     visitor.get_by_role("heading", name="Overview").wait_for()
     yield visitor
     context.close()
-    assert faults == []
+    assert errors == []

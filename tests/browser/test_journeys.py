@@ -1,4 +1,4 @@
-"""Journeys of a reader, an operator and a phone through the demo; then its visitor stops everything and comes back."""
+"""End-to-end tests of the demo in a browser: as a reader, as an operator, on a phone; stopping and restarting it."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from docs import screenshots
 
 pytestmark = [pytest.mark.browser, pytest.mark.spark]
 
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 
-# A demo that folds a year of flights leaves a small machine little for its pages.
+# While the demo processes its input, pages are slow on a small machine.
 expect.set_options(timeout=20_000)
 
 
@@ -29,20 +29,20 @@ def committed_txid(page: Page) -> int:
     return page.evaluate(COMMITTED)
 
 
-def test_the_overview_moves_while_batches_commit(page, demo):
+def test_the_overview_follows_commits(page, demo):
     demo.wait_for_batch(1)
     page.goto("/")
     first = committed_txid(page)
     page.evaluate("window.untouched = true")
 
-    page.wait_for_function(f"before => ({COMMITTED}) > before", arg=first, timeout=PATIENCE_MS)
+    page.wait_for_function(f"before => ({COMMITTED}) > before", arg=first, timeout=TIMEOUT_MS)
 
-    assert page.evaluate("window.untouched"), "the page was loaded anew instead of refreshed in place"
+    assert page.evaluate("window.untouched"), "the page was reloaded instead of refreshed in place"
     assert committed_txid(page) > first
     expect(page.locator("#pipeline-flights")).to_contain_text("exactly once")
 
 
-def test_a_reader_finds_a_value_its_past_and_takes_the_state_away(page, demo):
+def test_a_reader_finds_a_value_its_history_and_downloads_the_state(page, demo):
     demo.wait_for_batch(3)
     page.get_by_role("link", name="flights_by_carrier").click()
     page.get_by_role("searchbox").fill("AA")
@@ -52,18 +52,18 @@ def test_a_reader_finds_a_value_its_past_and_takes_the_state_away(page, demo):
 
     expect(page.get_by_role("heading", level=1)).to_have_text("JFK · AA")
     versions = page.locator("table.versions tbody tr")
-    expect(versions.nth(1)).to_be_visible(timeout=PATIENCE_MS)
+    expect(versions.nth(1)).to_be_visible(timeout=TIMEOUT_MS)
     expect(page.locator(".chart .line")).to_be_visible()
     versions.first.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Batch ")
 
     page.get_by_role("link", name="flights_by_carrier").click()
-    page.get_by_label("One key a line").fill('JFK,AA\nEWR\tUA\nLGA,nothing\n["JFK"]')
+    page.get_by_label("One key per line").fill('JFK,AA\nEWR\tUA\nLGA,nothing\n["JFK"]')
     page.get_by_role("button", name="Look up").click()
-    for status in ("2 found", "1 missing", "1 not understood"):
+    for status in ("2 found", "1 missing", "1 invalid"):
         expect(page.get_by_text(status)).to_be_visible()
 
-    page.locator(".trail").get_by_role("link", name="flights_by_carrier").click()
+    page.locator(".breadcrumb").get_by_role("link", name="flights_by_carrier").click()
     with page.expect_download() as taken:
         page.get_by_role("link", name="CSV").click()
     lines = Path(taken.value.path()).read_text().splitlines()
@@ -71,22 +71,22 @@ def test_a_reader_finds_a_value_its_past_and_takes_the_state_away(page, demo):
     assert len(lines) > 25
 
 
-def test_an_operator_pauses_resumes_maintains_and_calls_off(page, demo):
+def test_an_operator_pauses_resumes_compacts_and_cancels(page, demo):
     demo.wait_for_batch(3)
     page.goto("/pipelines/flights/")
     page.get_by_role("button", name="Pause pipeline").click()
-    expect(page.locator(".headline .status")).to_have_text("paused", timeout=PATIENCE_MS)
+    expect(page.locator(".headline .status")).to_have_text("paused", timeout=TIMEOUT_MS)
     page.get_by_role("button", name="Resume pipeline").click()
-    expect(page.locator(".headline .status")).to_have_text("running", timeout=PATIENCE_MS)
+    expect(page.locator(".headline .status")).to_have_text("running", timeout=TIMEOUT_MS)
 
     page.get_by_role("link", name="Maintenance").click()
     page.get_by_role("button", name="Compact flights_by_carrier now").click()
-    expect(page.locator(".headline .status")).to_have_text("done", timeout=PATIENCE_MS)
+    expect(page.locator(".headline .status")).to_have_text("done", timeout=TIMEOUT_MS)
     figures = page.get_by_role("region", name="Before and after").locator("tr", has_text="changelog rows")
     before, after = (int(figures.locator("td").nth(n).inner_text().replace(",", "")) for n in (0, 1))
     assert after < before
 
-    with asleep(worker_pid(page)):
+    with stopped(worker_pid(page)):
         page.get_by_role("link", name="Maintenance").first.click()
         page.get_by_role("button", name="Compact routes now").click()
         expect(page.locator(".headline .status")).to_have_text("queued")
@@ -102,8 +102,8 @@ def worker_pid(page: Page) -> int:
 
 
 @contextmanager
-def asleep(pid: int) -> Iterator[None]:
-    """Keep a worker from taking anything up."""
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process, such as a worker that should not start a run."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -111,7 +111,7 @@ def asleep(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_phone_in_the_dark_reaches_every_page_with_a_thumb(phone, demo):
+def test_every_page_fits_a_phone_in_dark_mode(phone, demo):
     demo.wait_for_batch(3)
     assert phone.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     red, green, blue = phone.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
@@ -144,7 +144,7 @@ PAGES = [
     "/keys",
 ]
 
-# What a thumb must hit, but for words within a text or a table, which have room around them.
+# Controls that are too small for a thumb. Links within text and tables are exempt.
 TOO_SMALL = """() => [...document.querySelectorAll(
         ".top a, .top button, main button, main input, main select, main textarea, .pages a, .choices a")]
     .filter((target) => target.type !== "hidden" && target.offsetParent && getComputedStyle(target).clipPath === "none")
@@ -152,7 +152,7 @@ TOO_SMALL = """() => [...document.querySelectorAll(
     .map((target) => target.outerHTML.slice(0, 120))"""
 
 
-def test_the_screenshots_of_the_readme_can_be_taken_anew(browser, demo, tmp_path):
+def test_the_screenshots_of_the_readme_can_be_taken_again(browser, demo, tmp_path):
     demo.wait_for_batch(3)
     taken = screenshots.take(demo.access(), tmp_path, browser)
 
@@ -178,13 +178,13 @@ def size_of(path: Path) -> tuple[int, int]:
 
 def test_the_printed_curl_line_works(demo):
     demo.wait_for_batch(1)
-    said = demo.said()
-    command = said[said.index("curl -s") :].partition("\n\n")[0]
+    printed = demo.printed()
+    command = printed[printed.index("curl -s") :].partition("\n\n")[0]
 
-    answer = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)  # noqa: S602
+    response = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)  # noqa: S602
 
-    assert answer["state"] == "routes"
-    assert [result["status"] for result in answer["results"]] == ["found", "found"]
+    assert response["state"] == "routes"
+    assert [result["status"] for result in response["results"]] == ["found", "found"]
 
 
 def test_a_compaction_started_from_the_admin_runs_and_shows_what_it_did(page, demo):
@@ -195,28 +195,28 @@ def test_a_compaction_started_from_the_admin_runs_and_shows_what_it_did(page, de
     page.locator("button[name=index]").click()
     page.locator("form:has([name=confirmed]) button[type=submit]").click()
 
-    page.wait_for_url("**/admin/states/maintenancerun/*/change/", timeout=PATIENCE_MS)
-    expect(page.get_by_text("done", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
+    page.wait_for_url("**/admin/states/maintenancerun/*/change/", timeout=TIMEOUT_MS)
+    expect(page.get_by_text("done", exact=True).first).to_be_visible(timeout=TIMEOUT_MS)
 
     run = demo.get(f"/api/v1/maintenance/{page.url.rstrip('/').split('/')[-2]}")
     assert (run["kind"], run["state"], run["status"]) == ("compaction", "flights_by_carrier", "done")
     assert run["after"]["changelog_rows"] < run["before"]["changelog_rows"]
 
 
-def test_ctrl_c_stops_everything_and_the_next_run_goes_on_from_there(demo):
+def test_ctrl_c_stops_everything_and_the_next_run_continues_from_there(demo):
     demo.wait_for_batch(3)
 
     code = demo.stop()
     left = subprocess.run(["/usr/bin/pgrep", "-f", str(demo.home)], capture_output=True, text=True).stdout.split()
-    said = demo.said()
+    printed = demo.printed()
     access = demo.access()
     demo.start()
     first = demo.committed()
 
     assert code == 0
     assert left == []
-    assert said.endswith("stopped.\n")
-    assert "Traceback" not in said
+    assert printed.endswith("stopped.\n")
+    assert "Traceback" not in printed
     assert first >= 3
     assert demo.access() == access
     demo.wait_for_batch(first + 1)

@@ -30,6 +30,7 @@ from webapp.api.requests import (
 )
 from webapp.core.metrics import looked_up, phase_ended
 from webapp.states import queries, services
+from webapp.states.batches import newest_batches
 from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus
@@ -174,7 +175,7 @@ class BatchesView(ApiView):
         scope, asked = key_scope(request), ListParameters.read(request.query_params.dict())
         if not scope.is_unrestricted:
             _seen_pipeline(name, scope)
-        found = queries.batches(name, asked["limit"])
+        found = newest_batches(name, asked["limit"])
         return Response({"batches": [_batch(batch_document(batch), scope) for batch in found]})
 
 

@@ -136,7 +136,7 @@ class DatabaseUnavailableMiddleware:
 def _unavailable_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     is_slow = isinstance(exception.__cause__ or exception, psycopg.errors.QueryCanceled)
     # Rendered without the request, whose context processors would query the database for the user.
-    page = loader.render_to_string("dashboard/away.html", {"is_slow": is_slow, "seconds": RETRY_SECONDS})
+    page = loader.render_to_string("dashboard/unavailable.html", {"is_slow": is_slow, "seconds": RETRY_SECONDS})
     headers = {"Retry-After": str(RETRY_SECONDS)}
     if request.method == "GET":
         headers["Refresh"] = str(RETRY_SECONDS)

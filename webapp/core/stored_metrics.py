@@ -11,8 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from webapp.core.system_snapshot import SystemSnapshot, age, state_summaries, system_snapshot
+from webapp.states.batches import BatchSummary
 from webapp.states.models import MaintenanceRun
-from webapp.states.queries import BatchSummary, PipelineStatus, StateSummary
+from webapp.states.queries import PipelineStatus, StateSummary
 
 STATUSES = (
     "starting", "running", "paused", "restarting", "stopped", "finished", "failed", "lost", "never started",

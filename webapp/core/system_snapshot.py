@@ -15,7 +15,8 @@ from django.db import connection
 
 from state_backends.synchronizer.membership import Member
 from webapp.states import queries
-from webapp.states.queries import BatchSummary, PipelineStatus, StateSummary
+from webapp.states.batches import BatchSummary, recent_batches
+from webapp.states.queries import PipelineStatus, StateSummary
 
 SNAPSHOT_SECONDS = 1.0
 SIZES_SECONDS = 15.0
@@ -73,7 +74,7 @@ def _read_snapshot() -> SystemSnapshot:
     return SystemSnapshot(
         at=datetime.now(UTC),
         pipelines=queries.pipelines(),
-        batches=queries.recent_batches(RECENT_BATCHES),
+        batches=recent_batches(RECENT_BATCHES),
         runs=_run_counts(),
         members=queries.members(),
     )

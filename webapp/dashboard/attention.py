@@ -1,11 +1,11 @@
-"""Attention: which pipelines a person should look at first."""
+"""What needs attention: how bad the status of a pipeline is, and how unevenly a batch loaded its tasks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from webapp.states.queries import BatchSummary, PipelineStatus
+from webapp.states.batches import BatchSummary
+from webapp.states.queries import PipelineStatus
 
-# How the statuses of drivers look, and how bad they are: first the worst.
 TONES = {
     "failed": "bad",
     "lost": "bad",
@@ -17,36 +17,15 @@ TONES = {
     "stopped": "calm",
     "never started": "calm",
 }
-RANKS = ["bad", "watch", "good", "calm"]
-
-
-def worst_first(pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
-    """Return those in trouble first, then those with something to watch; equals by name, so that none moves idly."""
-    return sorted(pipelines, key=lambda pipeline: (RANKS.index(urgency(pipeline)), pipeline.name))
-
-
-def urgency(pipeline: PipelineStatus) -> str:
-    """Return bad, watch, good or calm: the status, or worse where figures or a failed reprocess ask for a look."""
-    anew = pipeline.reprocess
-    if anew is not None and tone(anew.status) == "bad":
-        return "bad"
-    said = tone(pipeline.status)
-    wants_a_look = pipeline.failures or pipeline.dropped or (pipeline.pending or {}).get("alarm")
-    return "watch" if said in ("good", "calm") and wants_a_look else said
-
-
-def tone(status: str) -> str:
-    return TONES.get(status, "watch")
-
-
-# Skew: how unevenly the tasks of a batch were loaded, state by state.
+WORST_FIRST = ["bad", "watch", "good", "calm"]
 
 
 @dataclass(frozen=True)
 class Skew:
-    """Of one state in one batch. keys: written; largest: by the task with the most of them.
+    """How unevenly the tasks of one batch were loaded, for one state.
 
-    ratio: largest by average, 1 where all tasks wrote alike; None where one task, or nothing, was written.
+    keys: written in all. largest: written by the task with the most.
+    ratio: largest divided by average; 1 where all tasks wrote alike, None for a single task or nothing written.
     """
 
     state: str
@@ -63,8 +42,26 @@ class Skew:
         return self.largest * self.tasks / self.keys if self.tasks > 1 and self.keys else None
 
 
+def worst_first(pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
+    """Return the pipelines by urgency, then by name, so that the order is stable between refreshes."""
+    return sorted(pipelines, key=lambda pipeline: (WORST_FIRST.index(urgency(pipeline)), pipeline.name))
+
+
+def urgency(pipeline: PipelineStatus) -> str:
+    """Return bad, watch, good or calm: by the status, or worse for failures, dropped events or a failed reprocess."""
+    if pipeline.reprocess is not None and tone(pipeline.reprocess.status) == "bad":
+        return "bad"
+    by_status = tone(pipeline.status)
+    needs_attention = pipeline.failures or pipeline.dropped or (pipeline.pending or {}).get("alarm")
+    return "watch" if by_status in ("good", "calm") and needs_attention else by_status
+
+
+def tone(status: str) -> str:
+    return TONES.get(status, "watch")
+
+
 def skews(batch: BatchSummary) -> list[Skew]:
-    """Return one for each state that the batch wrote, by their names."""
+    """Return one for each state that the batch wrote, by name."""
     return [
         Skew(state, keys, batch.tasks.get(state, {}).get("tasks", 0), batch.tasks.get(state, {}).get("largest", 0))
         for state, keys in sorted(batch.keys_written.items())

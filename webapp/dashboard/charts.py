@@ -1,24 +1,26 @@
-"""Charts drawn on the server: bars of the batches, and the steps of a value over time, as numbers for SVG.
+"""Charts as coordinates for SVG: batch durations, the versions of a value over time, and sparklines.
 
-The picture stretches with its page, so letters and dots stay out of its coordinates: templates set the axes in HTML,
-and dots are strokes that do not scale.
+The SVG is stretched to the width of its page, which would distort text and circles: templates write the axes in HTML,
+and dots are zero-length strokes, whose width does not scale.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from webapp.states.queries import BatchSummary
+from webapp.states.batches import BatchSummary
 
 WIDTH, HEIGHT = 1000, 100
+SPARKLINE_WIDTH, SPARKLINE_HEIGHT = 240, 40
 
 # Room for the stroke at the highest and the lowest point.
 MARGIN = 3
+SPARKLINE_MARGIN = 2
 
 
 @dataclass(frozen=True)
 class ChartBar:
-    """One bar. x, y, width, height: in the chart's units. tone: `watch` marks it. txid: the batch it stands for."""
+    """x, y, width, height: in units of the chart. txid: the batch shown. tone: `watch` to mark it."""
 
     x: float
     y: float
@@ -31,7 +33,7 @@ class ChartBar:
 
 @dataclass(frozen=True)
 class BarChart:
-    """bars: oldest first. highest: what the top of the chart stands for."""
+    """bars: oldest first. highest: the number at the top of the chart."""
 
     bars: list[ChartBar]
     highest: float
@@ -51,9 +53,9 @@ class BarChart:
 
 @dataclass(frozen=True)
 class StepChart:
-    """A value over time. lines: one path per stretch without a gap. dots: one path of points, where it changed.
+    """A value over time. lines: one path per stretch without a gap. dots: one path with a point per change.
 
-    lowest, highest: of the numbers shown, at the bottom and at the top. since, until: the ends of the time axis.
+    lowest, highest: the numbers at the bottom and at the top. since, until: the ends of the time axis.
     """
 
     lines: list[str]
@@ -65,8 +67,19 @@ class StepChart:
     points: int
 
 
+@dataclass(frozen=True)
+class Sparkline:
+    """Rows per second, batch by batch. line, area: points for SVG, oldest batch first."""
+
+    line: str
+    area: str
+    lowest: float
+    highest: float
+    batches: int
+
+
 def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
-    """Draw (txid, number, tone), oldest first; None where there is nothing to compare."""
+    """Draw (txid, number, tone), oldest first; None for fewer than two."""
     if len(numbers) < 2:
         return None
     highest = max(number for _, number, _ in numbers) or 1.0
@@ -87,9 +100,9 @@ def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
 
 
 def step_chart(versions: Sequence[tuple[datetime, float | None]]) -> StepChart | None:
-    """Draw a number that holds until the next version of it, oldest first; None stands for a gap.
+    """Draw a number that holds until its next version, oldest first; None is a gap.
 
-    Returns None where fewer than two numbers make no line.
+    Returns None for fewer than two numbers.
     """
     numbers = [number for _, number in versions if number is not None]
     if len(numbers) < 2:
@@ -103,8 +116,27 @@ def step_chart(versions: Sequence[tuple[datetime, float | None]]) -> StepChart |
     return StepChart(_stretches(placed), dots, lowest, highest, since, until, len(numbers))
 
 
+def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
+    """Draw the committed batches of `batches`, which come newest first; None for fewer than two."""
+    rates = [batch.rows_per_second for batch in reversed(batches) if batch.status == "committed"]
+    if len(rates) < 2:
+        return None
+    top = max(rates) or 1
+    height = SPARKLINE_HEIGHT - 2 * SPARKLINE_MARGIN
+    points = [
+        (
+            round(index * SPARKLINE_WIDTH / (len(rates) - 1), 1),
+            round(SPARKLINE_HEIGHT - SPARKLINE_MARGIN - rate / top * height, 1),
+        )
+        for index, rate in enumerate(rates)
+    ]
+    line = " ".join(f"{x},{y}" for x, y in points)
+    area = f"0,{SPARKLINE_HEIGHT} {line} {SPARKLINE_WIDTH},{SPARKLINE_HEIGHT}"
+    return Sparkline(line, area, min(rates), max(rates), len(rates))
+
+
 def _bar_height(number: float, highest: float) -> float:
-    # A batch that took no time to speak of was still there.
+    # A batch that took almost no time stays visible.
     return max(1.0, number / highest * (HEIGHT - MARGIN))
 
 
@@ -127,42 +159,3 @@ def _stretches(placed: Sequence[tuple[float, float | None]]) -> list[str]:
         else:
             line = f"{line}H{x}V{y}" if line else f"M{x} {y}"
     return [path for path in (*lines, line) if "H" in path]
-
-
-# Sparklines: the last batches of a pipeline as one small line, drawn on the server.
-
-
-SPARKLINE_WIDTH, SPARKLINE_HEIGHT = 240, 40
-
-# Room for the stroke at the highest and the lowest point.
-SPARKLINE_MARGIN = 2
-
-
-@dataclass(frozen=True)
-class Sparkline:
-    """Rows per second, batch by batch. line, area: points for SVG, oldest batch first."""
-
-    line: str
-    area: str
-    lowest: float
-    highest: float
-    batches: int
-
-
-def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
-    """Draw the committed ones among `batches`, newest first; None where fewer than two make no line."""
-    rates = [batch.rows_per_second for batch in reversed(batches) if batch.status == "committed"]
-    if len(rates) < 2:
-        return None
-    top = max(rates) or 1
-    points = [
-        (
-            round(index * SPARKLINE_WIDTH / (len(rates) - 1), 1),
-            round(SPARKLINE_HEIGHT - SPARKLINE_MARGIN - rate / top * (SPARKLINE_HEIGHT - 2 * SPARKLINE_MARGIN), 1),
-        )
-        for index, rate in enumerate(rates)
-    ]
-    line = " ".join(f"{x},{y}" for x, y in points)
-    return Sparkline(
-        line, f"0,{SPARKLINE_HEIGHT} {line} {SPARKLINE_WIDTH},{SPARKLINE_HEIGHT}", min(rates), max(rates), len(rates)
-    )

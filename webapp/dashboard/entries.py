@@ -1,69 +1,39 @@
-"""What a query string says, read with good will: what makes no sense in it counts as not asked."""
+"""The entries of a state as its page shows them: filtered, sorted and in pages, with the top keys as bars.
+
+A page starts after the last entry of the page before, so every page costs the same, and there is no way back except
+the browser's or the first page. Invalid parts of a query string are ignored.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isfinite
-from shlex import quote
 from typing import Any
 from urllib.parse import urlencode
-
-from django.http import HttpRequest
 
 from state_backends import Snapshot, StateSpec
 from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from state_backends.types import type_of
-from webapp.dashboard.pasted import pasted_prefix
-
-# The largest number that PostgreSQL's bigint holds.
-LARGEST = 2**63 - 1
-
-
-def whole_number(text: str) -> int | None:
-    """Return a number from 0 on, None for anything else."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        return None
-    number = int(text)
-    return number if number <= LARGEST else None
-
-
-# The same question to the API, as a line for a terminal.
-
-
-def curl(request: HttpRequest, name: str, key: Sequence[Any]) -> str:
-    """key: as JSON has it."""
-    return (
-        f"curl -s {request.build_absolute_uri(f'/api/v1/states/{name}/query')} \\\n"
-        '  -H "Authorization: Bearer $TIDEMARK_API_KEY" \\\n'
-        '  -H "Content-Type: application/json" \\\n'
-        f"  -d {quote(json.dumps({'keys': [key]}))}"
-    )
-
-
-# The entries of one state as its page shows them: filtered, sorted, in pages, and the leading keys as bars.
-#
-# A page begins behind the last entry of the one before, so the thousandth costs what the first one does, and one
-# leads on but not back; the way back is the browser's, or the first page.
-
+from webapp.dashboard.pasted import whole_number
 
 PAGE_ENTRIES = 25
-LEADING_KEYS = 10
+TOP_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
-# What a reader may have asked for and cannot have; the page says why.
+# Requests that cannot be answered; the page shows the reason.
 REFUSED = (KeyShapeError, OutOfReachError, NotCommittedError, SpecError)
 
 
 @dataclass(frozen=True)
 class EntriesQuery:
-    """What the reader asked for.
+    """The query string of the page.
 
-    q: beginning of a key part. prefix: leading key parts, as they were typed. order: a measure, `-` for descending,
-    empty for key order. by: the measure of the leading keys, empty for the first one. as_of: a batch, None for now.
-    after: where the page before ended, as JSON, empty for the first page. n: how many entries are on earlier pages.
+    q: start of a key part. prefix: leading key parts, as typed. order: a measure, with `-` for descending; empty for
+    key order. by: the measure of the top keys; empty for the first one. as_of: a batch, None for the latest.
+    after: last entry of the page before, as JSON; empty for the first page. n: number of entries on earlier pages.
     """
 
     q: str = ""
@@ -76,7 +46,7 @@ class EntriesQuery:
 
     @classmethod
     def parse(cls, asked: Mapping[str, str], spec: StateSpec) -> "EntriesQuery":
-        """Read a query string; what makes no sense in it is left out."""
+        """Read a query string; invalid parts are left out."""
         numbers = number_measures(spec)
         order, by = asked.get("order", ""), asked.get("by", "")
         after = asked.get("after", "") if isinstance(_json(asked.get("after", "")), list) else ""
@@ -103,8 +73,8 @@ class EntriesQuery:
         return bool(self.q or self.prefix)
 
     @property
-    def place(self) -> list[Any] | None:
-        """Where the page before ended, as the reader takes it."""
+    def position(self) -> list[Any] | None:
+        """Where the page before ended, as `Reader.page` takes it."""
         return _json(self.after) if self.after else None
 
     def address(self, **changes: Any) -> str:
@@ -131,13 +101,13 @@ class EntriesQuery:
         return self.address(as_of=None, after="", n=0)
 
     def sorted_by(self, measure: str) -> str:
-        """Return the address that sorts by a measure: the largest first, then the smallest."""
+        """Return the address that sorts by a measure: descending first, ascending if it is descending already."""
         return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", after="", n=0)
 
     def export(self, prefix: Key) -> list[tuple[str, str]]:
-        """Return name and query string, for the API's entries, of each format that they come in.
+        """Return name and query string of a download from the API, for each format.
 
-        prefix: the typed one. A stream is a range of keys in their order, so a search does not narrow it.
+        prefix: as typed values. A download is a range of keys in key order; the search does not apply to it.
         """
         parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
         parts |= {"as_of": str(self.as_of)} if self.as_of is not None else {}
@@ -146,10 +116,7 @@ class EntriesQuery:
 
 @dataclass(frozen=True)
 class Column:
-    """A measure as a column.
-
-    direction: ascending, descending or none. address: where a click on its name leads; empty where it cannot sort.
-    """
+    """direction: ascending, descending or none. address: to sort by it; empty if it cannot be sorted by."""
 
     name: str
     direction: str
@@ -158,7 +125,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Bar:
-    """A leading key. share: of the longest bar, in percent."""
+    """One of the top keys. share: of the longest bar, in percent."""
 
     key: list[Any]
     number: float | None
@@ -167,9 +134,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class EntriesPage:
-    """first, last: from 1. following: where the next page is; empty on the last one.
+    """first, last: from 1. following: query string of the next page; empty on the last one.
 
-    complete: False where only the first keys of the state were looked at. txid: the batch it shows.
+    complete: False if only the first keys of the state were read. txid: the batch shown.
     """
 
     query: EntriesQuery
@@ -193,27 +160,27 @@ def number_measures(spec: StateSpec) -> list[str]:
 
 
 def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPage:
-    """Raises KeyShapeError for a place that is none, OutOfReachError, NotCommittedError."""
+    """Raises KeyShapeError for an invalid `after`, OutOfReachError, NotCommittedError."""
     snapshot = reader.page(
         prefix=prefix,
         search=query.q,
         order_by=query.order_by,
         descending=query.descending,
-        after=query.place,
-        # One more than is shown tells whether there is a next page.
+        after=query.position,
+        # One more than is shown, to know whether there is a next page.
         limit=PAGE_ENTRIES + 1,
         as_of=query.as_of,
     )
     found = snapshot.parsed()
     shown = [_with_cells(reader.spec, entry) for entry in found[:PAGE_ENTRIES]]
-    following = _behind(query, snapshot) if len(found) > PAGE_ENTRIES else ""
+    following = _following(query, snapshot) if len(found) > PAGE_ENTRIES else ""
     return EntriesPage(query, _columns(reader.spec, query), shown, following, snapshot.complete, snapshot.txid)
 
 
-def leading_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> list[Bar]:
-    """Return the keys with the largest numbers; they follow the prefix and the batch asked for, not the search."""
+def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> list[Bar]:
+    """Return the keys with the largest numbers, of the query's prefix and batch; its search does not apply."""
     snapshot = reader.page(
-        prefix=prefix, order_by=measure, descending=True, limit=LEADING_KEYS, measures=[measure], as_of=query.as_of
+        prefix=prefix, order_by=measure, descending=True, limit=TOP_KEYS, measures=[measure], as_of=query.as_of
     )
     numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
     longest = max((abs(number) for _, number in numbers if is_number(number)), default=0) or 1
@@ -223,33 +190,28 @@ def leading_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str)
 
 
 def is_number(value: Any) -> bool:
-    """Tell numbers from what JSON has no number for: NaN, infinities, nothing."""
+    """Return whether a value is a finite number; JSON has texts for NaN and infinities."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def global_value(reader: Reader, as_of: int | None) -> dict[str, Any] | None:
-    """Return the value of a global aggregate, measure by measure; None before its first batch."""
+    """Return the values of a global aggregate by measure; None before its first batch."""
     value = reader.multi_get([()], as_of=as_of).parsed()[0]["value"]
     return value if value is None or reader.spec.measures else {"value": value}
 
 
-def asked_prefix(query: EntriesQuery, spec: StateSpec) -> Key:
-    """Raises KeyShapeError."""
-    return pasted_prefix(query.prefix, spec)
-
-
 def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
-    """Return names and values to show: the measures, or a JSON value as one; none where there is no value."""
+    """Return names and values to show: of all measures, or of the one JSON value; empty if there is no value."""
     if value is None:
         return []
     return list(value.items()) if spec.measures else [("value", value)]
 
 
-def _behind(query: EntriesQuery, page: Snapshot) -> str:
-    # Fractions as text, since a float has not all digits of a numeric.
+def _following(query: EntriesQuery, page: Snapshot) -> str:
+    # Fractions as text: a float would lose digits of a numeric.
     last = json.loads(page.results, parse_float=str)[PAGE_ENTRIES - 1]
-    place = [last["value"][query.order_by], last["key"]] if query.order_by else last["key"]
-    return query.address(after=json.dumps(place), n=query.n + PAGE_ENTRIES)
+    position = [last["value"][query.order_by], last["key"]] if query.order_by else last["key"]
+    return query.address(after=json.dumps(position), n=query.n + PAGE_ENTRIES)
 
 
 def _text(asked: Mapping[str, str], name: str) -> str:

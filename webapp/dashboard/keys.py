@@ -1,10 +1,14 @@
-"""Looking up a pasted list of keys: one answer a line, in the order pasted, and what cannot be understood beside it."""
+"""Looking up keys: a pasted list of them, and one key with its earlier versions."""
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from typing import Any
+
+from django.http import HttpRequest
 
 from state_backends import StateSpec
 from state_backends.reader.reader import Reader
@@ -13,13 +17,15 @@ from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
 from webapp.dashboard.pasted import PastedKey, pasted_keys
 
-# In the order in which they are summed up.
-STATUSES = ("found", "missing", "expired", "not understood")
+# In the order of the summary.
+STATUSES = ("found", "missing", "expired", "invalid")
+
+PAGE_VERSIONS = 30
 
 
 @dataclass(frozen=True)
 class Line:
-    """pasted: the line. status: found, missing, expired, or not understood. cells: name and value by measure."""
+    """status: found, missing, expired or invalid. cells: name and value of each measure."""
 
     pasted: PastedKey
     key: list[Any]
@@ -29,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lookup:
-    """txid, at: the batch that all answers are of."""
+    """txid, at: the batch that was read."""
 
     lines: list[Line]
     txid: int
@@ -37,45 +43,21 @@ class Lookup:
 
     @property
     def summary(self) -> list[tuple[str, int]]:
-        """How many lines of each status there are, leaving out what there is none of."""
+        """Each status that occurs, with its number of lines."""
         counts = Counter(line.status for line in self.lines)
         return [(status, counts[status]) for status in STATUSES if counts[status]]
 
 
 class TooManyKeysError(Exception):
-    """More keys are pasted than one lookup may ask for."""
+    """More keys are pasted than one lookup may have."""
 
     def __init__(self, keys: int, limit: int) -> None:
-        super().__init__(f"{keys:,} keys are over the limit of {limit:,}; look them up in several goes")
-
-
-def look_up_pasted(reader: Reader, text: str, *, limit: int, as_of: int | None) -> Lookup:
-    """Raises TooManyKeysError, OutOfReachError, NotCommittedError."""
-    pasted = pasted_keys(text, reader.spec)
-    if len(pasted) > limit:
-        raise TooManyKeysError(len(pasted), limit)
-    snapshot = reader.multi_get([line.key for line in pasted if line.key is not None], as_of=as_of)
-    answers = iter(snapshot.parsed())
-    lines = [
-        Line(line, [], "not understood", []) if line.key is None else _answered(reader.spec, line, next(answers))
-        for line in pasted
-    ]
-    return Lookup(lines, snapshot.txid, snapshot.as_of)
-
-
-def _answered(spec: StateSpec, line: PastedKey, answer: dict[str, Any]) -> Line:
-    return Line(line, answer["key"], answer["status"], cells(spec, answer["value"]))
-
-
-# What one key was, version by version, and a number of it as steps over time.
-
-
-PAGE_VERSIONS = 30
+        super().__init__(f"{keys:,} keys exceed the limit of {limit:,} per lookup; look them up in parts")
 
 
 @dataclass(frozen=True)
 class Version:
-    """status: found or removed. at: the time of its batch. cells: name and value by measure."""
+    """status: found or removed. at: batch time. cells: name and value of each measure."""
 
     txid: int
     at: datetime
@@ -91,7 +73,7 @@ class Version:
 class History:
     """versions: newest first. older: `before` of the next page, None on the last one.
 
-    complete: False where older versions are out of reach.
+    complete: False if older versions existed and are not available.
     """
 
     versions: list[Version]
@@ -102,8 +84,22 @@ class History:
         return step_chart([(version.at, version.number(measure)) for version in reversed(self.versions)])
 
 
+def look_up_pasted(reader: Reader, text: str, *, limit: int, as_of: int | None) -> Lookup:
+    """Raises TooManyKeysError, OutOfReachError, NotCommittedError."""
+    pasted = pasted_keys(text, reader.spec)
+    if len(pasted) > limit:
+        raise TooManyKeysError(len(pasted), limit)
+    snapshot = reader.multi_get([line.key for line in pasted if line.key is not None], as_of=as_of)
+    answers = iter(snapshot.parsed())
+    lines = [
+        Line(line, [], "invalid", []) if line.key is None else _line(reader.spec, line, next(answers))
+        for line in pasted
+    ]
+    return Lookup(lines, snapshot.txid, snapshot.as_of)
+
+
 def read_key(text: str) -> Any:
-    """Return the key that an address names, as JSON has it; None where it is no JSON."""
+    """Return the key in an address, as JSON; None if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -115,6 +111,20 @@ def history(reader: Reader, key: Key, before: int | None) -> History:
     found = [_version(reader.spec, version) for version in snapshot.parsed()]
     shown = found[:PAGE_VERSIONS]
     return History(shown, shown[-1].txid if len(found) > PAGE_VERSIONS else None, snapshot.complete)
+
+
+def curl(request: HttpRequest, name: str, key: Sequence[Any]) -> str:
+    """Return the API request for a key of a state, as a curl command. key: its parts as in JSON."""
+    return (
+        f"curl -s {request.build_absolute_uri(f'/api/v1/states/{name}/query')} \\\n"
+        '  -H "Authorization: Bearer $TIDEMARK_API_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d {quote(json.dumps({'keys': [key]}))}"
+    )
+
+
+def _line(spec: StateSpec, pasted: PastedKey, answer: dict[str, Any]) -> Line:
+    return Line(pasted, answer["key"], answer["status"], cells(spec, answer["value"]))
 
 
 def _version(spec: StateSpec, version: dict[str, Any]) -> Version:

@@ -1,4 +1,4 @@
-"""Maintenance runs as the pages show them: how far one has come, and what it changed."""
+"""Maintenance runs as the pages show them: progress, changes, and the last runs of each state."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from django.utils import timezone
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import StateSummary
 
-# Which rows a step walks over, by the figure that counts them before the run, in the order of the steps.
+# The steps in their order, each with the figure that counts its rows before the run.
 STEPS: Mapping[str, Mapping[str, str]] = {
     MaintenanceRun.Kind.COMPACTION: {
         "changelog entries": "changelog_rows",
@@ -26,7 +26,7 @@ TONES = {"queued": "calm", "running": "watch", "done": "calm", "failed": "bad", 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure before and after a run; after, change: None until it is over."""
+    """One figure before and after a run; after, change: None until it has finished."""
 
     name: str
     before: int
@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run and what can be said about it."""
+    """A run with the figures that its pages show."""
 
     run: MaintenanceRun
 
@@ -60,7 +60,7 @@ class RunView:
         return TONES.get(self.run.status, "watch")
 
     @property
-    def may_be_cancelled(self) -> bool:
+    def can_be_cancelled(self) -> bool:
         return not self.run.is_finished and not self.run.cancel_requested
 
     @cached_property
@@ -73,7 +73,7 @@ class RunView:
 
     @property
     def percent(self) -> int:
-        """How much of the rows to walk over has been seen; a guess, as some steps shorten the way of later ones."""
+        """Share of the rows that have been read; estimated, as some steps remove rows that later ones would read."""
         if self.run.status == "done":
             return 100
         weights = {step: self.run.before.get(name, 0) for step, name in STEPS[self.run.kind].items()}
@@ -81,16 +81,16 @@ class RunView:
         return min(99, round(100 * self._seen(weights) / whole)) if whole else 0
 
     def _seen(self, weights: Mapping[str, int]) -> int:
-        """Return the rows of the steps that are past, and those seen in the one at hand."""
+        """Return the rows of the finished steps plus those read in the current one."""
         if not self.steps:
             return 0
-        at, names = self.steps[-1]["step"], list(weights)
-        past = names[: names.index(at)] if at in weights else names
-        return sum(weights[name] for name in past) + min(self.steps[-1]["seen"], weights.get(at, 0))
+        current, names = self.steps[-1]["step"], list(weights)
+        finished = names[: names.index(current)] if current in weights else names
+        return sum(weights[name] for name in finished) + min(self.steps[-1]["seen"], weights.get(current, 0))
 
     @property
-    def took(self) -> timedelta | None:
-        """From its start until its end, or until now."""
+    def duration(self) -> timedelta | None:
+        """From its start until its end, or until now; None before its start."""
         if self.run.started_at is None:
             return None
         return (self.run.finished_at or timezone.now()) - self.run.started_at
@@ -105,7 +105,7 @@ class RunView:
 
     @property
     def rows(self) -> Figure | None:
-        """The figure that a run of its kind is about."""
+        """The figure that this kind of run reduces."""
         wanted = "changelog_rows" if self.run.kind == MaintenanceRun.Kind.COMPACTION else "state_rows"
         return next((figure for figure in self.figures if figure.name == wanted), None)
 
@@ -117,32 +117,32 @@ class RunView:
         return Figure("size_bytes", _bytes(self.run.before), _bytes(self.run.after) if self.run.after else None)
 
 
-def _bytes(figures: dict[str, int]) -> int:
-    return sum(number for name, number in figures.items() if name.endswith("_bytes"))
-
-
 @dataclass(frozen=True)
 class StateUpkeep:
-    """What was last done for a state. compacted, expired: when; None: never, or longer ago than runs are kept."""
+    """The last runs of a state. compacted, expired: None if never, or longer ago than runs are kept."""
 
     state: StateSummary
     compacted: datetime | None
     expired: datetime | None
-    going: RunView | None
+    active: RunView | None
 
 
 def latest_of_each(
-    states: Iterable[StateSummary], done: Iterable[MaintenanceRun], going: Iterable[MaintenanceRun]
+    states: Iterable[StateSummary], finished: Iterable[MaintenanceRun], active: Iterable[MaintenanceRun]
 ) -> list[StateUpkeep]:
-    """Return one for each state. done: newest runs by state and kind. going: those that are queued or running."""
-    ended = {(run.state_id, run.kind): run.finished_at for run in done}
-    under_way = {run.state_id: RunView(run) for run in going}
+    """Return one for each state. finished: newest run by state and kind. active: queued and running ones."""
+    finished_at = {(run.state_id, run.kind): run.finished_at for run in finished}
+    views = {run.state_id: RunView(run) for run in active}
     return [
         StateUpkeep(
             state,
-            compacted=ended.get((state.name, MaintenanceRun.Kind.COMPACTION)),
-            expired=ended.get((state.name, MaintenanceRun.Kind.EXPIRY)),
-            going=under_way.get(state.name),
+            compacted=finished_at.get((state.name, MaintenanceRun.Kind.COMPACTION)),
+            expired=finished_at.get((state.name, MaintenanceRun.Kind.EXPIRY)),
+            active=views.get(state.name),
         )
         for state in states
     ]
+
+
+def _bytes(figures: dict[str, int]) -> int:
+    return sum(number for name, number in figures.items() if name.endswith("_bytes"))

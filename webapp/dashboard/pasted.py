@@ -1,4 +1,7 @@
-"""Keys as people paste them: one a line, as CSV, as TSV or as JSON lists, or all of them as one JSON list of lists."""
+"""Input that people type or paste: numbers, key prefixes, and lists of keys.
+
+Keys come one per line as CSV, TSV or JSON lists, or all together as one JSON list of lists.
+"""
 
 import csv
 import json
@@ -10,12 +13,15 @@ from state_backends.errors import KeyShapeError
 from state_backends.row import Key
 from state_backends.types import KEY_TYPES
 
-TRUTHS = {"true": True, "false": False}
+BOOLEANS = {"true": True, "false": False}
+
+# The largest number that PostgreSQL's bigint holds.
+MAX_BIGINT = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class PastedKey:
-    """One line. line: from 1. text: as it was pasted. key: typed; None where it is none, and `error` says why."""
+    """line: from 1. text: as pasted. key: with typed parts; None if invalid, then `error` is the reason."""
 
     line: int
     text: str
@@ -23,8 +29,16 @@ class PastedKey:
     error: str = ""
 
 
+def whole_number(text: str) -> int | None:
+    """Return a number from 0 to MAX_BIGINT, None for anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        return None
+    number = int(text)
+    return number if number <= MAX_BIGINT else None
+
+
 def pasted_keys(text: str, spec: StateSpec) -> list[PastedKey]:
-    """Return a key or an error for each line that is not blank; a first line with the columns' names is left out."""
+    """Return a key or an error for each line that is not blank; a header line with the column names is skipped."""
     whole = _lists(text)
     if whole is not None:
         return [_typed(number, json.dumps(parts), parts, spec) for number, parts in enumerate(whole, 1)]
@@ -36,7 +50,7 @@ def pasted_keys(text: str, spec: StateSpec) -> list[PastedKey]:
 
 
 def pasted_prefix(text: str, spec: StateSpec) -> Key:
-    """Return the leading parts of a key, written as a key is. Raises KeyShapeError."""
+    """Return the leading parts of a key, written in the same way as a key. Raises KeyShapeError."""
     if not text.strip():
         return ()
     try:
@@ -46,7 +60,7 @@ def pasted_prefix(text: str, spec: StateSpec) -> Key:
 
 
 def _lists(text: str) -> list[Any] | None:
-    """Return the lists in a JSON list of lists; None for any other text."""
+    """Return the lists of a JSON list of lists; None for any other text."""
     if not text.lstrip().startswith("["):
         return None
     try:
@@ -71,7 +85,7 @@ def _typed(number: int, line: str, parts: Any, spec: StateSpec) -> PastedKey:
 
 
 def _parts(line: str, spec: StateSpec) -> list[Any]:
-    """Return the parts in a line. Raises ValueError for one that begins as JSON and is none."""
+    """Return the parts of a line. Raises ValueError for one that starts with `[` and is not valid JSON."""
     if line.startswith("["):
         return _json_parts(line.rstrip(","))
     texts = _texts(line, len(spec.key))
@@ -84,21 +98,21 @@ def _json_parts(line: str) -> list[Any]:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise ValueError(f'it begins as a JSON list and is none ({error}); write it as ["JFK", "AA"]') from None
+        raise ValueError(f'not a valid JSON list ({error}); write it as ["JFK", "AA"]') from None
 
 
 def _texts(line: str, columns: int) -> list[str]:
-    # A comma in the only part of a key is a part of it.
+    # With a single key column, a comma belongs to the value.
     if columns == 1 and not line.startswith('"'):
         return [line]
     return next(csv.reader([line], delimiter="\t" if "\t" in line else ",", skipinitialspace=True), [])
 
 
 def _as_json(text: str, sql_type: str) -> Any:
-    """Return what a text says in a column of that type, or the text where it says nothing of the kind."""
+    """Return the text as a value of the column's type, or unchanged if it is not one; check_key then rejects it."""
     kind = KEY_TYPES[sql_type]
     if kind.python is bool:
-        return TRUTHS.get(text.strip().lower(), text)
+        return BOOLEANS.get(text.strip().lower(), text)
     try:
         return kind.from_text(text) if kind.is_number else text
     except ValueError:

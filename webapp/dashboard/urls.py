@@ -5,19 +5,19 @@ from webapp.dashboard.views import operations, pipelines, states
 from webapp.states.models import MaintenanceRun
 
 
-class ShownNameConverter(StringConverter):
-    regex = "[^/\0]+"  # PostgreSQL takes no NUL
+class NameConverter(StringConverter):
+    regex = "[^/\0]+"  # PostgreSQL rejects NUL
 
 
-class TxidConverter(StringConverter):
-    regex = "[0-9]{1,18}"  # as many digits as fit into a bigint
+class NumberConverter(StringConverter):
+    regex = "[0-9]{1,18}"  # always fits into a bigint
 
     def to_python(self, value: str) -> int:  # type: ignore[override]
         return int(value)
 
 
-register_converter(ShownNameConverter, "shown_name")
-register_converter(TxidConverter, "number")
+register_converter(NameConverter, "resource")
+register_converter(NumberConverter, "number")
 
 app_name = "dashboard"
 
@@ -25,17 +25,17 @@ COMPACTION, EXPIRY = {"kind": MaintenanceRun.Kind.COMPACTION}, {"kind": Maintena
 
 urlpatterns = [
     path("", pipelines.overview, name="index"),
-    path("pipelines/<shown_name:name>/", pipelines.pipeline, name="pipeline"),
-    path("pipelines/<shown_name:name>/pause", pipelines.pause, name="pause"),
-    path("pipelines/<shown_name:name>/resume", pipelines.resume, name="resume"),
-    path("pipelines/<shown_name:name>/batches", pipelines.batches, name="batches"),
-    path("pipelines/<shown_name:name>/batches/<number:txid>", pipelines.batch, name="batch"),
-    path("pipelines/<shown_name:name>/dead-letters", pipelines.dead_letters, name="dead_letters"),
-    path("states/<shown_name:name>/", states.state, name="state"),
-    path("states/<shown_name:name>/key", states.key, name="key"),
-    path("states/<shown_name:name>/lookup", states.lookup, name="lookup"),
-    path("states/<shown_name:name>/compact", operations.ask, COMPACTION, name="compact"),
-    path("states/<shown_name:name>/expire", operations.ask, EXPIRY, name="expire"),
+    path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),
+    path("pipelines/<resource:name>/pause", pipelines.pause, name="pause"),
+    path("pipelines/<resource:name>/resume", pipelines.resume, name="resume"),
+    path("pipelines/<resource:name>/batches", pipelines.batches, name="batches"),
+    path("pipelines/<resource:name>/batches/<number:txid>", pipelines.batch, name="batch"),
+    path("pipelines/<resource:name>/dead-letters", pipelines.dead_letters, name="dead_letters"),
+    path("states/<resource:name>/", states.state, name="state"),
+    path("states/<resource:name>/key", states.key, name="key"),
+    path("states/<resource:name>/lookup", states.lookup, name="lookup"),
+    path("states/<resource:name>/compact", operations.request_run, COMPACTION, name="compact"),
+    path("states/<resource:name>/expire", operations.request_run, EXPIRY, name="expire"),
     path("maintenance", operations.maintenance, name="maintenance"),
     path("maintenance/<number:run_id>", operations.run, name="run"),
     path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),

@@ -1,18 +1,70 @@
-"""Batches and dead letters further back than the newest ones: pages by number, and one batch with all that is known."""
+"""Queries for batches and dead letters: the newest ones, pages of older ones, and one batch in detail."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
 
+from state_backends.errors import UnknownPipelineError
 from webapp.states.models import Batch, DeadLetter
-from webapp.states.queries import BatchSummary, DeadLetterSummary, PipelineStatus
+from webapp.states.queries import PipelineStatus, fetch, pipeline_names
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """One batch, at its latest attempt. status: open or committed; figures of an open batch are not known yet.
+
+    late: events after the watermark; dropped: those left out. watermark: the event time that the batch reached.
+    tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
+    metrics: of Spark, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
+        `processed_rows_per_second`; empty until Spark reports them.
+    """
+
+    pipeline: str
+    txid: int
+    attempt: int
+    status: str
+    batch_time: datetime
+    committed_at: datetime | None
+    seconds: float | None
+    rows_in: int | None
+    keys_written: dict[str, int]
+    dead_letters: int
+    late: int = 0
+    dropped: int = 0
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
+    watermark: datetime | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows_per_second(self) -> float:
+        return (self.rows_in or 0) / self.seconds if self.seconds else 0.0
+
+    @property
+    def keys_in_all(self) -> int | None:
+        return None if self.status == "open" else sum(self.keys_written.values())
+
+
+@dataclass(frozen=True)
+class DeadLetterSummary:
+    """Input that could not be processed. state: the one that rejected it; empty if the source could not read it."""
+
+    id: int
+    pipeline: str
+    txid: int
+    state: str
+    source: str
+    line_number: int | None
+    line: str
+    reason: str
+    at: datetime
 
 
 @dataclass(frozen=True)
 class BatchDetail:
-    """offsets: what the source was read up to, as the source spells it; None where it has none."""
+    """offsets: up to which the source was read, in the source's own format; None if it has none."""
 
     summary: BatchSummary
     batch_id: int
@@ -29,16 +81,40 @@ class DeadLetterPage:
     following: tuple[int, int] | None
 
 
+def newest_batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
+    """Return the newest batches of a pipeline, the open one first."""
+    rows = fetch(BATCHES, {"name": pipeline, "limit": limit})
+    if not rows and pipeline not in pipeline_names():
+        raise UnknownPipelineError.among(pipeline, pipeline_names())
+    return [BatchSummary(**row) for row in rows]
+
+
+def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
+    """Return the newest batches of every pipeline that has any, by its name."""
+    found = defaultdict(list)
+    for row in fetch(BATCHES, {"name": None, "limit": limit}):
+        found[row["pipeline"]].append(BatchSummary(**row))
+    return dict(found)
+
+
+def newest_dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
+    """Return the newest dead letters of committed batches."""
+    rows = fetch(DEAD_LETTERS, {"name": pipeline, "limit": limit})
+    if not rows and pipeline not in pipeline_names():
+        raise UnknownPipelineError.among(pipeline, pipeline_names())
+    return [DeadLetterSummary(**row) for row in rows]
+
+
 def batch_page(pipeline: PipelineStatus, *, before: int | None, limit: int) -> list[BatchSummary]:
     """Return the newest batches, or those older than `before`, the newest first."""
-    wanted = Batch.objects.filter(pipeline=pipeline.name)
+    chosen = Batch.objects.filter(pipeline=pipeline.name)
     if before is not None:
-        wanted = wanted.filter(txid__lt=before)
-    return [_summary(batch, pipeline) for batch in wanted.order_by("-txid")[:limit]]
+        chosen = chosen.filter(txid__lt=before)
+    return [_summary(batch, pipeline) for batch in chosen.order_by("-txid")[:limit]]
 
 
 def batch_detail(pipeline: PipelineStatus, txid: int) -> BatchDetail | None:
-    """Return one batch; None for one that is not there yet, or that compaction has forgotten."""
+    """Return one batch; None if it does not exist yet or was removed by compaction."""
     batch = Batch.objects.filter(pipeline=pipeline.name, txid=txid).first()
     if batch is None:
         return None
@@ -50,18 +126,41 @@ def dead_letter_page(
 ) -> DeadLetterPage:
     """Return dead letters of committed batches, newest first.
 
-    state, txid: of this one alone; empty, None: of all. before: batch and id of the last letter of the page before.
+    state, txid: only those of one state or batch; empty, None: of all. before: txid and id of the last one shown.
     """
-    wanted = DeadLetter.objects.filter(pipeline=pipeline.name, txid__lte=pipeline.committed_txid)
+    chosen = DeadLetter.objects.filter(pipeline=pipeline.name, txid__lte=pipeline.committed_txid)
     if state:
-        wanted = wanted.filter(state=state)
+        chosen = chosen.filter(state=state)
     if txid is not None:
-        wanted = wanted.filter(txid=txid)
+        chosen = chosen.filter(txid=txid)
     if before is not None:
-        wanted = _older(wanted, *before)
-    found = [_letter(letter) for letter in wanted.order_by("-txid", "-id")[: limit + 1]]
+        chosen = _older(chosen, *before)
+    found = [_letter(letter) for letter in chosen.order_by("-txid", "-id")[: limit + 1]]
     shown = found[:limit]
     return DeadLetterPage(shown, (shown[-1].txid, shown[-1].id) if len(found) > limit else None)
+
+
+BATCHES = """
+SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
+       b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
+       b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters, b.late, b.dropped,
+       coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics
+FROM tidemark.pipeline p
+CROSS JOIN LATERAL (
+    SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
+) b
+WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
+ORDER BY b.pipeline, b.txid DESC
+"""
+
+DEAD_LETTERS = """
+SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at
+FROM tidemark.pipeline p
+JOIN tidemark.dead_letter l ON l.pipeline = p.name AND l.txid <= p.committed_txid
+WHERE p.name = %(name)s
+ORDER BY l.txid DESC, l.id DESC
+LIMIT %(limit)s
+"""
 
 
 def _older(letters: QuerySet[DeadLetter], txid: int, letter_id: int) -> QuerySet[DeadLetter]:

@@ -1,10 +1,11 @@
-"""Pipelines, states, batches and runs as the JSON documents that programs see, from the API and from commands."""
+"""JSON documents of pipelines, states, batches and runs, for the API and the commands."""
 
 from dataclasses import asdict
 from typing import Any
 
+from webapp.states.batches import BatchSummary
 from webapp.states.models import MaintenanceRun
-from webapp.states.queries import BatchSummary, PipelineStatus, StateSummary
+from webapp.states.queries import PipelineStatus, StateSummary
 
 
 def pipeline_document(pipeline: PipelineStatus) -> dict[str, Any]:

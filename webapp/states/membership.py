@@ -1,4 +1,4 @@
-"""A process of ours among the members: it says that it lives, as drivers do, so that operators see it."""
+"""Registers a process of the web application, such as a worker, in the list of running processes."""
 
 from contextlib import suppress
 
@@ -8,14 +8,14 @@ from state_backends.errors import SynchronizerError
 from state_backends.synchronizer.membership import HEARTBEAT_SECONDS, Membership
 from webapp.states import readers
 
-# A list for people to look at; the process goes on without it, and tries again with the next heartbeat.
-HARMLESS = (psycopg.Error, SynchronizerError)
+# The list only informs operators: the process works without it and retries with the next heartbeat.
+IGNORED_ERRORS = (psycopg.Error, SynchronizerError)
 
 
 class ProcessMembership:
-    """The membership of this process, on a connection of its own, renewed when the database was away.
+    """The membership of this process, on its own connection; it joins again after the database was unavailable.
 
-    role: what it is, for people. Somebody calls `heartbeat` every `pause_seconds`, and `leave` at the end.
+    role: shown to operators. The owner calls `heartbeat` every `pause_seconds`, and `leave` at the end.
     """
 
     pause_seconds = HEARTBEAT_SECONDS
@@ -31,12 +31,12 @@ class ProcessMembership:
                 self._join()
             else:
                 self._membership.heartbeat()
-        except HARMLESS:
+        except IGNORED_ERRORS:
             self._close()
 
     def leave(self) -> None:
         if self._membership is not None:
-            with suppress(*HARMLESS):
+            with suppress(*IGNORED_ERRORS):
                 self._membership.leave()
         self._close()
 

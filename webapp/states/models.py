@@ -1,7 +1,6 @@
-"""Mirrors of the library's own tables (state_backends/schema/migrations), so that Django can show them.
+"""Unmanaged models of the library's tables (state_backends/schema/migrations), so that Django can query them.
 
-Pipelines write these tables without Django. Django writes two of them, the maintenance runs and what is wished of
-pipelines.
+Pipelines write these tables without Django. Django writes only the maintenance runs and the pause requests.
 """
 
 from django.db import models
@@ -20,7 +19,7 @@ class Pipeline(models.Model):
     description = models.TextField()
     spout = models.TextField()
     fence = models.BigIntegerField()
-    checkpoint_id = models.TextField(null=True)  # noqa: DJ001 (the library tells unknown from empty)
+    checkpoint_id = models.TextField(null=True)  # noqa: DJ001 (NULL: unknown)
     committed_txid = models.BigIntegerField()
     committed_attempt = models.IntegerField()
     committed_batch_id = models.BigIntegerField()
@@ -30,7 +29,7 @@ class Pipeline(models.Model):
     open_batch_id = models.BigIntegerField(null=True)
     open_time = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
-    reprocesses = models.TextField(null=True)  # noqa: DJ001 (the pipeline whose states this one feeds anew)
+    reprocesses = models.TextField(null=True)  # noqa: DJ001 (the pipeline whose states this one reprocesses)
 
     class Meta:
         managed = False
@@ -100,10 +99,10 @@ class Driver(models.Model):
 
 
 class PipelineWish(models.Model):
-    """Whether a pipeline shall rest, as people wish it. services.py writes it, the driver heeds it."""
+    """Whether a pipeline should be paused: services.py writes it, the driver follows it. Named as its table."""
 
     pipeline = models.OneToOneField(
-        Pipeline, models.DO_NOTHING, db_column="pipeline", primary_key=True, related_name="wish"
+        Pipeline, models.DO_NOTHING, db_column="pipeline", primary_key=True, related_name="desired_state"
     )
     paused = models.BooleanField()
     requested_by = models.TextField()

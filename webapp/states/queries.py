@@ -1,12 +1,11 @@
-"""Selectors: what pipelines, batches and states look like right now, for the API, the dashboard and the admin alike.
+"""Queries for pipelines and states as they are now, shared by the API, the dashboard and the admin.
 
-Each function answers all it is asked in one or two statements, whatever the number of pipelines and states.
+Each function takes one or two statements, whatever the number of pipelines and states.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
@@ -23,18 +22,21 @@ from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import Member
 from webapp.states import readers
 
-# What a driver says of itself while it lives; from a dead one it means that nobody was left to say otherwise.
-SIGNS_OF_LIFE = {"starting", "running", "paused", "restarting"}
+# Statuses that a driver reports while it runs. If the driver is gone they are outdated, and the pipeline is `lost`.
+ALIVE_STATUSES = {"starting", "running", "paused", "restarting"}
 
-# A table up to this size is counted (about 5 ms), a larger one estimated.
+# Rows of a table up to this size are counted (about 5 ms), those of a larger one estimated.
 COUNTED_BYTES = 8 * 1024 * 1024
+
+# Django leaves jsonb as text, for its own fields to parse.
+JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
 
 
 @dataclass(frozen=True)
 class ReprocessStatus:
-    """How far a pipeline's states have been fed anew. status: as of a pipeline's driver. since: when it was begun.
+    """Progress of reprocessing a pipeline's states. status, pending: as in PipelineStatus. since: when it began.
 
-    batches, rows: fed so far; rows_per_second: over all of them. pending: input still to go, as of a pipeline.
+    batches, rows: processed so far; rows_per_second: over all of them.
     """
 
     status: str
@@ -50,16 +52,16 @@ class ReprocessStatus:
 class PipelineStatus:
     """One pipeline and its driver.
 
-    status: starting, running, paused, restarting, stopped, finished, failed; `lost` where the driver died without a
-        word; `never started`. message: why a driver failed, restarts or tries again.
-    failures: in a row, without a batch committed between; max_failures: how many of them end the driver.
-    next_try_at: while it restarts. wanted: running or paused, as people wish it; a driver takes that up after the
-        batch at hand, a later one at its start. wanted_by, wanted_at: whose wish, and when; empty, None: nobody's.
+    status: starting, running, paused, restarting, stopped, finished, failed; `lost` if the driver ended without
+        reporting it; `never started`. message: why a driver failed or restarts.
+    failures: in a row, without a commit between; max_failures: how many of them end the driver.
+    next_try_at: while it restarts. wanted: running or paused, as last requested; a driver follows after the current
+        batch, or at its start. wanted_by, wanted_at: of that request; empty, None if there was none.
     committed_time: batch time of the committed batch; committed_at: when it was committed.
-    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None where unknown.
-    lag_seconds: age of the oldest pending input; 0 where nothing is pending, None where unknown.
+    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown.
+    lag_seconds: age of the oldest pending input; 0 if nothing is pending, None if unknown.
     dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
-    reprocess: its states are being fed anew; None where they are not.
+    reprocess: None if the states are not being reprocessed.
     """
 
     name: str
@@ -89,7 +91,7 @@ class PipelineStatus:
 
     @property
     def is_driven(self) -> bool:
-        return self.status in SIGNS_OF_LIFE
+        return self.status in ALIVE_STATUSES
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ class StateSummary:
     """One state at its pipeline's committed batch.
 
     key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
-    backend: where its rows live. keys_estimate: live keys, counted where the table is small; of a state in Redis all
-        that are stored. bytes: table, indexes and changelog; of one in Redis an estimate, and the changelog.
+    backend: where its rows are stored. keys_estimate: live keys, counted if the table is small; for other backends
+        than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
     txid, as_of: the committed batch and its time. since_txid: the batch after which the state was added, or 0.
     """
 
@@ -119,62 +121,12 @@ class StateSummary:
     isolation: str
 
 
-@dataclass(frozen=True)
-class BatchSummary:
-    """One batch, at its latest attempt. status: open or committed. The figures of an open one are not known yet.
-
-    late: events that came after the watermark; dropped: those of them left out. watermark: the event time it reached.
-    tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
-    metrics: Spark's own, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
-        `processed_rows_per_second`; empty until it has measured.
-    """
-
-    pipeline: str
-    txid: int
-    attempt: int
-    status: str
-    batch_time: datetime
-    committed_at: datetime | None
-    seconds: float | None
-    rows_in: int | None
-    keys_written: dict[str, int]
-    dead_letters: int
-    late: int = 0
-    dropped: int = 0
-    tasks: dict[str, dict[str, int]] = field(default_factory=dict)
-    watermark: datetime | None = None
-    metrics: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def rows_per_second(self) -> float:
-        return (self.rows_in or 0) / self.seconds if self.seconds else 0.0
-
-    @property
-    def keys_in_all(self) -> int | None:
-        return None if self.status == "open" else sum(self.keys_written.values())
-
-
-@dataclass(frozen=True)
-class DeadLetterSummary:
-    """Input that could not be counted. state: the one that could not take it; empty: the source could not read it."""
-
-    id: int
-    pipeline: str
-    txid: int
-    state: str
-    source: str
-    line_number: int | None
-    line: str
-    reason: str
-    at: datetime
-
-
 def pipelines() -> list[PipelineStatus]:
-    return [_status(row) for row in _rows(PIPELINES, {"name": None, "state": None})]
+    return [_status(row) for row in fetch(PIPELINES, {"name": None, "state": None})]
 
 
 def pipeline(name: str) -> PipelineStatus:
-    rows = _rows(PIPELINES, {"name": name, "state": None})
+    rows = fetch(PIPELINES, {"name": name, "state": None})
     if not rows:
         raise UnknownPipelineError.among(name, pipeline_names())
     return _status(rows[0])
@@ -182,7 +134,7 @@ def pipeline(name: str) -> PipelineStatus:
 
 def pipeline_of(state: str) -> PipelineStatus:
     """Return the pipeline that feeds a state."""
-    rows = _rows(PIPELINES, {"name": None, "state": state})
+    rows = fetch(PIPELINES, {"name": None, "state": state})
     if not rows:
         raise UnknownStateError.among(state, state_names())
     return _status(rows[0])
@@ -190,52 +142,28 @@ def pipeline_of(state: str) -> PipelineStatus:
 
 def pipeline_names() -> list[str]:
     return [
-        row["name"] for row in _rows("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
+        row["name"] for row in fetch("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
     ]
 
 
 def states(pipeline: str | None = None) -> list[StateSummary]:
     """Return all states, or a pipeline's."""
-    return _summaries(_rows(STATES.as_string(), {"name": None, "pipeline": pipeline}))
+    return _summaries(fetch(STATES.as_string(), {"name": None, "pipeline": pipeline}))
 
 
 def state(name: str) -> StateSummary:
-    rows = _rows(STATES.as_string(), {"name": name, "pipeline": None})
+    rows = fetch(STATES.as_string(), {"name": name, "pipeline": None})
     if not rows:
         raise UnknownStateError.among(name, state_names())
     return _summaries(rows)[0]
 
 
 def state_names() -> list[str]:
-    return [row["name"] for row in _rows("SELECT name FROM tidemark.state ORDER BY name", {})]
-
-
-def batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
-    """Return the newest batches of a pipeline, the open one first."""
-    rows = _rows(BATCHES, {"name": pipeline, "limit": limit})
-    if not rows and pipeline not in pipeline_names():
-        raise UnknownPipelineError.among(pipeline, pipeline_names())
-    return [BatchSummary(**row) for row in rows]
-
-
-def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
-    """Return the newest batches of every pipeline that has any, by its name."""
-    found = defaultdict(list)
-    for row in _rows(BATCHES, {"name": None, "limit": limit}):
-        found[row["pipeline"]].append(BatchSummary(**row))
-    return dict(found)
-
-
-def dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
-    """Return the newest dead letters of committed batches."""
-    rows = _rows(DEAD_LETTERS, {"name": pipeline, "limit": limit})
-    if not rows and pipeline not in pipeline_names():
-        raise UnknownPipelineError.among(pipeline, pipeline_names())
-    return [DeadLetterSummary(**row) for row in rows]
+    return [row["name"] for row in fetch("SELECT name FROM tidemark.state ORDER BY name", {})]
 
 
 def members() -> list[Member]:
-    """Return the processes that say they are alive, drivers first; none where their list cannot be read."""
+    """Return the running processes, drivers first; none if their list cannot be read."""
     try:
         return readers.read(membership.members)
     except SynchronizerError:
@@ -243,36 +171,36 @@ def members() -> list[Member]:
 
 
 def worst(guarantees: Sequence[str]) -> str:
-    """Return the weakest of several guarantees; one that is not known counts as the weakest."""
+    """Return the weakest of several guarantees; an unknown one counts as the weakest."""
     ranks = {guarantee: rank for rank, guarantee in enumerate(get_args(Guarantee))}
     return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)), default="")
 
 
 PIPELINES = """
 SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
-       tidemark.has_driver(p.name) AS alive, d.status AS said, coalesce(d.message, '') AS message,
+       tidemark.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
-       CASE WHEN wish.paused THEN 'paused' ELSE 'running' END AS wanted,
-       coalesce(wish.requested_by, '') AS wanted_by, wish.requested_at AS wanted_at,
-       anew.status AS reprocess, fed.states, fed.guarantees,
+       CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
+       coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
+       reprocess.status AS reprocess, own.states, own.guarantees,
        coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
        coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
-       -- A ledger from before version 3 keeps no totals until its next batch.
+       -- Rows written before schema version 3 have no totals.
        coalesce(last.total_dead_letters, (
            SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid
        )) AS dead_letters
 FROM tidemark.pipeline p
 LEFT JOIN tidemark.driver d ON d.pipeline = p.name
-LEFT JOIN tidemark.pipeline_wish wish ON wish.pipeline = p.name
+LEFT JOIN tidemark.pipeline_wish wanted ON wanted.pipeline = p.name
 LEFT JOIN tidemark.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
 LEFT JOIN LATERAL (
     SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
     FROM tidemark.state s WHERE s.pipeline = p.name
-) fed ON true
+) own ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_build_object('alive', tidemark.has_driver(n.name), 'said', nd.status,
+    SELECT jsonb_build_object('alive', tidemark.has_driver(n.name), 'reported', nd.status,
         'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at,
-        'batches', fed.batches, 'rows', fed.rows, 'rows_per_second', fed.rows_per_second) AS status
+        'batches', done.batches, 'rows', done.rows, 'rows_per_second', done.rows_per_second) AS status
     FROM tidemark.pipeline n
     LEFT JOIN tidemark.driver nd ON nd.pipeline = n.name
     CROSS JOIN LATERAL (
@@ -280,11 +208,11 @@ LEFT JOIN LATERAL (
                coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
                    AS rows_per_second
         FROM tidemark.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
-    ) fed
+    ) done
     WHERE n.reprocesses = p.name
-) anew ON true
+) reprocess ON true
 LEFT JOIN LATERAL (
-    -- Over the batches of the last ten seconds, or over the last one while batches take longer than that.
+    -- Over the batches of the last ten seconds, or over the last batch if it took longer than that.
     SELECT sum(b.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(b.started_at)), 0) AS rows_per_second
     FROM tidemark.batch b
     WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 1000 AND p.committed_txid
@@ -303,7 +231,7 @@ SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.mea
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
 FROM {ledger}
 LEFT JOIN LATERAL (
-    -- A partitioned table keeps nothing itself; its partitions do. Its own statistics lag behind, the counters do not.
+    -- The rows of a partitioned table are in its partitions. reltuples lags behind, the live counters do not.
     SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
            sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)) FILTER (WHERE c.relkind = 'r') AS keys
     FROM pg_class c, to_regclass(format('tidemark_state.%%I', s.name)) AS t (oid)
@@ -313,30 +241,8 @@ WHERE (%(name)s::text IS NULL OR s.name = %(name)s) AND (%(pipeline)s::text IS N
 ORDER BY s.name
 """).format(ledger=STATE_AND_LEDGER)
 
-BATCHES = """
-SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
-       b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
-       b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters, b.late, b.dropped,
-       coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics
-FROM tidemark.pipeline p
-CROSS JOIN LATERAL (
-    SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
-) b
-WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
-ORDER BY b.pipeline, b.txid DESC
-"""
 
-DEAD_LETTERS = """
-SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at
-FROM tidemark.pipeline p
-JOIN tidemark.dead_letter l ON l.pipeline = p.name AND l.txid <= p.committed_txid
-WHERE p.name = %(name)s
-ORDER BY l.txid DESC, l.id DESC
-LIMIT %(limit)s
-"""
-
-
-def _rows(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+def fetch(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         names = [column.name for column in cursor.description]
@@ -347,23 +253,19 @@ def _rows(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
     return rows
 
 
-# Django leaves jsonb as text, for its own fields to read.
-JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
-
-
-def _reprocess(told: dict[str, Any] | None) -> ReprocessStatus | None:
-    if told is None:
+def _reprocess(row: dict[str, Any] | None) -> ReprocessStatus | None:
+    if row is None:
         return None
-    status = _driver_status(told.pop("alive"), told.pop("said"))
-    since = datetime.fromisoformat(told.pop("since"))
-    return ReprocessStatus(status=status, since=since, pending=(told.pop("progress") or {}).get("pending"), **told)
+    status = _driver_status(row.pop("alive"), row.pop("reported"))
+    since = datetime.fromisoformat(row.pop("since"))
+    return ReprocessStatus(status=status, since=since, pending=(row.pop("progress") or {}).get("pending"), **row)
 
 
 def _status(row: dict[str, Any]) -> PipelineStatus:
-    alive, said = row.pop("alive"), row.pop("said")
+    status = _driver_status(row.pop("alive"), row.pop("reported"))
     pending = (row.pop("progress") or {}).get("pending")
     return PipelineStatus(
-        status=_driver_status(alive, said),
+        status=status,
         guarantee=worst(row.pop("guarantees") or []),
         states=row.pop("states") or [],
         pending=pending,
@@ -373,10 +275,10 @@ def _status(row: dict[str, Any]) -> PipelineStatus:
     )
 
 
-def _driver_status(alive: bool, said: str | None) -> str:
-    if said is None:
+def _driver_status(alive: bool, reported: str | None) -> str:
+    if reported is None:
         return "never started"
-    return "lost" if said in SIGNS_OF_LIFE and not alive else said
+    return "lost" if reported in ALIVE_STATUSES and not alive else reported
 
 
 def _lag_seconds(pending: dict[str, Any] | None) -> float | None:
@@ -441,4 +343,4 @@ def _counted(names: Sequence[str]) -> dict[str, int]:
         )
         for name in names
     )
-    return {row["name"]: row["keys"] for row in _rows(counts.as_string(), {})}
+    return {row["name"]: row["keys"] for row in fetch(counts.as_string(), {})}

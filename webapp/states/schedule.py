@@ -1,4 +1,4 @@
-"""The schedule, read: which tasks run by themselves, how often, and when next."""
+"""The maintenance schedule: its tasks, how often they run, and when next."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from webapp.states.services import SCHEDULE
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """every: in words. last_at, next_at: None where it never ran, or never will while nothing changes."""
+    """every: in words. last_at: None if it never ran. next_at: None if it is disabled."""
 
     id: int
     name: str
@@ -29,20 +29,20 @@ def scheduled() -> list[ScheduledTask]:
     tasks = PeriodicTask.objects.filter(task="states.maintain_all").select_related(
         "interval", "crontab", "solar", "clocked"
     )
-    asked = _asked_for()
-    return [as_told(task, asked.get(_kind(task))) for task in tasks.order_by("name") if task.scheduler]
+    requested = _last_requested()
+    return [described(task, requested.get(_kind(task))) for task in tasks.order_by("name") if task.scheduler]
 
 
-def as_told(task: PeriodicTask, asked_at: datetime | None = None) -> ScheduledTask:
-    """asked_at: when the task was last seen at work; the scheduler itself notes that minutes later."""
-    # A crontab's own text is for its author.
+def described(task: PeriodicTask, requested_at: datetime | None = None) -> ScheduledTask:
+    """requested_at: when the task last requested a run; the scheduler stores its own time minutes later."""
+    # For a crontab, str() is the crontab expression.
     every = getattr(task.scheduler, "human_readable", None) or str(task.scheduler)
-    last_at = max((at for at in (task.last_run_at, asked_at) if at), default=None)
+    last_at = max((at for at in (task.last_run_at, requested_at) if at), default=None)
     return ScheduledTask(task.id, task.name, every, task.enabled, last_at, _next_at(task, last_at))
 
 
-def _asked_for() -> dict[str, datetime]:
-    """Return when the schedule last asked for a run of each kind."""
+def _last_requested() -> dict[str, datetime]:
+    """Return when the schedule last requested a run of each kind."""
     runs = MaintenanceRun.objects.filter(requested_by=SCHEDULE).order_by()
     return dict(runs.values_list("kind").annotate(Max("requested_at")))
 
@@ -55,8 +55,8 @@ def _kind(task: PeriodicTask) -> str:
 
 
 def _next_at(task: PeriodicTask, last_at: datetime | None) -> datetime | None:
-    """Return when the scheduler takes it up next, by its own reckoning; now where that is overdue."""
+    """Return when the scheduler runs it next, by the scheduler's own estimate; now if that is overdue."""
     if not task.enabled:
         return None
-    began = last_at or task.start_time or task.date_changed
-    return timezone.now() + max(timedelta(), task.schedule.remaining_estimate(began))
+    since = last_at or task.start_time or task.date_changed
+    return timezone.now() + max(timedelta(), task.schedule.remaining_estimate(since))

@@ -211,7 +211,7 @@ def test_without_a_database_a_page_is_a_503_that_reloads(visitor, path):
 
     assert response.status_code == 503
     assert (response.headers["Retry-After"], response.headers["Refresh"]) == ("5", "5")
-    assert "The database does not answer Nothing that was committed is lost" in text(response)
+    assert "The database is unavailable Committed data is not affected" in text(response)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -235,7 +235,7 @@ def test_a_query_that_takes_too_long_is_reported_as_slow(reader, monkeypatch):
 
     monkeypatch.setattr(queries, "pipelines", times_out)
 
-    assert "The database takes too long" in text(reader.get("/"))
+    assert "The query took too long" in text(reader.get("/"))
 
 
 def test_other_errors_are_a_500(reader, monkeypatch):

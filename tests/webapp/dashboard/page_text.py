@@ -11,13 +11,13 @@ def text(response) -> str:
     return " ".join(unescape(body).split())
 
 
-def told(response) -> str:
-    """The same, on however slow a machine."""
+def with_steady_ages(response) -> str:
+    """The same with ages below two minutes as "just now", so that it does not depend on the speed of the machine."""
     return re.sub(r"\b\d+ s ago", "just now", text(response))
 
 
 def following(response) -> str | None:
-    """Where the link to the next page leads."""
+    """The address of the next page."""
     link = re.search(r'rel="next"\s+href="([^"]*)"', response.content.decode())
     return unescape(link[1]) if link else None
 

@@ -4,14 +4,14 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from tests.webapp.dashboard.page_text import text, told
+from tests.webapp.dashboard.page_text import text, with_steady_ages
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
 
 
 @pytest.fixture
 def keeper(django_user_model) -> Client:
-    """Somebody who may see API keys, and is no staff."""
+    """A user who may view API keys and is not staff."""
     user = django_user_model.objects.create_user("keeper")
     user.user_permissions.add(Permission.objects.get(codename="view_apikey"))
     client = Client()
@@ -19,13 +19,13 @@ def keeper(django_user_model) -> Client:
     return client
 
 
-def test_each_key_shows_what_it_may_and_never_its_secret(db, keeper):
+def test_each_key_shows_its_scopes_and_never_its_secret(db, keeper):
     until = datetime.now(UTC) + timedelta(days=30, hours=1)
     key, secret = create_api_key(
         "billing", ["read"], states=["routes"], key_prefix=["JFK"], rate=600, burst=20, expires_at=until
     )
 
-    page = told(keeper.get("/keys"))
+    page = with_steady_ages(keeper.get("/keys"))
 
     assert f'billing tmk_{key.prefix}_.. active read routes, keys ["JFK", ..] 600 a minute, 20 at once just now' in page
     assert "in 30 days never" in page
@@ -43,11 +43,11 @@ def test_a_revoked_key_is_marked_and_comes_last(db, keeper):
     assert "revoked read" in page
 
 
-def test_without_keys_it_says_how_to_make_one(db, keeper):
-    assert "No API key yet. On a terminal: python manage.py create_api_key NAME" in text(keeper.get("/keys"))
+def test_without_keys_it_says_how_to_create_one(db, keeper):
+    assert "No API keys yet. On the command line: python manage.py create_api_key NAME" in text(keeper.get("/keys"))
 
 
-def test_staff_are_led_to_the_admin_where_keys_are_made_and_rotated(db, admin_client):
+def test_staff_get_links_to_the_admin_where_keys_are_created_and_rotated(db, admin_client):
     key, _ = create_api_key("billing", ["read"])
     page = admin_client.get("/keys").content.decode()
 
@@ -56,18 +56,18 @@ def test_staff_are_led_to_the_admin_where_keys_are_made_and_rotated(db, admin_cl
         assert admin_client.get(address).status_code == 200
 
 
-def test_others_are_offered_no_link_and_refused(db, reader):
+def test_others_get_no_link_and_no_access(db, reader):
     assert "API keys" not in text(reader.get("/"))
     response = reader.get("/keys")
 
     assert response.status_code == 403
-    assert "This is not open to you" in text(response)
+    assert "You don't have access" in text(response)
 
 
 def test_its_statements_do_not_grow_with_keys(db, keeper, django_assert_num_queries):
     for n in range(3):
         create_api_key(f"key {n}", ["read"])
 
-    # Session, user and permissions, then the keys with who made them.
+    # Session, user and permissions, then the keys with who created them.
     with django_assert_num_queries(5):
         keeper.get("/keys")

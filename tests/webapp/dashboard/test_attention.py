@@ -11,7 +11,7 @@ def pipeline(name: str, status: str, **more) -> SimpleNamespace:
     return SimpleNamespace(name=name, status=status, **(plain | more))
 
 
-def test_those_in_trouble_come_first_and_equals_by_name():
+def test_the_most_urgent_come_first_and_equals_by_name():
     found = [pipeline("d", "running"), pipeline("c", "running"), pipeline("b", "stopped"), pipeline("a", "paused")]
     lost = pipeline("z", "lost")
 
@@ -29,15 +29,15 @@ def test_those_in_trouble_come_first_and_equals_by_name():
         ({"reprocess": SimpleNamespace(status="running")}, "good"),
     ],
 )
-def test_a_pipeline_that_runs_may_want_a_look_all_the_same(more, expected):
+def test_a_running_pipeline_may_need_attention(more, expected):
     assert urgency(pipeline("flights", "running", **more)) == expected
 
 
-def test_the_overview_marks_and_counts_what_is_in_trouble(filled, reader):
-    well = reader.get("/")
+def test_the_overview_marks_and_counts_what_needs_attention(filled, reader):
+    healthy = reader.get("/")
     filled.die()
-    ill = reader.get("/")
+    lost = reader.get("/")
 
-    assert "need" not in text(well).partition("States")[0]
-    assert "Pipelines 1 needs a look flights lost" in text(ill)
-    assert b'class="panel pipeline is-bad"' in ill.content
+    assert "need" not in text(healthy).partition("States")[0]
+    assert "Pipelines 1 needs attention flights lost" in text(lost)
+    assert b'class="panel pipeline is-bad"' in lost.content

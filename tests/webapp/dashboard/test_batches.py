@@ -7,9 +7,7 @@ from state_backends.ledger import record_metrics
 from tests.webapp.dashboard.page_text import text
 from webapp.dashboard.attention import Skew, skews, worst_skew
 from webapp.dashboard.views import pipelines
-from webapp.states import queries
-from webapp.states.batches import batch_page
-from webapp.states.queries import BatchSummary
+from webapp.states.batches import BatchSummary
 
 
 def txids(response) -> list[int]:
@@ -17,7 +15,7 @@ def txids(response) -> list[int]:
 
 
 class TestBatchesPage:
-    def test_each_batch_shows_rows_speed_time_keys_by_state_and_what_was_left_out(self, filled, reader):
+    def test_each_batch_shows_rows_speed_duration_keys_by_state_and_dropped_events(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)], late=7, dropped=2)
 
         page = text(reader.get("/pipelines/flights/batches"))
@@ -52,13 +50,13 @@ class TestBatchesPage:
         assert b'href="?before=6">Newer' in middle.content
         assert b'<span class="off">Older</span>' in oldest.content
 
-    def test_a_page_that_compaction_took_leads_back(self, filled, reader):
-        assert "Nothing older is kept. Back to the newest batches" in text(
+    def test_a_page_that_compaction_removed_links_back(self, filled, reader):
+        assert "No older batches are kept. Back to the newest batches" in text(
             reader.get("/pipelines/flights/batches?before=1")
         )
 
     @pytest.mark.parametrize("before", ["x", "-1", "99999999999999999999", "%00"])
-    def test_a_place_that_makes_no_sense_is_the_newest_page(self, filled, reader, before):
+    def test_an_invalid_position_is_the_newest_page(self, filled, reader, before):
         assert txids(reader.get(f"/pipelines/flights/batches?before={before}")) == [2, 1]
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
@@ -68,7 +66,7 @@ class TestBatchesPage:
 
 
 class TestBatchPage:
-    def test_it_shows_keys_by_state_times_by_part_and_offsets(self, filled, reader):
+    def test_it_shows_keys_by_state_duration_by_phase_and_offsets(self, filled, reader):
         batch = filled.commit({("JFK", "C00"): 5})
         filled.conn.execute("UPDATE tidemark.batch SET offsets = '[{\"logOffset\": 41}]'")
         record_metrics(filled.conn, batch, {"duration_ms": {"triggerExecution": 1812, "addBatch": 906}})
@@ -80,27 +78,27 @@ class TestBatchPage:
         assert b'<rect width="50.0%"' in response.content
         assert '{ "logOffset": 41 }' in text(response)
 
-    def test_it_leads_to_its_neighbours(self, filled, reader):
+    def test_it_links_to_the_previous_and_the_next_batch(self, filled, reader):
         first, last = (reader.get(f"/pipelines/flights/batches/{txid}").content for txid in (1, 2))
 
-        assert b'<span class="off">Earlier</span>' in first
+        assert b'<span class="off">Previous</span>' in first
         assert b'rel="next" href="/pipelines/flights/batches/2"' in first
         assert b'rel="prev" href="/pipelines/flights/batches/1"' in last
-        assert b'<span class="off">Later</span>' in last
+        assert b'<span class="off">Next</span>' in last
 
     @pytest.mark.parametrize("txid", ["99", "999999999999999999", "0"])
-    def test_one_that_is_not_there_leads_to_those_that_are(self, filled, reader, txid):
+    def test_an_unknown_batch_links_to_the_list(self, filled, reader, txid):
         response = reader.get(f"/pipelines/flights/batches/{txid}")
 
         assert response.status_code == 404
-        assert f"No batch called {txid} It may not be there yet" in text(response)
+        assert f"No batch named {txid} It may not exist yet" in text(response)
 
     @pytest.mark.parametrize("address", ["batches", "batches/1", "dead-letters"])
-    def test_an_unknown_pipeline_names_those_there_are(self, filled, reader, address):
+    def test_an_unknown_pipeline_lists_the_existing_ones(self, filled, reader, address):
         response = reader.get(f"/pipelines/fligths/{address}")
 
         assert response.status_code == 404
-        assert "There is: flights" in text(response)
+        assert "Existing pipelines: flights" in text(response)
 
 
 class TestDeadLettersPage:
@@ -133,25 +131,25 @@ class TestDeadLettersPage:
 
         assert re.search(r'rel="next" href="\?txid=3&amp;before=3\.\d+"', page)
 
-    def test_a_filter_without_result_leads_back(self, letters, reader):
+    def test_a_filter_without_result_can_be_cleared(self, letters, reader):
         page = text(reader.get("/pipelines/flights/dead-letters?state=<i>&txid=2"))
 
-        assert "None of that state or batch. Show all" in page
+        assert "No dead letters match. Clear filters" in page
 
     def test_those_of_the_open_batch_do_not_show(self, filled, reader):
         filled.open({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
 
-        assert "None. All that came in so far was counted." in text(reader.get("/pipelines/flights/dead-letters"))
+        assert "No dead letters." in text(reader.get("/pipelines/flights/dead-letters"))
 
     @pytest.mark.parametrize(
         "query", ["before=x", "before=1.x", "before=99999999999999999999.1", "txid=x", "state=%00"]
     )
-    def test_a_query_that_makes_no_sense_is_no_error(self, letters, reader, query):
+    def test_an_invalid_query_is_not_an_error(self, letters, reader, query):
         assert reader.get(f"/pipelines/flights/dead-letters?{query}").status_code == 200
 
 
 class TestSkew:
-    def test_it_is_the_fullest_task_by_the_average(self):
+    def test_it_is_the_largest_task_divided_by_the_average(self):
         assert worst_skew(batch({"a": 100, "b": 10}, {"a": (4, 50), "b": (2, 5)})) == Skew("a", 100, 4, 50)
         assert Skew("a", 100, 4, 50).ratio == 2.0
 
@@ -163,12 +161,5 @@ class TestSkew:
 
 
 def batch(keys: dict[str, int], tasks: dict[str, tuple[int, int]]) -> BatchSummary:
-    told = {state: {"tasks": count, "largest": largest} for state, (count, largest) in tasks.items()}
-    return BatchSummary("flights", 1, 1, "committed", None, None, 1.0, 1, keys, 0, tasks=told)
-
-
-def test_a_page_of_history_tells_a_batch_as_the_newest_ones_are_told(filled):
-    filled.commit({("JFK", "C00"): 5}, late=7, dropped=2)
-    filled.open({("JFK", "C00"): 5})
-
-    assert batch_page(queries.pipeline("flights"), before=None, limit=50) == queries.batches("flights")
+    by_state = {state: {"tasks": count, "largest": largest} for state, (count, largest) in tasks.items()}
+    return BatchSummary("flights", 1, 1, "committed", None, None, 1.0, 1, keys, 0, tasks=by_state)

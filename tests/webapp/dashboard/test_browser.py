@@ -1,4 +1,4 @@
-"""What only a browser can tell: the page follows the batches, and its reader does not notice but by the figures."""
+"""Live pages in a real browser: they follow the batches without disturbing the reader."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def flights(transactional_db) -> Iterator[Flights]:
-    """A pipeline that commits for good: the server sees it from connections of its own."""
+    """A pipeline whose commits other connections see, such as those of the live server."""
     readers.forget()
     with psycopg.connect(_address(), autocommit=True) as conn, flights_pipeline(conn) as pipeline:
         pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
@@ -48,7 +48,7 @@ def _address() -> str:
 
 @pytest.fixture
 def visit(live_server, admin_client, monkeypatch) -> Iterator[Callable[..., Page]]:
-    """Opens a page of a signed-in browser of any kind; what its scripts are refused, or fail at, fails the test."""
+    """Opens a page of a signed-in browser; script errors and security policy violations fail the test."""
     visits: list[tuple[Page, list[str]]] = []
 
     def visit(**context: Any) -> Page:
@@ -60,7 +60,7 @@ def visit(live_server, admin_client, monkeypatch) -> Iterator[Callable[..., Page
         visits[-1][0].on("console", lambda said: errors.append(said.text) if "Security Policy" in said.text else None)
         return visits[-1][0]
 
-    # Playwright keeps an event loop in this thread, in which Django would not query.
+    # Playwright runs an event loop in this thread; Django refuses to query in one.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
     with sync_playwright() as playwright:
@@ -89,7 +89,7 @@ def test_a_commit_shows_without_moving_the_reader(flights, page):
     assert page.locator(".entries tbody tr").count() == 25
 
 
-def test_what_a_reader_types_searches_and_survives_commits(flights, page):
+def test_typed_text_searches_and_survives_commits(flights, page):
     page.goto(STATE)
 
     page.locator("#q").press_sequentially("c07")
@@ -102,7 +102,7 @@ def test_what_a_reader_types_searches_and_survives_commits(flights, page):
     assert page.url.endswith(f"{STATE}?q=c07")
 
 
-def test_sorting_stays_and_the_way_back_leads_back(flights, page):
+def test_sorting_survives_commits_and_back_undoes_it(flights, page):
     page.goto(STATE)
     page.locator("#sort-flights").click()
     expect(page.locator("[aria-sort=descending]")).to_have_text("flights")
@@ -124,7 +124,7 @@ def test_a_driver_that_dies_is_reported_at_once(flights, page):
     expect(page.get_by_role("status")).to_have_text("flights: lost")
 
 
-def test_a_paused_page_stands_still(flights, page):
+def test_a_paused_page_does_not_refresh(flights, page):
     page.goto("/states/totals/")
     page.get_by_role("button", name="Live").click()
     flights.commit({("JFK", "C00"): 1})
@@ -159,7 +159,7 @@ def test_no_page_is_wider_than_a_phone(flights, page):
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
 
 
-def test_a_table_too_wide_for_the_desk_scrolls_in_its_own_box(flights, page):
+def test_a_wide_table_scrolls_in_its_own_box(flights, page):
     page.set_viewport_size({"width": 800, "height": 740})
 
     for address in PAGES:
@@ -167,7 +167,7 @@ def test_a_table_too_wide_for_the_desk_scrolls_in_its_own_box(flights, page):
         assert page.evaluate("document.documentElement.scrollWidth") <= 800, address
 
 
-def test_times_are_told_in_the_zone_of_the_reader(flights, visit):
+def test_times_are_shown_in_the_time_zone_of_the_reader(flights, visit):
     page = visit(timezone_id="Asia/Tokyo", locale="en-GB")
     page.goto("/pipelines/flights/batches/1")
     shown = page.locator(".facts time").first
@@ -177,11 +177,11 @@ def test_times_are_told_in_the_zone_of_the_reader(flights, visit):
     assert re.search(rf"\b{hour:02}:\d\d:\d\d$", shown.inner_text())
 
 
-def test_without_scripts_the_pages_still_search_sort_turn_and_say_utc(flights, visit):
+def test_without_scripts_search_sort_and_links_work_and_times_are_utc(flights, visit):
     page = visit(java_script_enabled=False)
     page.goto(STATE)
     page.locator("#q").fill("C0")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Search").click()
     page.locator("#sort-flights").click()
     page.get_by_role("link", name="JFK", exact=True).first.click()
 
@@ -190,7 +190,7 @@ def test_without_scripts_the_pages_still_search_sort_turn_and_say_utc(flights, v
     assert page.locator(".versions time").inner_text().endswith(" UTC")
 
 
-def test_the_keyboard_reaches_everything_and_shows_where_it_is(flights, page):
+def test_the_keyboard_reaches_every_control_and_shows_the_focus(flights, page):
     for address in ("/", STATE, "/maintenance"):
         page.goto(address)
         page.keyboard.press("Tab")
@@ -221,7 +221,7 @@ FOCUSED = """() => {
 }"""
 
 
-def test_dark_and_light_are_told_apart_and_both_can_be_read(flights, visit):
+def test_dark_and_light_have_enough_contrast(flights, visit):
     for scheme in ("light", "dark"):
         page = visit(color_scheme=scheme)
         page.goto(STATE)
@@ -256,7 +256,7 @@ LEAST_CONTRAST = """() => {
     const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
         const holder = texts.currentNode.parentElement;
-        if (!texts.currentNode.data.trim() || holder.closest("option, .off, .unseen, .unseen-until-focus")) continue;
+        if (!texts.currentNode.data.trim() || holder.closest("option, .off, .visually-hidden")) continue;
         const [a, b] = [light(getComputedStyle(holder).color), light(behind(holder))].sort((x, y) => y - x);
         least = Math.min(least, (a + 0.05) / (b + 0.05));
     }
@@ -266,7 +266,7 @@ LEAST_CONTRAST = """() => {
 
 def test_a_list_of_keys_is_pasted_and_answered_line_by_line(flights, page):
     page.goto(STATE)
-    page.get_by_label("One key a line").fill("EWR,C07\nJFK\tC07\nLGA,C07\nEWR")
+    page.get_by_label("One key per line").fill("EWR,C07\nJFK\tC07\nLGA,C07\nEWR")
     page.get_by_role("button", name="Look up").click()
 
     rows = page.locator(".answers tbody tr")
@@ -278,7 +278,7 @@ def test_a_list_of_keys_is_pasted_and_answered_line_by_line(flights, page):
     expect(rows).to_have_count(4)
 
 
-def test_the_pages_of_entries_lead_on_and_the_browser_leads_back(flights, page):
+def test_entries_have_a_next_page_and_back_returns(flights, page):
     page.goto(f"{STATE}?order=-flights")
     first = page.locator(".entries tbody th").first.inner_text()
     page.locator("#next").click()
@@ -301,14 +301,14 @@ def test_a_download_is_the_range_that_the_page_shows(flights, page):
     assert len(lines) == 1 + 30
 
 
-def test_what_a_reader_pastes_survives_a_commit(flights, page):
+def test_pasted_text_survives_a_commit(flights, page):
     page.goto(STATE)
-    page.get_by_label("One key a line").fill("EWR,C07")
+    page.get_by_label("One key per line").fill("EWR,C07")
 
     flights.commit({("EWR", "C07"): 5_000})
 
     expect(page.get_by_role("row", name="EWR C07")).to_contain_text("5,093")
-    expect(page.get_by_label("One key a line")).to_have_value("EWR,C07")
+    expect(page.get_by_label("One key per line")).to_have_value("EWR,C07")
 
 
 def test_a_value_that_changes_grows_its_chart_and_its_table(flights, page):
@@ -322,9 +322,9 @@ def test_a_value_that_changes_grows_its_chart_and_its_table(flights, page):
     expect(page.get_by_role("img")).to_have_accessible_name(re.compile("flights in 2 versions, between 100 and 105"))
 
 
-def test_a_banner_that_comes_and_goes_leaves_focus_and_typed_text(flights, page):
+def test_a_banner_that_appears_and_disappears_keeps_focus_and_typed_text(flights, page):
     page.goto(STATE)
-    page.get_by_label("One key a line").fill("EWR,C07")
+    page.get_by_label("One key per line").fill("EWR,C07")
     page.locator("#q").focus()
     page.evaluate("document.querySelector('.columns').mark = true")
 
@@ -335,7 +335,7 @@ def test_a_banner_that_comes_and_goes_leaves_focus_and_typed_text(flights, page)
 
     assert page.evaluate("document.activeElement.id") == "q"
     assert page.evaluate("document.querySelector('.columns').mark")
-    expect(page.get_by_label("One key a line")).to_have_value("EWR,C07")
+    expect(page.get_by_label("One key per line")).to_have_value("EWR,C07")
 
 
 def test_an_entry_that_moves_up_keeps_its_row_and_the_others_do_not_flash(flights, page):
@@ -364,7 +364,7 @@ def test_a_table_follows_while_the_reader_scrolls_it_by_keyboard(flights, page):
     assert page.evaluate("document.activeElement.matches('.panel.scroll')")
 
 
-def test_a_choice_that_is_not_sent_yet_survives_commits(flights, page):
+def test_a_selection_that_is_not_submitted_survives_commits(flights, page):
     page.goto("/pipelines/flights/dead-letters")
     page.locator("#of-state").select_option("totals")
 

@@ -22,7 +22,7 @@ class TestBarChart:
     def test_a_batch_that_took_no_time_is_still_seen(self):
         assert all(bar.height >= 1 for bar in bar_chart([(1, 0.0, ""), (2, 0.0, "")]).bars)
 
-    def test_one_bar_compares_with_nothing(self):
+    def test_one_bar_makes_no_chart(self):
         assert bar_chart([(1, 5.0, "")]) is None
 
 
@@ -41,7 +41,7 @@ class TestStepChart:
     def test_a_value_that_never_changes_runs_through_the_middle(self):
         assert step_chart([(at(0), 5), (at(1), 5)]).lines == [f"M0.0 {HEIGHT / 2}H{WIDTH}.0V{HEIGHT / 2}"]
 
-    def test_versions_of_one_moment_do_not_divide_by_nothing(self):
+    def test_versions_at_the_same_time_do_not_divide_by_zero(self):
         assert step_chart([(at(0), 1), (at(0), 2)]).points == 2
 
     def test_one_number_makes_no_line(self):

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
-from tests.webapp.dashboard.page_text import text, told
+from tests.webapp.dashboard.page_text import text, with_steady_ages
 from tests.webapp.redis_views import redis_views
 from webapp.dashboard import keys as key_history
 
@@ -34,17 +34,17 @@ class TestKeyPage:
         assert 'aria-label="max_delay in 2 versions, between 140 and 1,040; the table below has them all"' in page
         assert '<path class="line" d="M0.0 97.0H1000.0V3.0"/>' in page
 
-    def test_a_key_that_was_never_there_is_missing(self, filled, reader):
+    def test_an_unknown_key_is_missing(self, filled, reader):
         page = text(reader.get(address("flights_by_carrier", ["ewr", "C00"])))
 
-        assert "ewr · C00 missing The state holds no such key. Keys tell upper from lower case." in page
+        assert "ewr · C00 missing This key does not exist. Keys are case-sensitive." in page
 
-    def test_a_key_whose_time_has_run_out_is_expired(self, filled, reader):
+    def test_a_key_past_its_ttl_is_expired(self, filled, reader):
         filled.conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'")
 
         page = text(reader.get(EWR))
 
-        assert "EWR · C00 expired Its time has run out: 400 days without an update." in page
+        assert "EWR · C00 expired Not updated for 400 days." in page
         assert "expires in" not in page
 
     def test_values_of_the_open_batch_do_not_show(self, filled, reader):
@@ -56,7 +56,7 @@ class TestKeyPage:
         page = text(reader.get(address("totals", [])))
 
         assert "totals found flights 6,130 Over time" in page
-        assert "Without a changelog a row carries two versions at most." in page
+        assert "Without a changelog, a row keeps at most two versions." in page
 
     def test_versions_come_in_pages(self, filled, reader, monkeypatch):
         monkeypatch.setattr(key_history, "PAGE_VERSIONS", 2)
@@ -85,24 +85,24 @@ class TestKeyPage:
             ('["a\\u0000", "b"]', "Origin holds a NUL character"),
         ],
     )
-    def test_what_is_no_key_is_explained(self, filled, reader, key, reason):
+    def test_an_invalid_key_is_explained(self, filled, reader, key, reason):
         response = reader.get(f"{CARRIERS}/key", {"key": key})
 
         assert response.status_code == 200
         assert reason in text(response)
         assert "A key is a JSON list with one part for each of origin (text), carrier (text)." in text(response)
 
-    def test_what_an_address_says_is_shown_as_text(self, filled, reader):
+    def test_a_key_in_the_address_is_escaped(self, filled, reader):
         response = reader.get(f"{CARRIERS}/key", {"key": "<script>"})
 
         assert b"<script>" not in response.content
         assert "<script> Expected a list of 2 parts" in text(response)
 
-    def test_an_unknown_state_names_those_there_are(self, filled, reader):
+    def test_an_unknown_state_lists_the_existing_ones(self, filled, reader):
         response = reader.get(address("nothing", []))
 
         assert response.status_code == 404
-        assert "There are: flights_by_carrier" in text(response)
+        assert "Existing states: flights_by_carrier" in text(response)
 
     def test_its_statements_do_not_grow_with_versions(self, filled, reader, django_assert_num_queries):
         reader.get(EWR)
@@ -119,18 +119,18 @@ class TestPastedLookup:
     def test_each_line_is_answered_in_the_order_pasted(self, filled, reader):
         page = text(self.ask(reader, 'JFK,C00\nEWR\tC00\n\nLGA, C00\n["JFK", "C00"]\nJFK\n'))
 
-        assert "3 found 1 missing 1 not understood All of batch 2, " in page
+        assert "3 found 1 missing 1 invalid As of batch 2, " in page
         assert (
             " 1 JFK · C00 found 100 12.50 140 2 EWR · C00 found 1,100 12.50 1,040 4 LGA · C00 missing — — — "
-            "5 JFK · C00 found 100 12.50 140 6 JFK not understood expected 2 parts (origin, carrier), got 1 " in page
+            "5 JFK · C00 found 100 12.50 140 6 JFK invalid expected 2 parts (origin, carrier), got 1 " in page
         )
 
-    def test_an_expired_key_is_told_from_a_missing_one(self, filled, reader):
+    def test_expired_and_missing_keys_are_distinguished(self, filled, reader):
         filled.conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'")
 
         assert "1 missing 1 expired" in text(self.ask(reader, "JFK,C00\nLGA,C00"))
 
-    def test_an_earlier_batch_is_asked_as_the_page_before_was(self, filled, reader):
+    def test_an_earlier_batch_can_be_looked_up(self, filled, reader):
         page = text(self.ask(reader, "EWR,C00", as_of="1"))
 
         assert " 1 EWR · C00 found 100 12.50 140 " in page
@@ -140,31 +140,31 @@ class TestPastedLookup:
 
         response = self.ask(reader, "A,1\nB,2\nC,3")
 
-        assert "Not looked up. 3 keys are over the limit of 2; look them up in several goes." in text(response)
+        assert "Lookup failed. 3 keys exceed the limit of 2 per lookup; look them up in parts." in text(response)
         assert b"A,1\nB,2\nC,3</textarea>" in response.content
 
-    def test_what_is_pasted_is_shown_as_text(self, filled, reader):
+    def test_pasted_text_is_escaped(self, filled, reader):
         response = self.ask(reader, "<script>,</textarea>")
 
         assert b"<script>," not in response.content
         assert "<script> · </textarea> missing" in text(response)
 
-    def test_the_answer_stands_still(self, filled, reader):
+    def test_the_result_does_not_refresh_itself(self, filled, reader):
         assert b'id="poll"' not in self.ask(reader, "EWR,C00").content
 
-    def test_a_form_from_elsewhere_is_refused(self, filled, django_user_model):
+    def test_a_form_from_another_site_is_refused(self, filled, django_user_model):
         visitor = Client(enforce_csrf_checks=True)
         visitor.force_login(django_user_model.objects.create_user("visitor"))
 
         response = self.ask(visitor, "EWR,C00")
 
         assert response.status_code == 403
-        assert "This form was not taken" in text(response)
+        assert "This form has expired" in text(response)
 
-    def test_its_address_alone_leads_to_the_form(self, filled, reader):
+    def test_its_address_alone_redirects_to_the_form(self, filled, reader):
         assert reader.get(f"{CARRIERS}/lookup").headers["Location"] == "/states/flights_by_carrier/#lookup"
 
-    def test_an_unknown_state_names_those_there_are(self, filled, reader):
+    def test_an_unknown_state_lists_the_existing_ones(self, filled, reader):
         assert self.ask(reader, "EWR", state="nothing").status_code == 404
 
     def test_its_statements_do_not_grow_with_keys(self, filled, reader, django_assert_num_queries):
@@ -180,7 +180,7 @@ class TestStateInRedis:
         with redis_views(connection, changelog=True, ttl=timedelta(days=2)) as views:
             views.commit({"/home": 3, "/cart": 1})
             views.commit({"/home": 2})
-            page = told(reader.get(address(views.name, ["/home"])))
+            page = with_steady_ages(reader.get(address(views.name, ["/home"])))
             found = text(reader.post(f"/states/{views.name}/lookup", {"keys": "/home\n/nothing"}))
 
         assert "/home found expires in 47 h views 5 " in page
@@ -189,5 +189,5 @@ class TestStateInRedis:
 
 
 @pytest.mark.parametrize("where", ["key?key=[]", "lookup"])
-def test_a_stranger_is_led_to_the_login(filled, where):
+def test_without_a_session_it_redirects_to_the_login(filled, where):
     assert Client().get(f"{CARRIERS}/{where}").headers["Location"].startswith("/login?next=/states/")

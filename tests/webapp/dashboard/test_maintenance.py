@@ -6,7 +6,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
-from tests.webapp.dashboard.page_text import text, told
+from tests.webapp.dashboard.page_text import text, with_steady_ages
 from webapp.celery import app
 from webapp.dashboard.maintenance import RunView
 from webapp.dashboard.views import operations
@@ -20,7 +20,7 @@ BEFORE = {"state_rows": 60, "state_bytes": 80_000, "changelog_rows": 61, "change
 
 @pytest.fixture
 def operator(django_user_model) -> Client:
-    """Somebody who may ask for maintenance, and is no staff."""
+    """A user who may request maintenance and is not staff."""
     user = django_user_model.objects.create_user("operator")
     user.user_permissions.add(Permission.objects.get(codename="add_maintenancerun"))
     client = Client()
@@ -30,20 +30,20 @@ def operator(django_user_model) -> Client:
 
 @pytest.fixture
 def sent(monkeypatch) -> list[int]:
-    """The runs that workers are told about; none of them listens."""
-    told: list[int] = []
-    monkeypatch.setattr(app, "send_task", lambda name, args: told.extend(args))
-    return told
+    """The runs that were sent to the queue; no worker reads it."""
+    run_ids: list[int] = []
+    monkeypatch.setattr(app, "send_task", lambda name, args: run_ids.extend(args))
+    return run_ids
 
 
-def run(**told) -> MaintenanceRun:
-    return MaintenanceRun.objects.create(kind="compaction", state_id=CARRIERS, requested_by="ann", **told)
+def run(**columns) -> MaintenanceRun:
+    return MaintenanceRun.objects.create(kind="compaction", state_id=CARRIERS, requested_by="ann", **columns)
 
 
-def running(connection, **told) -> MaintenanceRun:
-    """A run in the hands of a worker, which holds the state's lock."""
+def running(connection, **columns) -> MaintenanceRun:
+    """A run that a worker executes: the state's lock is held."""
     assert lock(connection, CARRIERS)
-    return run(status="running", started_at=datetime.now(UTC), before=BEFORE, **told)
+    return run(status="running", started_at=datetime.now(UTC), before=BEFORE, **columns)
 
 
 class TestMaintenancePage:
@@ -52,25 +52,26 @@ class TestMaintenancePage:
 
         page = text(reader.get("/maintenance"))
 
-        assert re.search(rf"{CARRIERS} 60 [\d.]+ kB kept 400 days 5 min ago — flights_by_hour ", page)
+        assert re.search(rf"{CARRIERS} 60 [\d.]+ kB on 400 days 5 min ago — flights_by_hour ", page)
 
-    def test_a_run_under_way_shows_how_far_it_is(self, filled, reader):
+    def test_an_active_run_shows_its_progress(self, filled, reader):
         running(filled.conn, progress={"steps": [{"step": "changelog entries", "seen": 61, "removed": 1}]})
 
         response = reader.get("/maintenance")
 
-        assert "Compaction of flights_by_carrier running Asked for by ann; running since just now ." in told(response)
-        assert "25% · changelog entries: 61 seen, 1 removed in all" in text(response)
+        shown = text(response)
+        assert re.search(r"Compaction of flights_by_carrier running Requested by ann, running for \d+ s \.", shown)
+        assert "25% · changelog entries: 61 seen, 1 removed in total" in shown
         assert b'<progress max="100" value="25"' in response.content
 
-    def test_past_runs_show_who_asked_and_what_changed(self, filled, reader):
+    def test_past_runs_show_who_requested_them_and_what_changed(self, filled, reader):
         now = datetime.now(UTC)
         after = BEFORE | {"changelog_rows": 12, "changelog_bytes": 8_000}
         steps = {"steps": [{"step": "changelog entries", "seen": 61, "removed": 49}]}
         times = {"started_at": now - timedelta(seconds=3), "finished_at": now}
         done = run(status="done", before=BEFORE, after=after, progress=steps, **times)
 
-        page = told(reader.get("/maintenance"))
+        page = with_steady_ages(reader.get("/maintenance"))
 
         assert f" {done.id} compaction flights_by_carrier done ann 49 61 → 12 120 kB → 88 kB 3 s just now " in page
 
@@ -83,7 +84,7 @@ class TestMaintenancePage:
         page = text(reader.get("/maintenance"))
 
         assert re.search(r"Compact all states every hour 20 min ago in 39 min ", page)
-        assert re.search(r"Expire rows past their time every 10 minutes — off ", page)
+        assert re.search(r"Expire rows past their time every 10 minutes — disabled ", page)
 
     def test_runs_come_in_pages(self, filled, reader, monkeypatch):
         monkeypatch.setattr(operations, "PAGE_RUNS", 2)
@@ -95,34 +96,34 @@ class TestMaintenancePage:
         assert f'href="?before={ids[1]}">Older' in newest
         assert [f">{run_id}</a>" in older for run_id in ids] == [True, False, False]
 
-    def test_without_states_or_runs_it_says_what_will_be_there(self, db, reader):
+    def test_without_states_or_runs_it_says_so(self, db, reader):
         page = text(reader.get("/maintenance"))
 
-        assert "No state yet" in page
-        assert "No run yet. The schedule asks for them, and so can people." in page
+        assert "No states yet" in page
+        assert "No runs yet." in page
 
-    def test_a_run_that_goes_on_brings_new_content(self, filled, reader):
+    def test_progress_of_a_run_brings_new_content(self, filled, reader):
         going = running(filled.conn)
-        question = {"v": re.search(r"&quot;v&quot;:&quot;(\w+)", reader.get("/maintenance").content.decode())[1]}
+        query = {"v": re.search(r"&quot;v&quot;:&quot;(\w+)", reader.get("/maintenance").content.decode())[1]}
         headers = {"HX-Request": "true"}
-        unchanged = reader.get("/maintenance", question, headers=headers)
+        unchanged = reader.get("/maintenance", query, headers=headers)
         MaintenanceRun.objects.filter(pk=going.id).update(progress={"steps": []})
 
-        changed = reader.get("/maintenance", question, headers=headers)
+        changed = reader.get("/maintenance", query, headers=headers)
 
         assert (unchanged.status_code, changed.status_code) == (204, 200)
 
-    def test_it_asks_each_second_as_no_commit_tells_how_far_a_run_is(self, filled, reader):
+    def test_it_polls_since_commits_do_not_report_the_progress_of_a_run(self, filled, reader):
         queued = run(status="queued")
 
-        for address, waits in (("/", True), ("/maintenance", False), (f"/maintenance/{queued.id}", False)):
-            assert (b"data-tides=" in reader.get(address).content) == waits, address
+        for address, is_pushed in (("/", True), ("/maintenance", False), (f"/maintenance/{queued.id}", False)):
+            assert (b"data-commits-url=" in reader.get(address).content) == is_pushed, address
 
     def test_its_statements_do_not_grow_with_states_or_runs(self, filled, reader, django_assert_num_queries):
         for _ in range(3):
             run(status="done", finished_at=datetime.now(UTC))
 
-        # Session, user and permissions, then runs, those under way, two for the schedule, two for states, latest runs.
+        # Session, user and permissions, then runs, active runs, two for the schedule, two for states, latest runs.
         with django_assert_num_queries(11):
             reader.get("/maintenance")
 
@@ -143,20 +144,22 @@ class TestRunPage:
         assert "state rows 60 60 none" in page
         assert "changelog entries 61 49 tombstones 60 0" in page
 
-    def test_one_that_failed_says_why(self, filled, reader):
+    def test_a_failed_run_shows_the_reason(self, filled, reader):
         failed = run(status="failed", error="LockNotAvailable: <b>")
 
         assert "The run failed. LockNotAvailable: <b>" in text(reader.get(f"/maintenance/{failed.id}"))
 
-    def test_one_that_is_not_there_leads_to_those_that_are(self, filled, reader):
+    def test_an_unknown_run_links_to_the_list(self, filled, reader):
         response = reader.get("/maintenance/999")
 
         assert response.status_code == 404
-        assert "No maintenance run called 999" in text(response)
+        assert "No maintenance run named 999" in text(response)
 
 
-class TestAskingForARun:
-    def test_who_may_asks_and_is_led_to_the_run(self, filled, operator, sent, django_capture_on_commit_callbacks):
+class TestRequestingARun:
+    def test_an_operator_requests_a_run_and_is_redirected_to_it(
+        self, filled, operator, sent, django_capture_on_commit_callbacks
+    ):
         with django_capture_on_commit_callbacks(execute=True):
             response = operator.post(f"/states/{CARRIERS}/compact", follow=True)
         queued = MaintenanceRun.objects.get()
@@ -167,7 +170,7 @@ class TestAskingForARun:
         assert "Queued: compaction of flights_by_carrier." in text(response)
         assert "Cancel run" in text(response)
 
-    def test_a_state_that_is_busy_leads_to_the_run_it_is_busy_with(self, filled, operator, sent):
+    def test_a_busy_state_redirects_to_its_active_run(self, filled, operator, sent):
         queued = run(status="queued")
 
         response = operator.post(f"/states/{CARRIERS}/expire", follow=True)
@@ -178,20 +181,20 @@ class TestAskingForARun:
         )
         assert MaintenanceRun.objects.count() == 1
 
-    def test_an_unknown_state_names_those_there_are(self, filled, operator):
+    def test_an_unknown_state_lists_the_existing_ones(self, filled, operator):
         response = operator.post("/states/nothing/compact")
 
         assert response.status_code == 404
-        assert "No state called nothing There are: flights_by_carrier" in text(response)
+        assert "No state named nothing Existing states: flights_by_carrier" in text(response)
 
     @pytest.mark.parametrize("kind", ["compact", "expire"])
-    def test_others_are_offered_no_button_and_refused(self, filled, reader, sent, kind):
+    def test_others_get_no_button_and_no_access(self, filled, reader, sent, kind):
         assert b"<button" not in reader.get("/maintenance").content.partition(b"<main")[2]
         assert reader.post(f"/states/{CARRIERS}/{kind}").status_code == 403
         assert Client().post(f"/states/{CARRIERS}/{kind}").status_code == 302
         assert not MaintenanceRun.objects.exists()
 
-    def test_a_link_or_a_form_from_elsewhere_asks_for_nothing(self, filled, admin_user, sent):
+    def test_a_link_or_a_form_from_another_site_requests_nothing(self, filled, admin_user, sent):
         visitor = Client(enforce_csrf_checks=True)
         visitor.force_login(admin_user)
 
@@ -201,7 +204,7 @@ class TestAskingForARun:
 
 
 class TestCancelling:
-    def test_who_may_calls_a_run_off(self, filled, operator):
+    def test_an_operator_cancels_a_run(self, filled, operator):
         going = running(filled.conn)
 
         response = operator.post(f"/maintenance/{going.id}/cancel", follow=True)
@@ -210,14 +213,14 @@ class TestCancelling:
         assert "Cancel run" not in text(response)
         assert MaintenanceRun.objects.get().cancel_requested
 
-    def test_one_that_is_over_cannot_be_called_off(self, filled, operator):
+    def test_a_finished_run_cannot_be_cancelled(self, filled, operator):
         done = run(status="done")
 
         response = operator.post(f"/maintenance/{done.id}/cancel", follow=True)
 
         assert f"Maintenance run {done.id} is done already; there is nothing to cancel." in text(response)
 
-    def test_one_that_is_not_there_is_said_so(self, filled, operator):
+    def test_an_unknown_run_is_not_found(self, filled, operator):
         assert operator.post("/maintenance/999/cancel").status_code == 404
 
     def test_others_cannot(self, filled, reader):
@@ -236,14 +239,14 @@ class TestProgress:
             ("compaction", "running", "changelog entries", 100, 25),
             ("compaction", "running", "dead entries", 50, 37),
             ("compaction", "running", "tombstones", 100, 75),
-            # More than was counted before, as writers go on meanwhile.
+            # More than was counted before, as the pipeline writes meanwhile.
             ("compaction", "running", "previous versions", 900, 99),
             ("compaction", "running", "ledger rows", 7, 99),
             ("compaction", "done", "changelog entries", 1, 100),
             ("expiry", "running", "expired rows", 50, 50),
         ],
     )
-    def test_it_is_the_share_of_the_rows_to_walk_over(self, kind, status, step, seen, percent):
+    def test_it_is_the_share_of_the_rows_to_read(self, kind, status, step, seen, percent):
         steps = [{"step": step, "seen": seen, "removed": 0}] if step else []
         before = {"changelog_rows": 100, "state_rows": 100}
 
@@ -259,13 +262,13 @@ class TestProgress:
         assert RunView(going).percent == 25
 
 
-def test_a_task_that_is_overdue_is_next_now(db):
+def test_an_overdue_task_runs_next(db):
     PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(days=3))
 
     assert all(abs(task.next_at - datetime.now(UTC)) < timedelta(seconds=5) for task in scheduled())
 
 
-def test_a_run_that_the_schedule_asked_for_counts_before_the_scheduler_notes_it_down(filled):
+def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled):
     PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(minutes=10))
     asked = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="schedule")
     asked.refresh_from_db()

@@ -8,17 +8,17 @@ from django.test import Client
 
 from state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned, driver_status
 from state_backends.dead_letters import DeadLetter
-from tests.webapp.dashboard.page_text import following, keys, text, told
+from tests.webapp.dashboard.page_text import following, keys, text, with_steady_ages
 from webapp.dashboard.entries import PAGE_ENTRIES
 
 PAGES = ["/", "/pipelines/flights/", "/states/flights_by_carrier/", "/states/flights_by_hour/", "/states/totals/"]
 
 
 class TestOverview:
-    def test_the_first_run_says_how_to_start_a_pipeline(self, db, reader):
+    def test_without_pipelines_it_says_how_to_start_one(self, db, reader):
         page = text(reader.get("/"))
 
-        assert "No pipeline yet" in page
+        assert "No pipelines yet" in page
         assert "python manage.py run_pipeline flights" in page
 
     def test_it_shows_every_pipeline_and_state(self, filled, reader):
@@ -32,13 +32,13 @@ class TestOverview:
     def test_a_sparkline_shows_the_last_batches(self, filled, reader):
         assert "Rows per second of the last 2 batches" in reader.get("/").content.decode()
 
-    def test_a_lost_driver_is_told_in_words(self, filled, reader):
+    def test_a_lost_driver_is_explained(self, filled, reader):
         filled.die()
 
         page = text(reader.get("/"))
 
         assert "flights lost" in page
-        assert "The driver is gone and did not say why." in page
+        assert "Driver stopped responding." in page
 
     def test_it_shows_which_drivers_and_workers_are_alive(self, filled, reader):
         filled.join()
@@ -46,11 +46,11 @@ class TestOverview:
         alive = text(reader.get("/"))
 
         filled.conn.execute("UPDATE tidemark.synchronizer SET appended_at = appended_at - interval '1 minute'")
-        silent = text(reader.get("/"))
+        not_responding = text(reader.get("/"))
 
         assert re.search(rf"driver flights alive {socket.gethostname()} {os.getpid()} 2 just now", alive)
         assert re.search(rf"worker maintenance alive {socket.gethostname()} {os.getpid()} — just now", alive)
-        assert re.search(r"driver flights silent .* worker maintenance silent ", silent)
+        assert re.search(r"driver flights not responding .* worker maintenance not responding ", not_responding)
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
         # Session, user and permissions, then pipelines, batches, states and their keys.
@@ -73,12 +73,12 @@ class TestPipelinePage:
         assert "not JSON <b>xxx" in page
         assert "x" * 300 not in page
 
-    def test_more_dead_letters_than_shown_lead_to_the_page_of_all(self, filled, reader):
+    def test_more_dead_letters_than_shown_link_to_all(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])
 
         response = reader.get("/pipelines/flights/")
 
-        assert "The newest 5 of 30." in text(response)
+        assert "Showing the newest 5 of 30." in text(response)
         assert 'href="/pipelines/flights/dead-letters">All dead letters</a>' in response.content.decode()
 
     def test_dead_letters_of_the_open_batch_do_not_show(self, filled, reader):
@@ -100,19 +100,19 @@ class TestPipelinePage:
         page = text(reader.get("/pipelines/flights/"))
 
         assert re.search(
-            r"flights restarting .* The pipeline failed and starts again. Failure 3 of 8 in a row. "
-            r"Next try in (29|30) s \. no <disk>",
+            r"flights restarting .* The pipeline failed and will restart. Failure 3 of 8 in a row. "
+            r"Next attempt in (29|30) s \. no <disk>",
             page,
         )
 
-    def test_a_try_under_way_keeps_the_reason_of_the_last_failure_in_sight(self, filled, reader):
+    def test_a_retry_shows_the_reason_of_the_last_failure(self, filled, reader):
         filled.fail("no <disk>", 3)
 
         page = text(reader.get("/pipelines/flights/"))
 
-        assert "Failure 3 of 8 in a row; nothing is committed since. no <disk>" in page
+        assert "Failure 3 of 8 in a row; nothing committed since. no <disk>" in page
 
-    def test_late_and_dropped_events_show_by_batch_and_in_all(self, filled, reader):
+    def test_late_and_dropped_events_show_by_batch_and_in_total(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, late=1200, dropped=7)
         filled.commit({("JFK", "C00"): 5}, late=1)
 
@@ -129,37 +129,37 @@ class TestPipelinePage:
 
 
 class TestPause:
-    def test_who_may_pauses_and_resumes_with_a_button(self, filled, admin_client):
+    def test_an_operator_pauses_and_resumes_with_a_button(self, filled, admin_client):
         filled.report("running")
         before = admin_client.get("/pipelines/flights/")
         paused = admin_client.post("/pipelines/flights/pause", follow=True)
         filled.report("paused")
-        rests = admin_client.get("/pipelines/flights/")
+        waiting = admin_client.get("/pipelines/flights/")
         resumed = admin_client.post("/pipelines/flights/resume", follow=True)
 
         assert "Pause pipeline" in text(before)
         assert paused.redirect_chain == [("/pipelines/flights/", 302)]
-        assert "Pausing: after the batch at hand. Asked for by admin just now" in told(paused)
-        assert "Paused. Asked for by admin just now . The driver keeps the pipeline" in told(rests)
-        assert "Resume pipeline" in text(rests)
-        assert "Resumed. Asked for by admin just now ; the driver goes on in a moment." in told(resumed)
+        assert "Pausing after the current batch. Requested by admin just now" in with_steady_ages(paused)
+        assert "Paused. Requested by admin just now . The driver waits" in with_steady_ages(waiting)
+        assert "Resume pipeline" in text(waiting)
+        assert "Resumed. Requested by admin just now ; the driver continues shortly." in with_steady_ages(resumed)
 
     def test_a_pause_without_a_driver_says_that_the_next_one_waits(self, filled, reader):
         driver_status.set_desired_state(filled.conn, "flights", paused=True, by="ann")
         filled.report("stopped")
 
-        page = told(reader.get("/pipelines/flights/"))
+        page = with_steady_ages(reader.get("/pipelines/flights/"))
 
-        assert "Paused. Asked for by ann just now . A driver that starts waits until it is resumed." in page
+        assert "Paused. Requested by ann just now . A driver that starts waits until the pipeline is resumed." in page
 
     @pytest.mark.parametrize("act", ["pause", "resume"])
-    def test_others_are_offered_no_button_and_refused(self, filled, reader, act):
+    def test_others_get_no_button_and_no_access(self, filled, reader, act):
         assert "Pause pipeline" not in text(reader.get("/pipelines/flights/"))
         assert reader.post(f"/pipelines/flights/{act}").status_code == 403
         assert Client().post(f"/pipelines/flights/{act}").status_code == 302
         assert driver_status.read_desired_state(filled.conn, "flights").since is None
 
-    def test_a_link_from_elsewhere_pauses_nothing(self, filled, admin_user):
+    def test_a_form_from_another_site_pauses_nothing(self, filled, admin_user):
         visitor = Client(enforce_csrf_checks=True)
         visitor.force_login(admin_user)
 
@@ -167,11 +167,11 @@ class TestPause:
         assert visitor.get("/pipelines/flights/pause").status_code == 405
         assert not driver_status.read_desired_state(filled.conn, "flights").paused
 
-    def test_an_unknown_pipeline_names_those_there_are(self, filled, admin_client):
+    def test_an_unknown_pipeline_lists_the_existing_ones(self, filled, admin_client):
         response = admin_client.post("/pipelines/fligths/pause")
 
         assert response.status_code == 404
-        assert "There is: flights" in text(response)
+        assert "Existing pipelines: flights" in text(response)
 
 
 class TestStatePage:
@@ -179,14 +179,14 @@ class TestStatePage:
         page = text(reader.get("/states/flights_by_carrier/"))
 
         assert "Keys 60 Committed txid 2 " in page
-        assert "Kept for 400 days Changelog kept" in page
+        assert "Retention 400 days Changelog on" in page
         assert "origin text key carrier text key flights bigint count mean_delay double precision mean" in page
 
-    def test_the_leading_keys_follow_the_measure_chosen(self, filled, reader):
-        leading = text(reader.get("/states/flights_by_carrier/?by=max_delay")).partition("Leading keys")[2]
+    def test_the_top_keys_follow_the_measure_chosen(self, filled, reader):
+        top_keys = text(reader.get("/states/flights_by_carrier/?by=max_delay")).partition("Top keys")[2]
 
-        assert leading.startswith(" flights mean_delay max_delay EWR · C00 1,040 EWR · C01 139 JFK · C00 140") or (
-            leading.startswith(" flights mean_delay max_delay EWR · C00 1,040 JFK · C00 140 EWR · C01 139")
+        assert top_keys.startswith(" flights mean_delay max_delay EWR · C00 1,040 EWR · C01 139 JFK · C00 140") or (
+            top_keys.startswith(" flights mean_delay max_delay EWR · C00 1,040 JFK · C00 140 EWR · C01 139")
         )
 
     def test_entries_come_in_key_order_a_page_at_a_time(self, filled, reader):
@@ -211,38 +211,36 @@ class TestStatePage:
 
         assert len(shown) == len(set(shown)) == 60
 
-    def test_entries_are_narrowed_to_leading_key_parts(self, filled, reader):
+    def test_entries_are_filtered_by_key_prefix(self, filled, reader):
         page = reader.get("/states/flights_by_carrier/?prefix=JFK&q=C1")
 
         assert keys(page) == [f'["JFK", "C{n}"]' for n in range(10, 20)]
         assert "JFK · C00 140" not in text(page)
 
-    def test_leading_parts_that_no_key_can_have_are_explained(self, filled, reader):
+    def test_an_invalid_key_prefix_is_explained(self, filled, reader):
         page = text(reader.get("/states/flights_by_hour/?prefix=yesterday"))
 
-        assert "This cannot be shown. Prefix: hour must be timestamptz, got 'yesterday'" in page
+        assert "Not available. Prefix: hour must be timestamptz, got 'yesterday'" in page
 
     def test_an_earlier_batch_is_shown_where_a_changelog_has_it(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/?as_of=1&q=C00"))
 
-        assert "As of batch 1. Value, leading keys and entries are those of then" in page
+        assert "As of batch 1. Values, top keys and entries are those of that batch" in page
         assert "EWR C00 100 12.50 140 1 " in page
         assert "EWR · C00 100" in page
 
-    def test_a_batch_out_of_reach_says_which_ones_are_not(self, filled, reader):
+    def test_a_batch_that_is_not_available_is_explained(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/?as_of=99"))
 
-        assert (
-            "This cannot be shown. State 'flights_by_carrier': batch 99 is not committed, the newest one is 2" in page
-        )
-        assert "Show the state as it is now" in page
+        assert "Not available. State 'flights_by_carrier': batch 99 is not committed, the newest one is 2" in page
+        assert "Show the current state" in page
 
-    def test_downloads_carry_the_range_and_the_batch_along_and_say_what_they_do_not(self, filled, reader):
+    def test_downloads_have_the_prefix_and_the_batch_but_not_the_search(self, filled, reader):
         page = reader.get("/states/flights_by_carrier/?prefix=JFK&q=C1&as_of=2").content.decode()
 
         link = "/api/v1/states/flights_by_carrier/entries?format={}&amp;prefix=%5B%22JFK%22%5D&amp;as_of=2"
         assert all(link.format(name) in page for name in ("csv", "ndjson", "arrow"))
-        assert "downloads take no search" in page
+        assert "The search does not apply to downloads" in page
 
     def test_its_statements_do_not_grow_with_keys_or_states(self, filled, reader, django_assert_num_queries):
         reader.get("/states/flights_by_carrier/")
@@ -261,10 +259,10 @@ class TestStatePage:
     def test_entries_are_searched_by_the_beginning_of_a_key_part(self, filled, reader):
         assert keys(reader.get("/states/flights_by_carrier/?q=c07")) == ['["EWR", "C07"]', '["JFK", "C07"]']
 
-    def test_a_search_without_result_says_so_and_leads_back(self, filled, reader):
+    def test_a_search_without_result_says_so_and_links_back(self, filled, reader):
         response = reader.get("/states/flights_by_carrier/?q=<i>&order=-flights")
 
-        assert "No key begins with <i> . Show all keys" in text(response)
+        assert "No key starts with <i> . Show all keys" in text(response)
         assert 'href="/states/flights_by_carrier/?order=-flights' in response.content.decode()
 
     @pytest.mark.parametrize(
@@ -282,7 +280,7 @@ class TestStatePage:
             "prefix=%00",
         ],
     )
-    def test_a_query_that_makes_no_sense_is_no_error(self, filled, reader, query):
+    def test_an_invalid_query_is_not_an_error(self, filled, reader, query):
         assert reader.get(f"/states/flights_by_carrier/?{query}").status_code == 200
 
     def test_values_of_the_open_batch_do_not_show(self, filled, reader):
@@ -293,7 +291,7 @@ class TestStatePage:
         assert keys(page) == ['["EWR", "C00"]', '["JFK", "C00"]']
         assert "EWR C00 1,100 12.50 1,040 2 " in text(page)
 
-    def test_a_time_in_a_key_is_spelled_as_lookups_spell_it(self, filled, reader):
+    def test_a_time_in_a_key_is_written_as_in_lookups(self, filled, reader):
         assert "2013-01-01 10:00Z EWR 1 " in text(reader.get("/states/flights_by_hour/"))
 
     def test_a_global_aggregate_is_shown_as_figures(self, filled, reader):
@@ -303,8 +301,8 @@ class TestStatePage:
         assert """-d '{"keys": [[]]}'""" in page
 
     def test_a_state_without_a_batch_says_so(self, flights, reader):
-        assert "No entry yet" in text(reader.get("/states/flights_by_carrier/"))
-        assert "No value yet" in text(reader.get("/states/totals/"))
+        assert "No entries yet" in text(reader.get("/states/flights_by_carrier/"))
+        assert "No value: no batch is committed yet" in text(reader.get("/states/totals/"))
 
     def test_the_example_asks_for_a_key_that_exists(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/"))
@@ -323,20 +321,20 @@ class TestJsonState:
         visits.multi_put([("O'Hare",), ("",)], [Versioned({"seen": [1, "<i>"]}, 1), Versioned("x" * 500, 1)])
         return text(reader.get("/states/visits/"))
 
-    def test_values_are_shown_in_short(self, page):
+    def test_values_are_shortened(self, page):
         assert """O'Hare {"seen": [1, "<i>"]} —""" in page
         assert f"empty {'x' * 160}… —" in page
 
-    def test_what_it_does_not_promise_is_said(self, page):
-        assert "visits starting at least once may show an open batch" in page
+    def test_a_weaker_guarantee_is_shown(self, page):
+        assert "visits starting at least once may show uncommitted rows" in page
 
-    def test_it_has_no_leading_keys(self, page):
-        assert "Leading keys" not in page
+    def test_it_has_no_top_keys(self, page):
+        assert "Top keys" not in page
 
 
-class TestWhoMayLook:
+class TestAccess:
     @pytest.mark.parametrize("address", PAGES)
-    def test_a_stranger_is_led_to_the_login_and_back(self, filled, address):
+    def test_without_a_session_it_redirects_to_the_login_and_back(self, filled, address):
         response = Client().get(address)
 
         assert (response.status_code, response.headers["Location"]) == (302, f"/login?next={address}")
@@ -352,32 +350,32 @@ class TestWhoMayLook:
         wrong = Client().post("/login", {"username": "ada", "password": "ebb", "next": "/"})
         right = Client().post("/login", {"username": "ada", "password": "tide", "next": "/"})
 
-        assert "Name and password do not match" in text(wrong)
+        assert "Wrong username or password" in text(wrong)
         assert (right.status_code, right.headers["Location"]) == (302, "/")
 
-    def test_maintenance_is_offered_to_those_who_may_ask_for_it(self, filled, reader, admin_client):
+    def test_maintenance_is_offered_to_operators_only(self, filled, reader, admin_client):
         assert "Compact now" not in text(reader.get("/states/flights_by_carrier/"))
         assert "Compact flights_by_carrier now" in text(admin_client.get("/states/flights_by_carrier/"))
 
 
 class TestErrors:
-    def test_an_unknown_state_names_the_states_there_are(self, filled, reader):
+    def test_an_unknown_state_lists_the_existing_ones(self, filled, reader):
         response = reader.get("/states/<b>/")
 
         assert response.status_code == 404
-        assert "No state called <b> There are: flights_by_carrier flights_by_hour totals" in text(response)
+        assert "No state named <b> Existing states: flights_by_carrier flights_by_hour totals" in text(response)
 
-    def test_an_unknown_pipeline_names_the_pipelines_there_are(self, filled, reader):
+    def test_an_unknown_pipeline_lists_the_existing_ones(self, filled, reader):
         response = reader.get("/pipelines/fligths/")
 
         assert response.status_code == 404
-        assert "No pipeline called fligths There is: flights" in text(response)
+        assert "No pipeline named fligths Existing pipelines: flights" in text(response)
 
-    def test_another_address_leads_to_the_overview(self, reader):
+    def test_an_unknown_address_is_not_found(self, reader):
         response = reader.get("/nothing/here")
 
         assert response.status_code == 404
-        assert "Nothing at this address" in text(response)
+        assert "Page not found" in text(response)
 
     def test_a_failure_shows_no_details(self, reader, monkeypatch):
         monkeypatch.setattr("webapp.states.queries.pipelines", lambda: 1 / 0)
@@ -386,5 +384,5 @@ class TestErrors:
         response = reader.get("/")
 
         assert response.status_code == 500
-        assert "Something broke on our side" in text(response)
+        assert "Something went wrong" in text(response)
         assert "ZeroDivisionError" not in text(response)

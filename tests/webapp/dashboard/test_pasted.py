@@ -28,7 +28,7 @@ def found(text: str, spec: StateSpec = BY_CARRIER) -> list:
         "\n\n  JFK,AA\n\nEWR,UA\n",
     ],
 )
-def test_csv_tsv_and_json_say_the_same(text):
+def test_csv_tsv_and_json_give_the_same_keys(text):
     assert found(text) == [("JFK", "AA"), ("EWR", "UA")]
 
 
@@ -38,7 +38,7 @@ def test_lines_are_numbered_as_they_were_pasted():
     assert [(line.line, line.text) for line in lines] == [(3, "JFK,AA"), (4, "JFK")]
 
 
-def test_parts_are_read_as_their_columns_want_them():
+def test_parts_are_read_by_the_types_of_their_columns():
     assert found("7,TRUE,2.5\n-1,false,3", MIXED) == [(7, True, 2.5), (-1, False, 3.0)]
 
 
@@ -50,18 +50,18 @@ def test_parts_are_read_as_their_columns_want_them():
         ('["JFK", 7]', "carrier must be text, got 7"),
         (
             '["JFK"',
-            "it begins as a JSON list and is none (Expecting ',' delimiter: line 1 column 7 (char 6)); write it",
+            "not a valid JSON list (Expecting ',' delimiter: line 1 column 7 (char 6)); write it",
         ),
     ],
 )
-def test_a_line_that_is_no_key_says_why(line, error):
+def test_an_invalid_line_has_the_reason(line, error):
     [pasted] = pasted_keys(line, BY_CARRIER)
 
     assert pasted.key is None
     assert pasted.error.startswith(error)
 
 
-def test_a_word_where_a_number_should_be_says_so():
+def test_a_text_in_a_number_column_is_invalid():
     assert pasted_keys("many,true,1", MIXED) == [PastedKey(1, "many,true,1", None, "n must be bigint, got 'many'")]
 
 
@@ -69,7 +69,7 @@ def test_the_only_part_of_a_key_may_hold_commas():
     assert found('/a,b\n"/c, d"\n["/e"]', BY_PAGE) == [("/a,b",), ("/c, d",), ("/e",)]
 
 
-def test_a_prefix_is_written_as_a_key_is():
+def test_a_prefix_is_written_like_a_key():
     assert pasted_prefix("JFK", BY_CARRIER) == ("JFK",)
     assert pasted_prefix(' ["JFK", "AA"] ', BY_CARRIER) == ("JFK", "AA")
     assert pasted_prefix("  ", BY_CARRIER) == ()

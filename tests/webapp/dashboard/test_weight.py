@@ -1,4 +1,4 @@
-"""What a visit costs and what a page may hold, so that it is there at once, and safe under a strict policy."""
+"""Size, safety and accessibility of the pages' HTML."""
 
 import json
 import re
@@ -29,12 +29,12 @@ MOST_BYTES = 500_000
 
 
 def linked(html: str) -> list[str]:
-    """The files that a browser fetches with a page."""
+    """The files that a browser loads with a page."""
     return [unescape(file) for file in re.findall(r'(?:src|rel="(?:icon|stylesheet)" href)="([^"]*)"', html)]
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_a_page_with_all_that_it_fetches_is_light_without_compression(filled, admin_client, address):
+def test_a_page_with_all_its_files_is_small_without_compression(filled, admin_client, address):
     page = admin_client.get(address)
     files = {file: b"".join(admin_client.get(file).streaming_content) for file in linked(page.content.decode())}
 
@@ -42,7 +42,7 @@ def test_a_page_with_all_that_it_fetches_is_light_without_compression(filled, ad
     assert len(page.content) + sum(map(len, files.values())) < MOST_BYTES / 2
 
 
-def test_a_page_of_many_batches_stays_light(filled: Flights, admin_client):
+def test_a_page_of_many_batches_stays_small(filled: Flights, admin_client):
     for n in range(60):
         filled.commit({("EWR", "C00"): n})
 
@@ -50,7 +50,7 @@ def test_a_page_of_many_batches_stays_light(filled: Flights, admin_client):
 
 
 @pytest.mark.parametrize("address", [*PAGES, "/login", "/states/nothing/"])
-def test_pages_hold_no_inline_script_or_style_and_ask_nobody_else(filled, admin_client, address):
+def test_pages_have_no_inline_script_or_style_and_load_nothing_from_other_hosts(filled, admin_client, address):
     html = (Client() if address == "/login" else admin_client).get(address).content.decode()
 
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", html)
@@ -59,7 +59,7 @@ def test_pages_hold_no_inline_script_or_style_and_ask_nobody_else(filled, admin_
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_no_id_is_given_twice_and_every_label_has_its_field(filled, admin_client, address):
+def test_ids_are_unique_and_every_label_has_its_field(filled, admin_client, address):
     html = admin_client.get(address).content.decode()
     ids = re.findall(r'\sid="([^"]*)"', html)
     named = re.findall(r'aria-(?:labelledby|describedby)="([^"]*)"', html) + re.findall(
@@ -71,7 +71,7 @@ def test_no_id_is_given_twice_and_every_label_has_its_field(filled, admin_client
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_headings_begin_with_the_page_and_leave_no_level_out(filled, admin_client, address):
+def test_headings_start_with_h1_and_skip_no_level(filled, admin_client, address):
     levels = [int(level) for level in re.findall(r"<h(\d)", admin_client.get(address).content.decode())]
 
     assert levels.count(1) == 1
@@ -80,7 +80,7 @@ def test_headings_begin_with_the_page_and_leave_no_level_out(filled, admin_clien
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_times_are_in_utc_and_say_so_until_a_script_tells_them_otherwise(filled, admin_client, address):
+def test_without_scripts_times_are_in_utc_and_marked_so(filled, admin_client, address):
     html = admin_client.get(address).content.decode()
 
     times = re.findall(r'<time datetime="([^"]*)" title="([^"]*)" data-form="(\w+)"[^>]*>([^<]*)<', html)

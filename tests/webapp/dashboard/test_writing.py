@@ -6,7 +6,7 @@ from tests.webapp.flights import BY_CARRIER
 from webapp.dashboard.charts import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, sparkline
 from webapp.dashboard.entries import EntriesQuery
 from webapp.dashboard.templatetags import dashboard
-from webapp.states.queries import BatchSummary
+from webapp.states.batches import BatchSummary
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from webapp.states.queries import BatchSummary
         (1234567.8, "1,234,568"),
     ],
 )
-def test_numbers_have_separators_and_no_more_digits_than_one_reads(figure, written):
+def test_numbers_have_separators_and_at_most_two_decimals(figure, written):
     assert dashboard.number(figure) == written
 
 
@@ -73,16 +73,16 @@ class TestEntriesQuery:
         assert query.address(by="flights").startswith("?q=J+K&prefix=JFK&order=-flights&by=flights&after=%5B5%2C")
         assert query.now == "?q=J+K&prefix=JFK&order=-flights&by=max_delay"
 
-    def test_a_second_click_turns_the_order_round_and_begins_anew(self):
+    def test_a_second_click_reverses_the_order_and_returns_to_the_first_page(self):
         query = EntriesQuery.parse({"order": "-flights", "after": '[5, ["JFK", "AA"]]', "n": "25"}, BY_CARRIER)
 
         assert query.sorted_by("max_delay") == "?order=-max_delay"
         assert query.sorted_by("flights") == "?order=flights"
 
-    def test_a_place_that_is_no_list_is_the_beginning(self):
+    def test_a_position_that_is_not_a_list_is_the_first_page(self):
         query = EntriesQuery.parse({"after": '{"a": 1}', "n": "25"}, BY_CARRIER)
 
-        assert (query.place, query.n) == (None, 0)
+        assert (query.position, query.n) == (None, 0)
 
     def test_a_download_has_the_range_and_the_batch_but_no_page(self):
         query = EntriesQuery.parse({"q": "A", "prefix": "JFK", "as_of": "3", "after": '["JFK", "AA"]'}, BY_CARRIER)

@@ -67,7 +67,7 @@ def test_a_commit_shows_by_an_event_within_a_second(events, flights, page):
     flights.commit({("JFK", "C00"): 1})
 
     expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=1_000)
-    expect(page.locator("#pause")).to_have_attribute("title", "Live: told of every commit")
+    expect(page.locator("#pause")).to_have_attribute("title", "Live: updates on every commit")
 
 
 def test_a_driver_that_dies_is_reported_without_a_notification(events, flights, page):

@@ -17,13 +17,13 @@ DAY = timedelta(days=1)
 
 
 def set_state(*arguments):
-    said = StringIO()
-    call_command("set_state", *arguments, stdout=said)
-    return said.getvalue()
+    output = StringIO()
+    call_command("set_state", *arguments, stdout=output)
+    return output.getvalue()
 
 
 class TestService:
-    def test_what_is_set_is_in_force_and_told_of(self, filled, connection):
+    def test_an_override_applies_and_is_audited(self, filled, connection):
         terms = change_state(name=CARRIERS, ttl=DAY, changelog=False, requested_by="ann")
 
         entry = AuditEntry.objects.get()
@@ -34,12 +34,12 @@ class TestService:
             "after": {"ttl_seconds": 86_400.0, "changelog": False, "edited": ["changelog", "ttl"]},
         }
 
-    def test_an_edit_that_changes_nothing_leaves_no_trace(self, filled):
+    def test_an_edit_without_a_change_is_not_audited(self, filled):
         change_state(name=CARRIERS, ttl=DECLARED, requested_by="ann")
 
         assert not AuditEntry.objects.exists()
 
-    def test_a_refused_edit_leaves_no_trace(self, filled, connection):
+    def test_a_rejected_edit_is_not_audited(self, filled, connection):
         with pytest.raises(SpecError):
             change_state(name=CARRIERS, ttl=-DAY, requested_by="ann")
         with pytest.raises(UnknownStateError):
@@ -48,7 +48,7 @@ class TestService:
         assert Catalog(connection).get(CARRIERS).ttl == timedelta(days=400)
         assert not AuditEntry.objects.exists()
 
-    def test_an_edit_that_cannot_be_told_of_is_not_made(self, filled, connection, monkeypatch):
+    def test_an_edit_that_cannot_be_audited_is_not_made(self, filled, connection, monkeypatch):
         def full(*args, **detail):
             raise OSError("disk full")
 
@@ -59,7 +59,7 @@ class TestService:
 
         assert Catalog(connection).get(CARRIERS).ttl == timedelta(days=400)
 
-    def test_a_driver_that_starts_is_not_waited_for_for_long(self, lasting):
+    def test_the_wait_for_a_starting_driver_is_short(self, lasting):
         with readers.own_connection() as driver, driver.transaction():
             driver.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
 
@@ -68,18 +68,18 @@ class TestService:
 
 
 class TestCommand:
-    def test_whole_days_are_said_as_such(self, filled):
-        assert set_state(CARRIERS, "--ttl", "30d").startswith(f"{CARRIERS}: kept for 30 days, with")
+    def test_whole_days_are_printed_without_a_time(self, filled):
+        assert set_state(CARRIERS, "--ttl", "30d").startswith(f"{CARRIERS}: ttl 30 days, changelog on")
 
-    def test_it_sets_and_says_what_is_in_force_and_when(self, filled):
+    def test_it_sets_and_prints_the_settings_and_when_they_apply(self, filled):
         said = set_state(CARRIERS, "--ttl", "1d12h", "--changelog", "off")
 
         assert said == (
-            f"{CARRIERS}: kept for 1 day, 12:00:00, without a changelog from the next start of its driver on; "
-            "set by people: changelog, ttl\n"
+            f"{CARRIERS}: ttl 1 day, 12:00:00, changelog off from the next start of its driver; "
+            "overridden: changelog, ttl\n"
         )
 
-    def test_it_takes_back(self, filled):
+    def test_it_resets(self, filled):
         set_state(CARRIERS, "--ttl", "never", "--changelog", "off")
 
         said = set_state(CARRIERS, "--ttl", "declared", "--changelog", "declared", "--json")
@@ -89,13 +89,13 @@ class TestCommand:
         }  # fmt: skip
 
     @pytest.mark.parametrize("words", [[], ["--ttl", "soon"], ["--ttl", "1d?"], ["--ttl", "9" * 40 + "w"]])
-    def test_a_wrong_use_is_told_from_a_refusal(self, filled, words):
+    def test_a_usage_error_has_its_own_code(self, filled, words):
         with pytest.raises(CommandError) as caught:
             set_state(CARRIERS, *words)
 
         assert caught.value.returncode == 2
 
-    def test_a_refusal_is_passed_on(self, filled):
+    def test_a_rejected_setting_is_an_error(self, filled):
         with pytest.raises(CommandError, match="must be longer than zero"):
             set_state(CARRIERS, "--ttl", "0d")
 

@@ -15,14 +15,14 @@ def called(*words, **options):
     return out.getvalue().splitlines()
 
 
-def test_compact_goes_over_all_states_here_and_now(lasting):
+def test_compact_runs_over_all_states(lasting):
     lines = called("compact")
 
     assert lines == [f"{CARRIERS}: nothing removed", "flights_by_hour: nothing removed", "totals: nothing removed"]
     assert {run.status for run in MaintenanceRun.objects.all()} == {"done"}
 
 
-def test_expire_takes_states_by_name_and_says_what_went(lasting):
+def test_expire_takes_states_by_name_and_reports_what_it_removed(lasting):
     lasting.conn.execute(f"UPDATE tidemark_state.{CARRIERS} SET updated_at = updated_at - interval '401 days'")
 
     assert called("expire", CARRIERS) == [f"{CARRIERS}: 60 expired rows removed"]
@@ -35,7 +35,7 @@ def test_json_is_one_run_per_line(lasting):
     assert run["before"]["state_rows"] == 60
 
 
-def test_an_unknown_state_ends_the_command_with_the_names_there_are(lasting):
+def test_an_unknown_state_fails_the_command_with_the_existing_ones(lasting):
     with pytest.raises(CommandError, match=f"'carriers' does not exist; there are {CARRIERS}"):
         called("compact", "carriers")
 

@@ -5,7 +5,7 @@ from webapp.states import readers
 from webapp.states.membership import ProcessMembership
 
 
-def test_a_worker_without_a_database_goes_on_and_joins_when_there_is_one(lasting):
+def test_a_worker_without_a_database_joins_when_there_is_one(lasting):
     worker = ProcessMembership("worker")
     with no_database():
         worker.heartbeat()

@@ -246,5 +246,5 @@ def test_while_redis_is_unavailable_the_page_says_so_and_asks_again(views, reade
         page = reader.get(f"/states/{views.name}/").content.decode()
         again = reader.get(f"/states/{views.name}/", {"v": ""}, headers={"HX-Request": "true"})
 
-    assert "redis, where they live, does not answer" in page
+    assert "Values unavailable: redis does not respond" in page
     assert again.status_code == 200

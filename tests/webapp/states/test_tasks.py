@@ -1,4 +1,4 @@
-"""Tasks as they run in earnest: a worker in a process of its own, a message through Redis."""
+"""Tasks in a real worker process, requested through Redis."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def worker(lasting) -> Iterator[subprocess.Popen]:
         process.wait()
 
 
-def test_a_request_is_carried_out_by_a_worker(worker):
+def test_a_worker_executes_a_request(worker):
     run = request_maintenance(kind="compaction", state=CARRIERS, requested_by="ann")
 
     wait_until(lambda: reloaded(run).is_finished)
@@ -41,11 +41,11 @@ def test_a_request_is_carried_out_by_a_worker(worker):
     assert (run.status, run.error) == ("done", "")
 
 
-def test_a_worker_is_a_member_until_it_ends(worker, lasting):
+def test_a_worker_is_listed_until_it_ends(worker, lasting):
     wait_until(lambda: members(lasting.conn))
     [member] = members(lasting.conn)
     joined_at = lasting.conn.execute(APPENDED_AT).fetchone()
-    wait_until(lambda: lasting.conn.execute(APPENDED_AT).fetchone() != joined_at)  # its heart beats
+    wait_until(lambda: lasting.conn.execute(APPENDED_AT).fetchone() != joined_at)  # its heartbeat
 
     worker.terminate()
     wait_until(lambda: not members(lasting.conn))
@@ -53,7 +53,7 @@ def test_a_worker_is_a_member_until_it_ends(worker, lasting):
     assert (member.role, member.pid, member.healthy) == ("worker", worker.pid, True)
 
 
-def test_a_killed_worker_leaves_a_run_that_is_found_dead(worker, lasting):
+def test_the_run_of_a_killed_worker_is_marked_as_failed(worker, lasting):
     with lasting.conn.transaction():
         # The run cannot get past its first page while a batch holds the ledger's row.
         lasting.conn.execute("SELECT FROM tidemark.pipeline FOR UPDATE")

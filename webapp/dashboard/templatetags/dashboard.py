@@ -1,4 +1,4 @@
-"""How the pages write numbers, sizes, times and keys."""
+"""Template filters and tags: how pages write numbers, sizes, times and keys, and link to other queries."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -15,11 +15,12 @@ from webapp.dashboard import attention
 from webapp.dashboard.attention import Skew, worst_skew
 from webapp.dashboard.entries import EntriesQuery
 from webapp.dashboard.maintenance import Figure
-from webapp.states.queries import BatchSummary, PipelineStatus
+from webapp.states.batches import BatchSummary
+from webapp.states.queries import PipelineStatus
 
 register = template.Library()
 
-SHOWN_CHARACTERS = 160
+MAX_CHARACTERS = 160
 
 
 @register.filter
@@ -49,7 +50,7 @@ def size(byte_count: int) -> str:
 
 @register.filter
 def duration(length: timedelta | float | None) -> str:
-    """The two largest units that matter: 0.42 s, 12 s, 3 min, 5 h, 400 days."""
+    """In the largest fitting unit: 0.42 s, 12 s, 3 min, 5 h, 400 days."""
     if length is None:
         return "—"
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
@@ -63,19 +64,19 @@ def duration(length: timedelta | float | None) -> str:
 
 @register.filter
 def ago(moment: datetime | str | None, suffix: str = " ago") -> str | SafeString:
-    """A time as it is told: 3 s ago. The page's script keeps it up to date."""
+    """The age of a time: 3 s ago. The page's script keeps it up to date."""
     return _time(moment, "ago", suffix) if moment else "—"
 
 
 @register.filter
 def until(moment: datetime | None) -> str | SafeString:
-    """A time to come as it is told: in 3 s. The page's script counts it down."""
+    """The distance of a future time: in 3 s. The page's script counts it down."""
     return _time(moment, "until", "") if moment else "—"
 
 
 @register.filter
 def at(moment: datetime | str | None) -> str | SafeString:
-    """A time to the second, in UTC and saying so; the page's script tells it in the reader's own zone."""
+    """A time to the second, in UTC and marked so; the page's script shows it in the reader's time zone."""
     return _time(moment, "at", "") if moment else "—"
 
 
@@ -87,18 +88,19 @@ def _time(moment: datetime | str, form: str, suffix: str) -> SafeString:
         f"{at:%Y-%m-%d %H:%M:%S} UTC",
         form,
         suffix,
-        _told(at, form, suffix),
+        _written(at, form, suffix),
     )
 
 
-def _told(at: datetime, form: str, suffix: str) -> str:
+def _written(at: datetime, form: str, suffix: str) -> str:
     if form == "ago":
         return _passed(at, suffix)
     if form == "until":
         return _left(at)
     if form == "at":
         return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-    return at.isoformat(" ", _precision(at)).replace("+00:00", "Z")
+    precision = "minutes" if not at.second and not at.microsecond else "auto"
+    return at.isoformat(" ", precision).replace("+00:00", "Z")
 
 
 def _left(at: datetime) -> str:
@@ -109,10 +111,6 @@ def _left(at: datetime) -> str:
 def _passed(at: datetime, suffix: str) -> str:
     seconds = (datetime.now(UTC) - at).total_seconds() // 1
     return "just now" if suffix and seconds < 1 else f"{duration(max(0, seconds))}{suffix}"
-
-
-def _precision(at: datetime) -> str:
-    return "minutes" if not at.second and not at.microsecond else "auto"
 
 
 @register.filter
@@ -142,13 +140,13 @@ def skew(batch: BatchSummary) -> Skew | None:
 
 @register.filter
 def times(ratio: float | None) -> str:
-    """A ratio as a multiple; one that no reader would see as more than 1 is even."""
+    """A ratio as a multiple, with one digit."""
     return "—" if ratio is None else f"{ratio:.1f}×"  # noqa: RUF001
 
 
 @register.filter
 def amount(figure: Figure, count: int) -> str:
-    """A number of bytes or rows, as the figure counts them."""
+    """A count of bytes or rows, in the unit of the figure."""
     return size(count) if figure.is_bytes else number(count)
 
 
@@ -168,7 +166,7 @@ def of(mapping: dict[str, Any], name: str) -> Any:
 
 @register.filter
 def query(parts: dict[str, str], before: str = "") -> str:
-    """A query string of these parts, and of where the next page begins."""
+    """A query string of these parts; before: where the next page starts."""
     return urlencode(parts | ({"before": before} if before else {}))
 
 
@@ -179,7 +177,7 @@ def as_json(value: Any) -> str:
 
 @register.filter
 def part(value: Any, sql_type: str = "") -> str | SafeString:
-    """One part of a key: a time as lookups and searches spell it, in UTC; an empty text made visible."""
+    """One part of a key: a time as lookups write it, in UTC; an empty text is made visible."""
     if sql_type == "timestamptz":
         return _time(value, "key", "")
     if value == "":
@@ -189,16 +187,15 @@ def part(value: Any, sql_type: str = "") -> str | SafeString:
 
 @register.filter
 def cell(value: Any) -> str:
-    """A measure's value, or a JSON value in short."""
+    """The value of a measure, or a shortened JSON value."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return number(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+    return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 @register.filter
 def measured(value: Any) -> str | SafeString:
-    """What a measure holds; quantiles, leading items and merged fields as a list of names and values."""
+    """The value of a measure; quantiles, top items and merged fields as a list of names and values."""
     pairs = _named(value)
     if pairs is None:
         return cell(value)
@@ -216,7 +213,7 @@ def _named(value: Any) -> list[tuple[str, Any]] | None:
 
 @register.filter
 def shortened(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
 @register.filter
@@ -226,7 +223,7 @@ def file_name(path: str) -> str:
 
 @register.filter
 def pairs(mapping: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What `mapping.items` would be, were there never a key of that name."""
+    """The items of a mapping; `mapping.items` in a template would look up a key named `items` first."""
     return list(mapping.items())
 
 
@@ -244,27 +241,24 @@ def with_measure(query: EntriesQuery, measure: str) -> str:
 @register.simple_tag
 def key_address(state: str, key: list[Any]) -> SafeString:
     """The address of the page of one key."""
-    return format_html("{}?{}", reverse("dashboard:key", args=[state]), urlencode({"key": _compact(key)}))
+    compact = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+    return format_html("{}?{}", reverse("dashboard:key", args=[state]), urlencode({"key": compact}))
 
 
 @register.simple_tag
-def turn_key(request: HttpRequest, key: str, measure: str) -> SafeString:
-    """As `turn`, for the measure that a key's chart shows."""
+def link_measure(request: HttpRequest, key: str, measure: str) -> SafeString:
+    """As `link`, to the page of a key with the chart of another measure."""
     parts = {"key": key, "by": measure}
     if before := request.GET.get("before"):
         parts["before"] = before
-    return turn(f"?{urlencode(parts)}", request.path)
-
-
-def _compact(key: list[Any]) -> str:
-    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+    return link(f"?{urlencode(parts)}", request.path)
 
 
 @register.simple_tag
-def turn(address: str, path: str) -> SafeString:
-    """The attributes of a link that turns the live part of the page to another query, with or without JavaScript."""
+def link(address: str, path: str) -> SafeString:
+    """The attributes of a link that shows another query in the live part of the page, with or without JavaScript."""
     return format_html(
-        'href="{0}{1}" hx-get="{0}{1}" hx-target="#live" hx-swap="tide" hx-push-url="true" hx-sync="#live:replace"',
+        'href="{0}{1}" hx-get="{0}{1}" hx-target="#live" hx-swap="merge" hx-push-url="true" hx-sync="#live:replace"',
         path,
         address,
     )

@@ -1,1 +1,1 @@
-"""The pages: what goes on, pipeline by pipeline and state by state. Views parse and answer; they read no tables."""
+"""Views of the dashboard. They parse requests and render pages; queries and services read and write tables."""

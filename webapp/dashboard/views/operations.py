@@ -1,4 +1,4 @@
-"""Maintenance: what runs, what ran, what runs next by itself; and the buttons to ask for a run or call one off."""
+"""Pages for operators: maintenance runs, their schedule, requesting and cancelling them; and API keys."""
 
 from hashlib import blake2s
 from typing import Any
@@ -11,9 +11,17 @@ from django.views.decorators.http import require_POST, require_safe
 
 from state_backends.errors import UnknownStateError
 from webapp.accounts import queries as accounts
-from webapp.dashboard.entries import whole_number
 from webapp.dashboard.maintenance import RunView, latest_of_each
-from webapp.dashboard.views.live import is_seen, no_run, no_state, page, signed_in, still_page, unchanged
+from webapp.dashboard.pasted import whole_number
+from webapp.dashboard.views.live import (
+    is_current,
+    no_change,
+    page,
+    signed_in,
+    static_page,
+    unknown_run,
+    unknown_state,
+)
 from webapp.states import queries, services
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
@@ -22,6 +30,7 @@ from webapp.states.services import BrokerUnavailableError, RunFinishedError, Sta
 PAGE_RUNS = 25
 
 MAINTAIN = "states.add_maintenancerun"
+VIEW_KEYS = "api_keys.view_apikey"
 
 
 @require_safe
@@ -29,16 +38,16 @@ MAINTAIN = "states.add_maintenancerun"
 def maintenance(request):
     before = whole_number(request.GET.get("before", ""))
     found = services.page(before=before, limit=PAGE_RUNS + 1)
-    going, schedule = services.unfinished(), scheduled()
-    version = _version(found, going, schedule)
-    if is_seen(request, version):
-        return unchanged()
+    active, schedule = services.unfinished(), scheduled()
+    version = _version(found, active, schedule)
+    if is_current(request, version):
+        return no_change()
     context = {
-        "going": [RunView(run) for run in going],
+        "active": [RunView(run) for run in active],
         "runs": [RunView(run) for run in found[:PAGE_RUNS] if run.is_finished],
         "older": found[PAGE_RUNS - 1].id if len(found) > PAGE_RUNS else None,
         "is_first": not before,
-        "states": latest_of_each(queries.states(), services.latest(), going),
+        "states": latest_of_each(queries.states(), services.latest(), active),
         "schedule": schedule,
         "may_maintain": request.user.has_perm(MAINTAIN),
     }
@@ -51,10 +60,10 @@ def run(request, run_id):
     try:
         found = services.run(run_id)
     except UnknownRunError:
-        return no_run(request, run_id)
+        return unknown_run(request, run_id)
     version = _version([found])
-    if is_seen(request, version):
-        return unchanged()
+    if is_current(request, version):
+        return no_change()
     context = {"view": RunView(found), "may_maintain": request.user.has_perm(MAINTAIN)}
     return page(request, "dashboard/run.html", version, context)
 
@@ -62,17 +71,17 @@ def run(request, run_id):
 @require_POST
 @login_required
 @permission_required(MAINTAIN, raise_exception=True)
-def ask(request, name, kind):
-    """Ask for a run; `kind` is set by the route."""
+def request_run(request, name, kind):
+    """Request a run of a kind, which the route sets."""
     try:
-        asked = services.request_maintenance(kind=kind, state=name, requested_by=request.user.get_username())
+        queued = services.request_maintenance(kind=kind, state=name, requested_by=request.user.get_username())
     except UnknownStateError:
-        return no_state(request, name)
+        return unknown_state(request, name)
     except StateBusyError as busy:
-        return _told(request, messages.WARNING, busy, "dashboard:run", busy.run_id)
+        return _redirect(request, messages.WARNING, busy, "dashboard:run", busy.run_id)
     except BrokerUnavailableError as error:
-        return _told(request, messages.ERROR, error, "dashboard:maintenance")
-    return _told(request, messages.SUCCESS, f"Queued: {asked.kind} of {name}.", "dashboard:run", asked.id)
+        return _redirect(request, messages.ERROR, error, "dashboard:maintenance")
+    return _redirect(request, messages.SUCCESS, f"Queued: {queued.kind} of {name}.", "dashboard:run", queued.id)
 
 
 @require_POST
@@ -82,24 +91,31 @@ def cancel(request, run_id):
     try:
         services.cancel_maintenance(run_id, requested_by=request.user.get_username())
     except UnknownRunError:
-        return no_run(request, run_id)
+        return unknown_run(request, run_id)
     except RunFinishedError as error:
         messages.warning(request, _sentence(error))
     return redirect("dashboard:run", run_id)
 
 
-def _told(request: HttpRequest, level: int, what: object, place: str, *at: Any) -> HttpResponse:
-    messages.add_message(request, level, _sentence(what))
-    return redirect(place, *at)
+@require_safe
+@signed_in
+@permission_required(VIEW_KEYS, raise_exception=True)
+def api_keys(request):
+    return static_page(request, "dashboard/keys.html", {"keys": accounts.api_keys()})
 
 
-def _sentence(what: object) -> str:
-    text = str(what)
+def _redirect(request: HttpRequest, level: int, message: object, route: str, *parts: Any) -> HttpResponse:
+    messages.add_message(request, level, _sentence(message))
+    return redirect(route, *parts)
+
+
+def _sentence(message: object) -> str:
+    text = str(message)
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _version(*shown: list[Any]) -> str:
-    """Return what changes whenever a run or the schedule does; the time that passes is the page's own affair."""
+    """Return a digest that changes with the runs and the schedule; the page itself counts the time that passes."""
     facts = [
         (entry.id, entry.status, entry.progress, entry.cancel_requested)
         if isinstance(entry, MaintenanceRun)
@@ -108,16 +124,3 @@ def _version(*shown: list[Any]) -> str:
         for entry in entries
     ]
     return blake2s(repr(facts).encode(), digest_size=8).hexdigest()
-
-
-# API keys: which there are, what each may do, and when it was last used. They are made and rotated in the admin.
-
-
-SEE_KEYS = "api_keys.view_apikey"
-
-
-@require_safe
-@signed_in
-@permission_required(SEE_KEYS, raise_exception=True)
-def api_keys(request):
-    return still_page(request, "dashboard/keys.html", {"keys": accounts.api_keys()})

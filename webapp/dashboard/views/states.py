@@ -1,4 +1,4 @@
-"""One state: its declaration, its leading keys, and its entries to search, filter, sort and take away."""
+"""The pages of a state: its schema, top keys and entries; one key with its versions; a pasted list of keys."""
 
 import json
 from typing import Any
@@ -9,32 +9,34 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from state_backends import StateSpec
 from state_backends.errors import BackendUnavailable, KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from webapp.dashboard import entries
-from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, curl, number_measures, whole_number
-from webapp.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
-from webapp.dashboard.views.live import no_state, of_state, page, signed_in, still_page
+from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
+from webapp.dashboard.keys import TooManyKeysError, curl, history, look_up_pasted, read_key
+from webapp.dashboard.pasted import pasted_prefix, whole_number
+from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import queries, readers
 
-ASKED = ("q", "prefix", "order", "by", "as_of", "after", "n")
+QUERY_PARTS = ("q", "prefix", "order", "by", "as_of", "after", "n")
 
-# Where a state's values live may be away while its catalog is not, or move faster than a long read.
-SILENT = (BackendUnavailable, MovedOnError)
+# The values may be unavailable while the catalog is not, or be changed faster than a long read can follow.
+UNAVAILABLE = (BackendUnavailable, MovedOnError)
 
 
-@of_state
-def state(request, feeding, version, name):
+@state_page
+def state(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
-    asked = {part: request.GET[part] for part in ASKED if request.GET.get(part)}
+    asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
     try:
         values = _values(reader, EntriesQuery.parse(asked, reader.spec))
-    except SILENT:
-        # Asked again with the next look, whatever the tide does.
-        version, values = "", {"is_silent": True, "example": []}
+    except UNAVAILABLE:
+        # No version, so that the next refresh reads the values again.
+        version, values = "", {"is_unavailable": True, "example": []}
     shown = {
-        "pipeline": feeding,
+        "pipeline": pipeline,
         "state": queries.state(name),
         "is_json": not reader.spec.measures,
         "curl": curl(request, name, values["example"]),
@@ -43,7 +45,7 @@ def state(request, feeding, version, name):
 
 
 def _values(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
-    common = {"query": query, "example": [".."] if reader.spec.key else []}
+    common = {"query": query, "example": _placeholders(reader.spec)}
     try:
         return common | (_entries(reader, query) if reader.spec.key else _only_value(reader, query))
     except REFUSED as error:
@@ -51,40 +53,42 @@ def _values(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
 
 
 def _entries(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
-    measures = entries.number_measures(reader.spec)
+    measures = number_measures(reader.spec)
     measure = query.by or next(iter(measures), "")
-    prefix = entries.asked_prefix(query, reader.spec)
+    prefix = pasted_prefix(query.prefix, reader.spec)
     found = entries.entries_page(reader, query, prefix)
-    leading = entries.leading_keys(reader, query, prefix, measure) if measure else []
+    top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
+    keys = [bar.key for bar in top_keys] + [entry["key"] for entry in found.entries]
     return {
         "entries": found,
         "measures": measures,
         "measure": measure,
-        "leading": leading,
+        "top_keys": top_keys,
         "exports": query.export(prefix),
-        "example": leading[0].key if leading else next((entry["key"] for entry in found.entries), [".."]),
+        "example": keys[0] if keys else _placeholders(reader.spec),
     }
+
+
+def _placeholders(spec: StateSpec) -> list[str]:
+    return [f"<{column}>" for column in spec.key]
 
 
 def _only_value(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
     return {"figures": entries.global_value(reader, query.as_of)}
 
 
-# Keys of a state: one with its versions, and a pasted list of them.
-
-
-@of_state
-def key(request, feeding, version, name):
+@state_page
+def key(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in ("key", "by", "before") if request.GET.get(part)}
     try:
         values = _versions(reader, asked)
     except KeyShapeError as error:
         values = {"refusal": str(error), "asked_key": asked.get("key", "")}
-    except SILENT:
-        version, values = "", {"is_silent": True}
+    except UNAVAILABLE:
+        version, values = "", {"is_unavailable": True}
     shown = {
-        "pipeline": feeding,
+        "pipeline": pipeline,
         "state": queries.state(name),
         "is_json": not reader.spec.measures,
         "curl": curl(request, name, values.get("key", [])),
@@ -118,13 +122,13 @@ def _versions(reader: Reader, asked: dict[str, str]) -> dict[str, Any]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def lookup(request, name):
-    """Answer a pasted list. It is posted for its length; it changes nothing."""
+    """Look up a pasted list. A POST because of its length; it changes nothing."""
     if request.method != "POST":
         return redirect(f"{reverse('dashboard:state', args=[name])}#lookup")
     try:
         reader = readers.reader(readers.connection(), name)
     except UnknownStateError:
-        return no_state(request, name)
+        return unknown_state(request, name)
     text, asked_batch = request.POST.get("keys", ""), request.POST.get("as_of", "")
     shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "limit": settings.TIDEMARK_LOOKUP_MAX_KEYS}
     try:
@@ -133,11 +137,11 @@ def lookup(request, name):
         )
     except (*REFUSED, TooManyKeysError) as error:
         shown["refusal"] = str(error)
-    except SILENT:
-        shown["is_silent"] = True
+    except UNAVAILABLE:
+        shown["is_unavailable"] = True
     shown |= {
         "state": queries.state(name),
         "names": list(reader.spec.measures) or ["value"],
         "is_json": not reader.spec.measures,
     }
-    return still_page(request, "dashboard/lookup.html", shown)
+    return static_page(request, "dashboard/lookup.html", shown)

@@ -1,4 +1,4 @@
-"""The admin: what there is, to look at; and what people may do to it, once a page has said what that will do."""
+"""The admin: lists of pipelines, states, batches and runs, and actions that are confirmed on a page of their own."""
 
 from django.contrib import admin
 

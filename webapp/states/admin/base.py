@@ -1,4 +1,4 @@
-"""The sidebar and the front page of the admin: what a person may see, in the order it is looked for."""
+"""What the admin pages share: the sidebar, read-only lists, links between pages, and confirmation pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,27 +20,65 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 from unfold.admin import ModelAdmin
 
-# Model: title, icon, and what is found there.
+# The sidebar and the front page, by model: title, icon, description.
 GROUPS = {
     "Tidemark": {
-        "states.pipeline": ("Pipelines", "water", "Who drives them, how far they are; pause and resume."),
-        "states.state": ("States", "table_rows", "What is kept and for how long; compact, expire, change."),
-        "states.batch": ("Batches", "layers", "What each brought, how long it took, and how often it was tried."),
-        "states.deadletter": ("Dead letters", "mark_email_unread", "Input that could not be counted, and why."),
-        "states.maintenancerun": ("Maintenance runs", "cleaning_services", "Compactions and expiries, one by one."),
+        "states.pipeline": ("Pipelines", "water", "Status and progress; pause and resume."),
+        "states.state": ("States", "table_rows", "Size and retention; compact, expire, change."),
+        "states.batch": ("Batches", "layers", "Rows, duration and attempts of each batch."),
+        "states.deadletter": (
+            "Dead letters",
+            "mark_email_unread",
+            "Input that could not be processed.",
+        ),
+        "states.maintenancerun": (
+            "Maintenance runs",
+            "cleaning_services",
+            "Progress of compactions and expiries.",
+        ),
     },
     "Schedule": {
-        "django_celery_beat.periodictask": ("Periodic tasks", "schedule", "What runs by itself, and when next."),
-        "django_celery_beat.intervalschedule": ("Intervals", "timer", "Every so often."),
-        "django_celery_beat.crontabschedule": ("Crontabs", "calendar_month", "At certain hours and days."),
+        "django_celery_beat.periodictask": (
+            "Periodic tasks",
+            "schedule",
+            "Scheduled maintenance, and when it runs next.",
+        ),
+        "django_celery_beat.intervalschedule": ("Intervals", "timer", "Schedules such as every 10 minutes."),
+        "django_celery_beat.crontabschedule": ("Crontabs", "calendar_month", "Schedules by hour and day."),
     },
-    "Who may come in": {
-        "api_keys.apikey": ("API keys", "key", "For programs: made, rotated and revoked."),
-        "auth.user": ("Users", "person", "For people."),
-        "auth.group": ("Groups", "group", "Viewer, operator, admin, and your own."),
-        "audit.auditentry": ("Audit", "history", "Who did what, and when."),
+    "Access": {
+        "api_keys.apikey": ("API keys", "key", "Access for programs: create, rotate and revoke."),
+        "auth.user": ("Users", "person", "Accounts of people."),
+        "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and your own."),
+        "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
     },
 }
+
+# Rows that a list counts and has pages for; filters and search reach older ones.
+COUNTED_ROWS = 10_000
+
+UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+
+CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A page between choosing an action and running it.
+
+    button: its label, empty if there is nothing to confirm. cancel_url: where Cancel leads. notes: what applies to all
+    rows. headers, rows: a table of what happens to each. danger: the action cannot be undone. hidden: name and value of
+    what the form submits again.
+    """
+
+    title: str
+    button: str
+    cancel_url: str
+    notes: Sequence[str] = ()
+    headers: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    danger: bool = False
+    hidden: Sequence[tuple[str, str]] = field(default_factory=list)
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
@@ -51,23 +89,19 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 def _items(request: HttpRequest, models: dict[str, tuple[str, str, str]]) -> list[dict[str, Any]]:
     return [
-        {"title": title, "icon": icon, "says": says, "link": reverse(f"admin:{model.replace('.', '_')}_changelist")}
-        for model, (title, icon, says) in models.items()
+        {
+            "title": title,
+            "icon": icon,
+            "description": description,
+            "link": reverse(f"admin:{model.replace('.', '_')}_changelist"),
+        }
+        for model, (title, icon, description) in models.items()
         if request.user.has_perm(model.replace(".", ".view_"))
     ]
 
 
-# What the admin pages over the library's tables have in common: they show, and link to each other.
-
-
-# Rows that a list counts, and so leads to: who wants to see more than the newest of them narrows the list down.
-COUNTED_ROWS = 10_000
-
-UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
-
-
 class ReadOnlyAdmin(ModelAdmin):
-    """Rows that pipelines and services write, never a form."""
+    """Rows that pipelines and services write; they are shown and not edited."""
 
     list_fullwidth = True
 
@@ -82,7 +116,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
 
 class NewestRows(Paginator):
-    """Pages over the first COUNTED_ROWS rows of a list: a table of millions is never counted."""
+    """Pages of the first COUNTED_ROWS rows, so that a table of millions is never counted."""
 
     @cached_property
     def count(self) -> int:
@@ -94,7 +128,7 @@ class NewestRows(Paginator):
 
 
 class LongListAdmin(ReadOnlyAdmin):
-    """Rows that may be millions: their list counts as far as it leads, and not a second time without its filters."""
+    """Lists of possibly millions of rows: counted up to COUNTED_ROWS, and not again without the filters."""
 
     paginator = NewestRows
     show_full_result_count = False
@@ -108,17 +142,17 @@ def link_to(model: type[Model], key: Any, text: Any = None) -> SafeString:
 
 
 def link_to_list(model: type[Model], text: Any, **filters: Any) -> SafeString:
-    """Return a link to the rows of a model that pass `filters`, written as lookups."""
+    """Return a link to the rows of a model that match `filters`, written as field lookups."""
     return link(list_address(model, **filters), text)
 
 
 def link_to_audit(kind: str, name: str) -> SafeString | None:
-    """Return a link to what people have done to something, None where there is no such list."""
+    """Return a link to the audit entries of one object, None if the audit is not installed."""
     try:
         address = reverse("admin:audit_auditentry_changelist")
     except NoReverseMatch:
         return None
-    return link(f"{address}?{urlencode({'target__exact': f'{kind} {name}'})}", "who did what to it")
+    return link(f"{address}?{urlencode({'target__exact': f'{kind} {name}'})}", "audit entries")
 
 
 def link(address: str, text: Any) -> SafeString:
@@ -131,14 +165,14 @@ def list_address(model: type[Model], **filters: Any) -> str:
 
 
 def moment(at: datetime | None) -> str | None:
-    """Return a time as the admin's own columns show it; a page shows what else it is given to the microsecond."""
+    """Return a time as the admin formats its own columns; otherwise it would show microseconds."""
     return None if at is None else localize(localtime(at))
 
 
 def time_to_live(ttl: timedelta | None) -> str:
-    """Return how long rows are kept, in words: 400 days, 1 day 12 hours, for ever."""
+    """Return a retention in words: 400 days, 1 day 12 hours, unlimited."""
     if ttl is None:
-        return "for ever"
+        return "unlimited"
     left, words = ttl.total_seconds(), []
     for unit, seconds in UNITS.items():
         count, left = divmod(left, seconds)
@@ -147,46 +181,23 @@ def time_to_live(ttl: timedelta | None) -> str:
     return " ".join(words) or f"{left:g} seconds"
 
 
-# A page between an action and its deed: what will happen, row by row, and a way back.
-
-
-CONFIRMED = "confirmed"
-
-
-@dataclass(frozen=True)
-class Question:
-    """title: what is asked. says: what happens to all. table: what happens to each. verb: on the button.
-
-    danger: something is lost that cannot be had again. hidden: what the form sends once more. back: where `no` leads.
-    """
-
-    title: str
-    verb: str
-    back: str
-    says: Sequence[str] = ()
-    headers: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] = ()
-    danger: bool = False
-    hidden: Sequence[tuple[str, str]] = field(default_factory=list)
-
-
 def is_confirmed(request: HttpRequest) -> bool:
     return CONFIRMED in request.POST
 
 
-def ask(admin: ModelAdmin, request: HttpRequest, question: Question) -> TemplateResponse:
-    """Return the page. Its form posts to where the request came to, with `confirmed` beside what is hidden."""
+def confirmation_page(admin: ModelAdmin, request: HttpRequest, confirmation: Confirmation) -> TemplateResponse:
+    """Return the page. Its form posts to the same address, with `confirmed` and the hidden values."""
     context = {
         **admin.admin_site.each_context(request),
         "opts": admin.opts,
-        "title": question.title,
-        "question": question,
-        "table": {"headers": list(question.headers), "rows": [list(row) for row in question.rows]},
-        "hidden": [*question.hidden, (CONFIRMED, "yes")],
+        "title": confirmation.title,
+        "confirmation": confirmation,
+        "table": {"headers": list(confirmation.headers), "rows": [list(row) for row in confirmation.rows]},
+        "hidden": [*confirmation.hidden, (CONFIRMED, "yes")],
     }
     return TemplateResponse(request, "admin/states/confirmation.html", context)
 
 
 def selection(request: HttpRequest, keys: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return what an action's form sends: the action and the rows it was asked for, as they were when it was asked."""
+    """Return the hidden values of an action: its name and the selected rows, so that later rows are not included."""
     return [("action", request.POST["action"]), *((ACTION_CHECKBOX_NAME, str(key)) for key in keys)]

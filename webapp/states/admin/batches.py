@@ -1,4 +1,4 @@
-"""Batches, and the input that could not be counted. Both may be many: their lists count and lead to the newest."""
+"""Batches and dead letters. Both tables may be large, so the lists show only the newest rows."""
 
 from django.contrib import admin
 from django.contrib.admin import EmptyFieldListFilter
@@ -14,12 +14,12 @@ from webapp.states.models import Batch, DeadLetter, Pipeline, State
 FROM_SOURCE = "source"
 
 
-class TriedAgainFilter(admin.SimpleListFilter):
+class AttemptsFilter(admin.SimpleListFilter):
     title = "attempts"
     parameter_name = "attempts"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
-        return [("1", "the first try"), ("more", "tried again")]
+        return [("1", "first attempt"), ("more", "replayed")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Batch]) -> QuerySet[Batch]:
         return {"1": queryset.filter(attempt=1), "more": queryset.filter(attempt__gt=1)}.get(
@@ -27,10 +27,10 @@ class TriedAgainFilter(admin.SimpleListFilter):
         )
 
 
-class RefusedByFilter(admin.SimpleListFilter):
-    """By the catalog, for a look at all letters would read all letters."""
+class RejectedByFilter(admin.SimpleListFilter):
+    """Offers the states of the catalog: the default filter would read all dead letters to find them."""
 
-    title = "what could not take it"
+    title = "rejected by"
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
@@ -47,14 +47,14 @@ class BatchAdmin(LongListAdmin):
     list_display = [
         "txid", "of_pipeline", "status", "attempt", "batch_time", "seconds", "rows_in", "keys", "letters", "late",
     ]  # fmt: skip
-    list_filter = ["pipeline", ("committed_at", EmptyFieldListFilter), TriedAgainFilter, "batch_time"]
+    list_filter = ["pipeline", ("committed_at", EmptyFieldListFilter), AttemptsFilter, "batch_time"]
     search_fields = ["=txid", "=pipeline__name"]
-    search_help_text = "a txid, or the name of a pipeline; the list leads to the newest 10,000"
+    search_help_text = "Txid or pipeline name; lists the newest 10,000 batches"
     fieldsets = [
         (None, {"fields": ["txid", "of_pipeline", "status", "attempt", "batch_id", "fence"]}),
         ("Times", {"fields": ["batch_time", "started_at", "committed_at", "seconds", "watermark"]}),
-        ("What it brought", {"fields": ["rows_in", "keys_by_state", "letters", "late", "dropped", "tasks"]}),
-        ("For the record", {"fields": ["ttls", "metrics", "offsets"]}),
+        ("Results", {"fields": ["rows_in", "keys_by_state", "letters", "late", "dropped", "tasks"]}),
+        ("Details", {"fields": ["ttls", "metrics", "offsets"]}),
     ]
 
     @display(description="Pipeline", ordering="pipeline")
@@ -91,11 +91,11 @@ class BatchAdmin(LongListAdmin):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(LongListAdmin):
-    list_display = ["place", "reason", "of_pipeline", "of_batches", "refused_by", "at"]
-    list_filter = ["pipeline", RefusedByFilter, "at"]
+    list_display = ["place", "reason", "of_pipeline", "of_batches", "rejected_by", "at"]
+    list_filter = ["pipeline", RejectedByFilter, "at"]
     search_fields = ["source", "line", "reason"]
-    search_help_text = "a piece of the source's name, the line or the reason; the list leads to the newest 10,000"
-    fields = ["of_pipeline", "of_batch", "refused_by", "source", "line_number", "line", "reason", "at"]
+    search_help_text = "Part of the source, line or reason; lists the newest 10,000 dead letters"
+    fields = ["of_pipeline", "of_batch", "rejected_by", "source", "line_number", "line", "reason", "at"]
 
     @display(description="Source and line", ordering="source")
     def place(self, letter):
@@ -105,8 +105,8 @@ class DeadLetterAdmin(LongListAdmin):
     def of_pipeline(self, letter):
         return link_to(Pipeline, letter.pipeline_id)
 
-    @display(description="Could not be taken by", ordering="state")
-    def refused_by(self, letter):
+    @display(description="Rejected by", ordering="state")
+    def rejected_by(self, letter):
         return link_to(State, letter.state) if letter.state else "the source"
 
     @display(description="Batch", ordering="txid")

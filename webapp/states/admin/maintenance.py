@@ -1,5 +1,6 @@
-"""Maintenance runs: how far one has come, what it changed, and a way to call it off."""
+"""Maintenance runs: progress and results, cancelling, and requesting runs of states with a confirmation."""
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -9,10 +10,22 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import path, reverse
 from unfold.decorators import display
 
-from webapp.states import services
-from webapp.states.admin.base import LongListAdmin, link_to, link_to_audit, link_to_list
+from webapp.states import maintenance, services
+from webapp.states.admin.base import (
+    Confirmation,
+    LongListAdmin,
+    link_to,
+    link_to_audit,
+    link_to_list,
+    list_address,
+    selection,
+    time_to_live,
+)
+from webapp.states.maintenance import Plan
 from webapp.states.models import MaintenanceRun, State
-from webapp.states.services import RunFinishedError
+from webapp.states.services import BrokerUnavailableError, RunFinishedError, StateBusyError
+
+Kind = MaintenanceRun.Kind
 
 STATUS_COLOURS = {
     "queued": "info",
@@ -20,16 +33,20 @@ STATUS_COLOURS = {
     "done": "success",
     "failed": "danger",
 }
+TITLES = {Kind.COMPACTION: "Compact", Kind.EXPIRY: "Expire"}
+CONTINUES = (
+    "Readers and pipelines continue during a run. A run can be cancelled; what it has removed by then stays removed."
+)
 
 
 @admin.register(MaintenanceRun)
 class MaintenanceRunAdmin(LongListAdmin):
-    list_display = ["id", "kind", "of_state", "state_of_run", "removed", "requested_by", "requested_at", "seconds"]
+    list_display = ["id", "kind", "of_state", "run_status", "removed", "requested_by", "requested_at", "seconds"]
     list_filter = ["status", "kind", "state__pipeline", "state", "requested_at"]
     search_fields = ["state__name", "requested_by", "error"]
     fields = [
-        "state_of_run", "kind", "of_state", "requested_by", "requested_at", "started_at", "finished_at", "seconds",
-        "error", "others", "audit",
+        "run_status", "kind", "of_state", "requested_by", "requested_at", "started_at", "finished_at", "seconds",
+        "error", "other_runs", "audit",
     ]  # fmt: skip
 
     def get_urls(self):
@@ -57,14 +74,14 @@ class MaintenanceRunAdmin(LongListAdmin):
 
     def _report(self, run: MaintenanceRun, may_maintain: bool) -> dict[str, Any]:
         return {
-            "headline": f"{run.get_kind_display()} of {run.state_id}: {self.state_of_run(run)}",
+            "headline": f"{run.get_kind_display()} of {run.state_id}: {self.run_status(run)}",
             "may_cancel": may_maintain and not run.is_finished,
             "progress_table": _progress_table(run),
             "figures_table": _figures_table(run),
         }
 
     @display(description="Status", ordering="status", label=STATUS_COLOURS)
-    def state_of_run(self, run):
+    def run_status(self, run):
         return "cancelling" if run.status == "running" and run.cancel_requested else run.status
 
     @display(description="State", ordering="state")
@@ -72,7 +89,7 @@ class MaintenanceRunAdmin(LongListAdmin):
         return link_to(State, run.state_id)
 
     @display(description="Other runs")
-    def others(self, run):
+    def other_runs(self, run):
         return link_to_list(MaintenanceRun, f"runs of state {run.state_id}", state__name__exact=run.state_id)
 
     @display(description="Audit")
@@ -91,6 +108,31 @@ class MaintenanceRunAdmin(LongListAdmin):
         return run.finished_at and run.started_at and round((run.finished_at - run.started_at).total_seconds(), 2)
 
 
+def maintenance_confirmation(request: HttpRequest, kind: Kind, planned: Sequence[Plan]) -> Confirmation:
+    """Return the confirmation of a compaction or an expiry, with the effect on each state."""
+    useful = [plan for plan in planned if not plan.is_idle]
+    label = TITLES[kind]
+    return Confirmation(
+        title=f"{label} {len(planned)} state{'' if len(planned) == 1 else 's'}?",
+        button=f"{label} {len(useful)} of them" if 0 < len(useful) < len(planned) else label * bool(useful),
+        cancel_url=request.get_full_path(),
+        notes=NOTES[kind](),
+        headers=["state", "keys (estimate)", "size", "effect", "active run"],
+        rows=[_plan_row(plan) for plan in planned],
+        hidden=selection(request, [plan.state.name for plan in planned]),
+    )
+
+
+def request_runs(request: HttpRequest, kind: Kind, planned: Iterable[Plan]) -> HttpResponse | None:
+    """Request a run of each state; redirect to the run of a single state, else to the list of the runs."""
+    runs = [run for plan in planned if (run := _request_run(request, kind, plan.state.name)) is not None]
+    if not runs:
+        return None
+    if len(runs) == 1:
+        return HttpResponseRedirect(reverse("admin:states_maintenancerun_change", args=runs))
+    return HttpResponseRedirect(list_address(MaintenanceRun, id__in=",".join(map(str, runs))))
+
+
 def _steps(run: MaintenanceRun) -> list[dict[str, Any]]:
     return run.progress.get("steps", [])
 
@@ -102,13 +144,73 @@ def _progress_table(run: MaintenanceRun) -> dict[str, Any]:
 
 def _figures_table(run: MaintenanceRun) -> dict[str, Any]:
     rows = [_figure(name, run.before[name], run.after.get(name)) for name in sorted(run.before, reverse=True)]
-    return {"headers": ["figure", "before", "after", "change"], "rows": rows}
+    return {"headers": ["metric", "before", "after", "change"], "rows": rows}
 
 
 def _figure(name: str, before: int, after: int | None) -> list[str]:
     shown = filesizeformat if name.endswith("_bytes") else "{:,}".format
     if after is None:
-        return [name.replace("_", " "), shown(before), "not yet", ""]
+        return [name.replace("_", " "), shown(before), "—", ""]
     change = after - before
     sign = "-" if change < 0 else "+"
     return [name.replace("_", " "), shown(before), shown(after), f"{sign}{shown(abs(change))}" if change else "none"]
+
+
+def _plan_row(plan: Plan) -> list[Any]:
+    state, run = plan.state, plan.busy
+    active = run and link_to(MaintenanceRun, run.id, f"{run.kind} {run.id} is {run.status}: no other run is queued")
+    return [
+        link_to(State, state.name), f"{state.keys_estimate:,}", filesizeformat(state.bytes), EFFECTS[plan.kind](plan),
+        active or "none",
+    ]  # fmt: skip
+
+
+def _compaction_effect(plan: Plan) -> str:
+    if not plan.state.changelog:
+        return "remove tombstones and free unused space; it has no changelog"
+    if plan.horizon is None:
+        missing = f"is older than {time_to_live(plan.keeps)} yet" if plan.keeps else "can be removed yet"
+        return f"free unused space; no history {missing}"
+    txid, time = plan.horizon
+    entries = "entries" if plan.removable is None else f"up to {plan.removable:,} entries"
+    return f"remove {entries} of its changelog up to batch {txid:,} of {time:%Y-%m-%d %H:%M} UTC"
+
+
+def _expiry_effect(plan: Plan) -> str:
+    if plan.is_idle:
+        return "none: its retention is unlimited"
+    rows = "rows" if plan.removable is None else f"{plan.removable:,} rows"
+    return f"remove {rows} not updated for {time_to_live(plan.state.ttl)}"
+
+
+def _compaction_notes() -> list[str]:
+    older = f"History older than {time_to_live(maintenance.keeps())}" if maintenance.keeps() else "Committed history"
+    return [
+        f"{older} is reduced to the newest version of each key; reads of earlier batches are then no longer possible.",
+        CONTINUES,
+    ]
+
+
+def _expiry_notes() -> list[str]:
+    return [
+        "Readers no longer see rows past their retention; this frees their space. Rows of an open batch are kept.",
+        CONTINUES,
+    ]
+
+
+NOTES = {Kind.COMPACTION: _compaction_notes, Kind.EXPIRY: _expiry_notes}
+EFFECTS: dict[str, Callable[[Plan], str]] = {Kind.COMPACTION: _compaction_effect, Kind.EXPIRY: _expiry_effect}
+
+
+def _request_run(request: HttpRequest, kind: Kind, state: str) -> int | None:
+    """Return the id of the queued run, or of the active run that prevents it."""
+    try:
+        run = services.request_maintenance(kind=kind, state=state, requested_by=request.user.get_username())
+    except StateBusyError as busy:
+        messages.warning(request, str(busy))
+        return busy.run_id
+    except BrokerUnavailableError as error:
+        messages.error(request, str(error))
+        return None
+    messages.success(request, f"state {state!r}: {kind} queued")
+    return run.id

@@ -1,6 +1,6 @@
-"""Pipelines: looked at, paused and resumed."""
+"""Pipelines: their status, and actions to pause and resume them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -11,9 +11,9 @@ from unfold.decorators import display
 
 from webapp.states import queries, services
 from webapp.states.admin.base import (
-    Question,
+    Confirmation,
     ReadOnlyAdmin,
-    ask,
+    confirmation_page,
     is_confirmed,
     link_to,
     link_to_audit,
@@ -33,18 +33,27 @@ DRIVER_COLOURS = {
     "lost": "danger",
     "failed": "danger",
 }
+NOTES = {
+    "Pause": [
+        "No data is lost: input waits at the source, and the states are still served.",
+        "Rows continue to expire while a pipeline is paused.",
+    ],
+    "Resume": ["The pipelines continue with the next batch and process the input that has waited."],
+}
 
 
-class WantedFilter(admin.SimpleListFilter):
-    title = "what people want"
+class DesiredStateFilter(admin.SimpleListFilter):
+    title = "desired state"
     parameter_name = "wanted"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
         return [("paused", "paused"), ("running", "running")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> QuerySet[Pipeline]:
-        paused = queryset.filter(wish__paused=True)
-        return {"paused": paused, "running": queryset.exclude(wish__paused=True)}.get(self.value() or "", queryset)
+        paused = queryset.filter(desired_state__paused=True)
+        return {"paused": paused, "running": queryset.exclude(desired_state__paused=True)}.get(
+            self.value() or "", queryset
+        )
 
 
 @admin.register(Pipeline)
@@ -54,25 +63,25 @@ class PipelineAdmin(ReadOnlyAdmin):
     ]  # fmt: skip
     actions = ["pause", "resume"]
     search_fields = ["name", "description"]
-    list_filter = ["spout", WantedFilter]
+    list_filter = ["spout", DesiredStateFilter]
     fieldsets = [
         (None, {"fields": ["name", "description", "status", "message", "wanted_by", "spout", "guarantee"]}),
-        ("What belongs to it", {"fields": ["states", "batches", "dead_letters", "late", "runs", "audit"]}),
+        ("Related", {"fields": ["states", "batches", "dead_letters", "late", "runs", "audit"]}),
         ("Committed", {"fields": ["committed_txid", "committed_attempt", "committed_batch_id", "committed_time"]}),
         ("Open", {"fields": ["open_txid", "open_attempt", "open_batch_id", "open_time"]}),
         ("Driver", {"fields": ["driver_at", "failures", "next_try_at", "fence", "checkpoint_id", "created_at"]}),
     ]
 
-    @admin.action(description="Pause ..", permissions=["steer"])
+    @admin.action(description="Pause…", permissions=["control"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> HttpResponse | None:
-        return self._steer(request, queryset, "Pause", services.pause_pipeline, _will_pause)
+        return self._control(request, queryset, "Pause", services.pause_pipeline, _will_pause)
 
-    @admin.action(description="Resume ..", permissions=["steer"])
+    @admin.action(description="Resume…", permissions=["control"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> HttpResponse | None:
-        return self._steer(request, queryset, "Resume", services.resume_pipeline, _will_resume)
+        return self._control(request, queryset, "Resume", services.resume_pipeline, _will_resume)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pipeline]:
-        # What feeds a pipeline's states anew is none of its own; its page on the dashboard shows how far it is.
+        # A reprocess is stored as a pipeline of its own; the dashboard shows it with the pipeline that it replaces.
         return super().get_queryset(request).filter(reprocesses=None).select_related("driver")
 
     def get_changelist_instance(self, request: HttpRequest):
@@ -88,21 +97,21 @@ class PipelineAdmin(ReadOnlyAdmin):
             pipeline.now = queries.pipeline(pipeline.name)
         return pipeline
 
-    def has_steer_permission(self, request: HttpRequest) -> bool:
+    def has_control_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("states.change_pipeline")
 
-    def _steer(
+    def _control(
         self,
         request: HttpRequest,
         queryset: QuerySet[Pipeline],
-        verb: str,
+        title: str,
         service: Callable[..., None],
         will: Callable[[PipelineStatus], str],
     ) -> HttpResponse | None:
         names = set(queryset.values_list("name", flat=True))
         chosen = [pipeline for pipeline in queries.pipelines() if pipeline.name in names]
         if not is_confirmed(request):
-            return ask(self, request, _question(request, verb, chosen, will))
+            return confirmation_page(self, request, _confirmation(request, title, chosen, will))
         for pipeline in chosen:
             service(name=pipeline.name, requested_by=request.user.get_username())
             messages.success(request, f"pipeline {pipeline.name!r}: {will(pipeline)}")
@@ -125,14 +134,18 @@ class PipelineAdmin(ReadOnlyAdmin):
         driver = getattr(pipeline, "driver", None)
         return f"host {driver.host}, pid {driver.pid}, since {driver.since:%Y-%m-%d %H:%M:%S %Z}" if driver else None
 
-    @display(description="Wanted", label={"running": "success", "paused": "info"})
+    @display(description="Desired state", label={"running": "success", "paused": "info"})
     def wanted(self, pipeline):
         return pipeline.now.wanted
 
-    @display(description="Wanted")
+    @display(description="Desired state")
     def wanted_by(self, pipeline):
         now = pipeline.now
-        return f"{now.wanted}, by {now.wanted_by} since {now.wanted_at:%Y-%m-%d %H:%M:%S %Z}" if now.wanted_by else None
+        return (
+            f"{now.wanted}, requested by {now.wanted_by} at {now.wanted_at:%Y-%m-%d %H:%M:%S %Z}"
+            if now.wanted_by
+            else None
+        )
 
     @display(description="Lag")
     def lag(self, pipeline):
@@ -144,7 +157,7 @@ class PipelineAdmin(ReadOnlyAdmin):
         now = pipeline.now
         return f"{now.failures} of {now.max_failures}" if now.max_failures else now.failures
 
-    @display(description="Next try")
+    @display(description="Next attempt")
     def next_try_at(self, pipeline):
         return moment(pipeline.now.next_try_at)
 
@@ -165,9 +178,9 @@ class PipelineAdmin(ReadOnlyAdmin):
     def dead_letters(self, pipeline):
         return link_to_list(DeadLetter, f"{pipeline.now.dead_letters:,}", pipeline__name__exact=pipeline.name)
 
-    @display(description="Runs")
+    @display(description="Maintenance")
     def runs(self, pipeline):
-        return link_to_list(MaintenanceRun, "maintenance of its states", state__pipeline__name__exact=pipeline.name)
+        return link_to_list(MaintenanceRun, "runs of its states", state__pipeline__name__exact=pipeline.name)
 
     @display(description="Audit")
     def audit(self, pipeline):
@@ -177,44 +190,34 @@ class PipelineAdmin(ReadOnlyAdmin):
         return reverse("dashboard:pipeline", args=[pipeline.name])
 
 
-def _question(
-    request: HttpRequest, verb: str, chosen: Iterable[PipelineStatus], will: Callable[[PipelineStatus], str]
-) -> Question:
-    chosen = list(chosen)
+def _confirmation(
+    request: HttpRequest, title: str, chosen: Sequence[PipelineStatus], will: Callable[[PipelineStatus], str]
+) -> Confirmation:
     rows: list[list[Any]] = [
         [link_to(Pipeline, pipeline.name), pipeline.status, pipeline.wanted, will(pipeline)] for pipeline in chosen
     ]
-    return Question(
-        title=f"{verb} {len(chosen)} pipeline{'' if len(chosen) == 1 else 's'}?",
-        verb=verb,
-        back=request.get_full_path(),
-        says=SAYS[verb],
-        headers=["pipeline", "status", "wanted", "what will happen"],
+    return Confirmation(
+        title=f"{title} {len(chosen)} pipeline{'' if len(chosen) == 1 else 's'}?",
+        button=title,
+        cancel_url=request.get_full_path(),
+        notes=NOTES[title],
+        headers=["pipeline", "status", "desired state", "effect"],
         rows=rows,
         hidden=selection(request, [pipeline.name for pipeline in chosen]),
     )
 
 
-SAYS = {
-    "Pause": [
-        "Nothing is lost: input waits at the source, and the states stay as they are and are served.",
-        "Rows go on towards the end of their ttl meanwhile.",
-    ],
-    "Resume": ["The pipelines go on with the batch after the committed one, and catch up with what has waited."],
-}
-
-
 def _will_pause(pipeline: PipelineStatus) -> str:
     if pipeline.wanted == "paused":
-        return f"it is to pause already, as {pipeline.wanted_by} wished"
+        return f"no change: {pipeline.wanted_by} has already requested it"
     if pipeline.is_driven:
-        return "its driver pauses after the batch at hand"
-    return "no driver lives; one that is started waits until the pipeline is resumed"
+        return "the driver pauses after the current batch"
+    return "no driver is running; one that starts waits until the pipeline is resumed"
 
 
 def _will_resume(pipeline: PipelineStatus) -> str:
     if pipeline.wanted == "running":
-        return "it is to run already"
+        return "no change: it is not paused"
     if pipeline.is_driven:
-        return "its driver goes on within a second"
-    return "no driver lives; one that is started runs"
+        return "the driver continues within a second"
+    return "no driver is running; one that starts processes input"

@@ -1,4 +1,4 @@
-"""The schedule of django-celery-beat, as far as it makes sense here: which tasks run by themselves, and how often."""
+"""The maintenance schedule of django-celery-beat, limited to tasks that the workers know."""
 
 import json
 from datetime import timedelta
@@ -18,31 +18,31 @@ from webapp.accounts.audit.services import record
 from webapp.celery import app
 from webapp.states.admin.base import link_to_audit, moment
 from webapp.states.models import MaintenanceRun
-from webapp.states.schedule import as_told
+from webapp.states.schedule import described
 
-# Nobody here rises with the sun, and what is to happen once can be asked for when it is.
+# Solar and one-off schedules are not offered: maintenance is periodic or requested.
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):
     admin.site.unregister(model)
 
 MAINTAIN_ALL = "states.maintain_all"
-# What may be scheduled: the name of a task and its arguments, as celery-beat keeps them.
+# What can be scheduled: label, task name and arguments as celery-beat stores them.
 WORK: dict[str, tuple[str, str, str]] = {
     MaintenanceRun.Kind.COMPACTION: ("Compact all states", MAINTAIN_ALL, '["compaction"]'),
     MaintenanceRun.Kind.EXPIRY: ("Expire rows of all states", MAINTAIN_ALL, '["expiry"]'),
 }
-AS_IT_IS = "as it is"
+UNCHANGED = "unchanged"
 
-# Each round asks for a run of every state; nobody is served by more of them than that.
-SHORTEST_INTERVAL = timedelta(seconds=10)
+# Each task requests a run of every state, so shorter intervals would only fill the queue.
+MIN_INTERVAL = timedelta(seconds=10)
 
 
 def work_of(task: PeriodicTask) -> str | None:
-    """Return which of WORK a task does, None for anything else."""
+    """Return the key in WORK of a task, None for any other task."""
     stored = task.task, _json(task.args)
     return next((key for key, (_, name, args) in WORK.items() if stored == (name, _json(args))), None)
 
 
-def spelled(task: PeriodicTask) -> str:
+def task_call(task: PeriodicTask) -> str:
     return f"{task.task} {task.args}".removesuffix(" []")
 
 
@@ -54,25 +54,25 @@ def _json(text: str) -> Any:
 
 
 def is_known(task: PeriodicTask) -> bool:
-    """Whether the workers know the task by this name."""
+    """Return whether the workers have a task of this name."""
     app.loader.import_default_modules()
     return task.task in app.tasks
 
 
 class PeriodicTaskForm(forms.ModelForm):
-    work = forms.ChoiceField(label="What it does", widget=UnfoldAdminSelectWidget)
+    work = forms.ChoiceField(label="Task", widget=UnfoldAdminSelectWidget)
 
     class Meta:
         model = PeriodicTask
         fields = ["name", "interval", "crontab", "enabled", "description"]
-        labels = {"enabled": "Runs by itself", "interval": "Interval", "crontab": "Crontab"}
-        # Theirs speak of columns.
+        labels = {"enabled": "Enabled", "interval": "Interval", "crontab": "Crontab"}
+        # The defaults describe database columns.
         help_texts = {
             "name": "",
             "enabled": "",
-            "description": "For people; nothing reads it.",
-            "interval": "Every so often, reckoned from the last run.",
-            "crontab": "At certain hours and days.",
+            "description": "Shown in this admin only.",
+            "interval": "Counted from the last run.",
+            "crontab": "By hour and day.",
         }
         widgets = {"description": UnfoldAdminTextareaWidget(attrs={"rows": 2})}
 
@@ -81,22 +81,22 @@ class PeriodicTaskForm(forms.ModelForm):
         choices = [(str(key), label) for key, (label, *_) in WORK.items()]
         known = work_of(self.instance)
         if self.instance.pk and known is None:
-            choices.insert(0, (AS_IT_IS, spelled(self.instance)))
+            choices.insert(0, (UNCHANGED, task_call(self.instance)))
         cast(forms.ChoiceField, self.fields["work"]).choices = choices
         self.initial["work"] = known or choices[0][0]
 
     def clean_work(self) -> str:
         work = str(self.cleaned_data["work"])
-        if work == AS_IT_IS and not is_known(self.instance):
+        if work == UNCHANGED and not is_known(self.instance):
             raise forms.ValidationError(
-                f"no worker knows a task {self.instance.task!r}; choose what it shall do, or delete it"
+                f"no worker knows task {self.instance.task!r}; choose another task, or delete this entry"
             )
         return work
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if bool(cleaned.get("interval")) == bool(cleaned.get("crontab")) and not self.errors:
-            raise forms.ValidationError("choose an interval or a crontab, one of the two")
+            raise forms.ValidationError("choose either an interval or a crontab")
         return cleaned
 
     def _post_clean(self) -> None:
@@ -119,15 +119,15 @@ class PeriodicTaskAdmin(AuditedEdits, ModelAdmin):
     fieldsets = [
         (None, {"fields": ["name", "work", "enabled", "description"]}),
         (
-            "When",
+            "Schedule",
             {
-                "description": "One of the two. Many tasks may share one; a change to it changes all of them.",
+                "description": "Choose one. Tasks can share a schedule; changing it changes all of them.",
                 "fields": ["interval", "crontab"],
             },
         ),
-        ("So far", {"fields": ["last_run", "next_run", "rounds", "audit"]}),
+        ("History", {"fields": ["last_run", "next_run", "total_runs", "audit"]}),
     ]
-    readonly_fields = ["last_run", "next_run", "rounds", "audit"]
+    readonly_fields = ["last_run", "next_run", "total_runs", "audit"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PeriodicTask]:
         return super().get_queryset(request).select_related("interval", "crontab", "solar", "clocked").order_by("name")
@@ -135,26 +135,26 @@ class PeriodicTaskAdmin(AuditedEdits, ModelAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: PeriodicTask | None = None):
         shown = list(self.fieldsets) if obj else self.fieldsets[:-1]
         if obj and not self.has_change_permission(request, obj):
-            # What is shown of a form that cannot be filled in.
+            # A read-only page has no form field `work`.
             shown[0] = (None, {"fields": ["name", "does", "enabled", "description"]})
         return shown
 
-    @admin.action(description="Turn on", permissions=["change"])
+    @admin.action(description="Enable", permissions=["change"])
     def turn_on(self, request: HttpRequest, queryset: QuerySet[PeriodicTask]) -> None:
-        self._turn(request, queryset, enabled=True)
+        self._set_enabled(request, queryset, enabled=True)
 
-    @admin.action(description="Turn off", permissions=["change"])
+    @admin.action(description="Disable", permissions=["change"])
     def turn_off(self, request: HttpRequest, queryset: QuerySet[PeriodicTask]) -> None:
-        self._turn(request, queryset, enabled=False)
+        self._set_enabled(request, queryset, enabled=False)
 
-    def _turn(self, request: HttpRequest, queryset: QuerySet[PeriodicTask], *, enabled: bool) -> None:
+    def _set_enabled(self, request: HttpRequest, queryset: QuerySet[PeriodicTask], *, enabled: bool) -> None:
         for task in queryset:
             if enabled and not is_known(task):
-                messages.error(request, f"{task.name}: no worker knows a task {task.task!r}, so it stays off")
+                messages.error(request, f"{task.name}: no worker knows task {task.task!r}, so it stays disabled")
                 continue
             task.enabled = enabled
             task.save()
-            messages.success(request, f"{task.name}: {'on' if enabled else 'off'}")
+            messages.success(request, f"{task.name}: {'enabled' if enabled else 'disabled'}")
 
     def audited(self, instance: PeriodicTask) -> dict[str, Any]:
         return {"task": instance.task, "args": instance.args, "when": str(instance.scheduler), "on": instance.enabled}
@@ -162,20 +162,20 @@ class PeriodicTaskAdmin(AuditedEdits, ModelAdmin):
     def record_edit(self, request: HttpRequest, act: str, instance: PeriodicTask, **detail: Any) -> None:
         record(f"schedule.{act}", f"schedule {instance.name}", by=request.user.get_username(), **detail)
 
-    @display(description="What it does")
+    @display(description="Task")
     def does(self, task):
         work = work_of(task)
-        return WORK[work][0] if work else spelled(task)
+        return WORK[work][0] if work else task_call(task)
 
-    @display(description="How often")
+    @display(description="Schedule")
     def every(self, task):
-        return as_told(task).every if task.scheduler else "never"
+        return described(task).every if task.scheduler else "never"
 
-    @display(description="Status", label={"on": "success", "off": "warning", "unknown task": "danger"})
+    @display(description="Status", label={"enabled": "success", "disabled": "warning", "unknown task": "danger"})
     def state_of_task(self, task):
         if not is_known(task):
             return "unknown task"
-        return "on" if task.enabled else "off"
+        return "enabled" if task.enabled else "disabled"
 
     @display(description="Last run", ordering="last_run_at")
     def last_run(self, task):
@@ -183,10 +183,10 @@ class PeriodicTaskAdmin(AuditedEdits, ModelAdmin):
 
     @display(description="Next run")
     def next_run(self, task):
-        return moment(as_told(task).next_at) if task.scheduler else None
+        return moment(described(task).next_at) if task.scheduler else None
 
-    @display(description="How often so far")
-    def rounds(self, task):
+    @display(description="Total runs")
+    def total_runs(self, task):
         return f"{task.total_run_count:,}"
 
     @display(description="Audit")
@@ -203,16 +203,16 @@ class IntervalForm(forms.ModelForm):
         cleaned = super().clean() or {}
         every, period = cleaned.get("every"), cleaned.get("period")
         try:
-            is_short = bool(every and period) and timedelta(**{str(period): float(every or 0)}) < SHORTEST_INTERVAL
+            is_short = bool(every and period) and timedelta(**{str(period): float(every or 0)}) < MIN_INTERVAL
         except OverflowError:
-            raise forms.ValidationError("that is never; turn the task off instead") from None
+            raise forms.ValidationError("the interval is too long; disable the task instead") from None
         if is_short:
-            raise forms.ValidationError(f"the shortest interval is {SHORTEST_INTERVAL.seconds} seconds")
+            raise forms.ValidationError(f"the shortest interval is {MIN_INTERVAL.seconds} seconds")
         return cleaned
 
 
-class WhenAdmin(AuditedEdits, ModelAdmin):
-    """A schedule that tasks share. One that is in use cannot be deleted: its tasks would go with it."""
+class TimingAdmin(AuditedEdits, ModelAdmin):
+    """Schedules that tasks share. One in use cannot be deleted, since that would delete its tasks."""
 
     list_fullwidth = True
 
@@ -225,29 +225,29 @@ class WhenAdmin(AuditedEdits, ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return super().has_delete_permission(request, obj) and not (obj and self._is_used(obj))
 
-    def _is_used(self, when: Any) -> bool:
-        return bool(when.periodictask_set.exists())
+    def _is_used(self, timing: Any) -> bool:
+        return bool(timing.periodictask_set.exists())
 
     def record_edit(self, request: HttpRequest, act: str, instance: Model, **detail: Any) -> None:
         record(f"schedule.{act}", f"schedule {instance}", by=request.user.get_username(), **detail)
 
     @display(description="Used by")
-    def used_by(self, when):
-        return ", ".join(sorted(task.name for task in when.periodictask_set.all())) or "no task"
+    def used_by(self, timing):
+        return ", ".join(sorted(task.name for task in timing.periodictask_set.all())) or "no task"
 
 
 @admin.register(IntervalSchedule)
-class IntervalAdmin(WhenAdmin):
+class IntervalAdmin(TimingAdmin):
     form = IntervalForm
     list_display = ["__str__", "used_by"]
     fields = ["every", "period"]
 
 
 @admin.register(CrontabSchedule)
-class CrontabAdmin(WhenAdmin):
+class CrontabAdmin(TimingAdmin):
     list_display = ["in_words", "__str__", "used_by"]
     fields = ["minute", "hour", "day_of_month", "month_of_year", "day_of_week", "timezone"]
 
     @display(description="In words")
-    def in_words(self, when):
-        return when.human_readable
+    def in_words(self, timing):
+        return timing.human_readable

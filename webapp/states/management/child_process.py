@@ -1,4 +1,4 @@
-"""Child processes of a command: each has its own log, is stopped in order, and ends when the parent does.
+"""Child processes of a command: each writes its own log, stops on request, and ends when the parent is killed.
 
 Without Django, because benchmarks use it too.
 """
@@ -11,20 +11,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-LAST_LINES = 15
+LOG_LINES = 15
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Child:
-    """A named child process in its own session, so that Ctrl-C reaches the parent only.
+    """A child process in its own session, so that Ctrl-C reaches only the parent.
 
-    log: where its output goes. patience: seconds between SIGTERM and SIGKILL.
+    log: file of its output. stop_seconds: how long it may take to stop before it is killed.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, patience: float = 20.0) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, stop_seconds: float = 20.0) -> None:
         self.name = name
         self.log = log
-        self._patience = patience
+        self._stop_seconds = stop_seconds
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -41,24 +41,24 @@ class Child:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return its exit code, None while it runs."""
         return self._process.poll()
 
     def stop(self) -> None:
-        """Terminate it and wait; kill its process group if it does not end."""
+        """Terminate it, wait, and kill its process group if it does not end."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(self._patience)
+                self._process.wait(self._stop_seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         """Return the end of its log, for an error message."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
 
 def _end_with_parent() -> None:
-    # Even if the parent is killed, no server keeps running on its port.
+    # So that no server keeps running, and its port taken, when the parent is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

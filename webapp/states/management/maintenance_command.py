@@ -1,4 +1,4 @@
-"""What `compact` and `expire` have in common: run over some states, here and now, and say what came of it."""
+"""Shared by the commands `compact` and `expire`: maintain states in this process and print the result."""
 
 import json
 from typing import Any
@@ -16,14 +16,14 @@ class MaintenanceCommand(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("states", nargs="*", metavar="STATE", help="which states; all of them if none is named")
-        parser.add_argument("--json", action="store_true", help="one JSON object per state, on a line of its own")
+        parser.add_argument("states", nargs="*", metavar="STATE", help="names of states (default: all)")
+        parser.add_argument("--json", action="store_true", help="print one line of JSON per state")
 
     def handle(self, *args: Any, **options: Any) -> None:
         runs = [self._maintain(state, options["json"]) for state in options["states"] or queries.state_names()]
-        unwell = [run for run in runs if run.status != MaintenanceRun.Status.DONE]
-        if unwell:
-            raise CommandError("; ".join(f"{run.state_id}: {run.status} {run.error}".strip() for run in unwell))
+        failed = [run for run in runs if run.status != MaintenanceRun.Status.DONE]
+        if failed:
+            raise CommandError("; ".join(f"{run.state_id}: {run.status} {run.error}".strip() for run in failed))
 
     def _maintain(self, state: str, as_json: bool) -> MaintenanceRun:
         try:

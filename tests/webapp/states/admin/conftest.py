@@ -9,7 +9,7 @@ from webapp.celery import app
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What the workers were told; nothing reaches them, for a test's transaction is not theirs to see."""
+    """The messages sent to the queue. No worker gets them: it could not see the rows of a test's transaction."""
     messages = []
     monkeypatch.setattr(app, "send_task", lambda name, args: messages.append((name, args)))
     return messages
@@ -17,7 +17,7 @@ def sent(monkeypatch):
 
 @pytest.fixture
 def staff(db, django_user_model) -> Callable[..., Client]:
-    """Signs in somebody of the staff with these permissions, by their codenames."""
+    """Signs in a staff user with these permissions, by their codenames."""
 
     def sign_in(name: str, *codenames: str) -> Client:
         user = django_user_model.objects.create_user(name, is_staff=True)
@@ -30,7 +30,7 @@ def staff(db, django_user_model) -> Callable[..., Client]:
 
 
 @pytest.fixture
-def onlooker(staff) -> Client:
-    """Staff that may look at everything and touch nothing."""
-    looks = Permission.objects.filter(codename__startswith="view_").values_list("codename", flat=True)
-    return staff("onlooker", *looks)
+def viewer(staff) -> Client:
+    """Staff with all view permissions and no others."""
+    views = Permission.objects.filter(codename__startswith="view_").values_list("codename", flat=True)
+    return staff("viewer", *views)

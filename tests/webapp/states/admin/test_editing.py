@@ -1,4 +1,4 @@
-"""Another ttl or changelog for a state, by those who may, once a page has said what that will do."""
+"""Changing the retention and the changelog of a state, confirmed on a page that shows the effect."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -43,21 +43,21 @@ class TestForm:
         assert dict(form.fields["changelog"].choices)["declared"] == "as declared: on"
         assert form.initial == {"keep": "so_long", "amount": 36, "unit": "hour", "changelog": "on"}
 
-    def test_an_edit_is_made_and_told_of_when_it_is_confirmed(self, filled, operator):
-        question = submit(operator, A_DAY | {"changelog": "off"}, confirmed=False)
+    def test_a_confirmed_edit_is_made_and_audited(self, filled, operator):
+        confirmation = submit(operator, A_DAY | {"changelog": "off"}, confirmed=False)
         asked = terms(filled).edited
 
-        sends = dict(question.context["hidden"])
-        answer = operator.post(PAGE, sends)
+        posted = dict(confirmation.context["hidden"])
+        answer = operator.post(PAGE, posted)
 
-        assert (question.status_code, asked) == (200, frozenset())
-        assert sends == A_DAY | {"changelog": "off", "confirmed": "yes"}
+        assert (confirmation.status_code, asked) == (200, frozenset())
+        assert posted == A_DAY | {"changelog": "off", "confirmed": "yes"}
         assert answer.status_code == 302
         assert (terms(filled).ttl, terms(filled).next_changelog) == (DAY, False)
         entry = AuditEntry.objects.get(action="state.edit")
         assert (entry.target, entry.actor) == (f"state {CARRIERS}", "operator")
 
-    def test_an_edit_is_taken_back(self, filled, operator):
+    def test_an_edit_is_reset(self, filled, operator):
         Catalog(filled.conn).edit(CARRIERS, ttl=None, changelog=False)
 
         submit(operator, AS_DECLARED)
@@ -65,7 +65,7 @@ class TestForm:
         assert terms(filled).edited == frozenset()
         assert terms(filled).ttl == timedelta(days=400)
 
-    def test_nothing_changed_is_said_and_not_asked(self, filled, operator):
+    def test_an_edit_without_a_change_needs_no_confirmation(self, filled, operator):
         answer = operator.post(PAGE, AS_DECLARED, follow=True)
 
         (message,) = answer.context["messages"]
@@ -74,7 +74,7 @@ class TestForm:
     @pytest.mark.parametrize(
         ("answers", "reason"),
         [
-            (A_DAY | {"amount": ""}, "say for how long rows are kept, or choose another answer above"),
+            (A_DAY | {"amount": ""}, "enter an amount, or choose another retention"),
             (A_DAY | {"amount": "0"}, "greater than or equal to 1"),
             (A_DAY | {"amount": "9" * 30}, "too large"),
             (A_DAY | {"unit": "fortnight"}, "not one of the available choices"),
@@ -82,7 +82,7 @@ class TestForm:
         ],
     )
     @pytest.mark.parametrize("confirmed", [False, True])
-    def test_nonsense_is_refused_at_the_form(self, filled, operator, answers, reason, confirmed):
+    def test_invalid_input_is_rejected(self, filled, operator, answers, reason, confirmed):
         page = submit(operator, answers, confirmed=confirmed)
 
         assert page.status_code == 200
@@ -90,15 +90,15 @@ class TestForm:
         assert terms(filled).edited == frozenset()
 
     @pytest.mark.parametrize("confirmed", [False, True])
-    def test_an_onlooker_reads_and_cannot_change(self, filled, onlooker, confirmed):
-        page = onlooker.get(PAGE)
+    def test_a_viewer_cannot_change_it(self, filled, viewer, confirmed):
+        page = viewer.get(PAGE)
 
         assert "400 days" in page.content.decode()
         assert 'name="keep"' not in page.content.decode()
-        assert submit(onlooker, A_DAY, confirmed=confirmed).status_code == 403
+        assert submit(viewer, A_DAY, confirmed=confirmed).status_code == 403
         assert terms(filled).edited == frozenset()
 
-    def test_other_columns_cannot_be_slipped_in(self, filled, operator):
+    def test_other_columns_cannot_be_posted(self, filled, operator):
         submit(operator, A_DAY | {"guarantee": "none", "name": "mine", "pipeline": "other", "version": "9"})
 
         kept = filled.conn.execute(
@@ -106,25 +106,25 @@ class TestForm:
         )
         assert kept.fetchone() == ("flights", "exactly once", 1)
 
-    def test_the_list_tells_edits_from_declarations(self, filled, operator):
+    def test_the_list_distinguishes_overrides_from_declarations(self, filled, operator):
         submit(operator, A_DAY | {"changelog": "off"})
 
         page = operator.get("/admin/states/state/?edited=yes").content.decode()
 
-        assert "1 day, as set" in page
-        assert "on; off once the driver has started again" in page
+        assert "1 day (overridden)" in page
+        assert "on; off after the next start of the driver" in page
         assert "totals" not in page.split("result_list")[-1]
 
 
-class TestRefusals:
+class TestNoChangelog:
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
             ({"backend": "redis"}, "Its rows live in Redis and are not copied"),
-            ({"kind": "non_transactional"}, "Its rows carry no txid"),
+            ({"kind": "non_transactional"}, "Its rows have no txid"),
         ],
     )
-    def test_a_changelog_that_cannot_be_had_is_not_offered(self, filled, operator, change, reason):
+    def test_a_changelog_that_cannot_change_is_disabled(self, filled, operator, change, reason):
         other = replace(StateSpec("other", key={"a": "text"}, measures={"n": Count()}), **change)
         Catalog(filled.conn).register_states(
             "flights", [*SPECS, other], dict.fromkeys((*(s.name for s in SPECS), "other"), "")
@@ -138,15 +138,15 @@ class TestRefusals:
         assert (terms(filled, "other").ttl, terms(filled, "other").next_changelog) == (DAY, False)
 
 
-class TestWords:
-    """What a page says before an edit is made."""
+class TestConsequences:
+    """What the confirmation page says about an edit."""
 
     @pytest.fixture
     def said(self, filled):
-        def said(name=CARRIERS, **wish):
+        def said(name=CARRIERS, **changes):
             catalog = Catalog(filled.conn)
             with filled.conn.transaction(force_rollback=True):
-                before, after = catalog.edit(name, **wish)
+                before, after = catalog.edit(name, **changes)
             return " ".join(consequences(queries.state(name), before, after)), loses_something(before, after)
 
         return said
@@ -157,39 +157,39 @@ class TestWords:
 
         words, is_danger = said(ttl=DAY)
 
-        assert "kept for 1 day after their last update, instead of for 400 days" in words
-        assert "59 rows are that old already: gone for readers at once" in words
-        assert "The pipeline goes by it from its next batch on" in words
+        assert "The retention changes from 400 days to 1 day." in words
+        assert "59 rows are older. They disappear for readers immediately" in words
+        assert "The pipeline uses it from its next batch on" in words
         assert is_danger
 
     def test_a_longer_ttl(self, said):
         words, is_danger = said(ttl=None)
 
-        assert "come back where expiry has not freed them yet; what it has freed is gone" in words
+        assert "are visible again unless expiry has removed them" in words
         assert not is_danger
 
     def test_a_changelog_that_begins(self, said):
         words, is_danger = said("totals", changelog=True)
 
-        assert "begins when the driver of pipeline flights starts next, which first copies 1 row." in words
+        assert "starts at the next start of the driver of pipeline flights. The driver copies 1 row first." in words
         assert not is_danger
 
     def test_a_changelog_that_is_dropped(self, said):
         words, is_danger = said(changelog=False)
 
-        assert "is dropped when the driver of pipeline flights starts next" in words
-        assert "cannot be had again" in words
+        assert "is deleted at the next start of the driver of pipeline flights" in words
+        assert "cannot be undone" in words
         assert is_danger
 
-    def test_a_change_that_has_not_been_made_yet_is_called_off(self, filled, said):
+    def test_a_planned_change_is_cancelled(self, filled, said):
         Catalog(filled.conn).edit(CARRIERS, changelog=False)
 
         words, is_danger = said(changelog=True)
 
-        assert "stays as it is; what was to change at the driver's next start does not" in words
+        assert "stays as it is; the change planned for the next start of the driver is cancelled" in words
         assert not is_danger
 
     def test_a_ttl_that_stays_but_is_set(self, said):
         words, _ = said(ttl=timedelta(days=400))
 
-        assert words == "The ttl stays 400 days, also where the declaration changes."
+        assert words == "The retention stays 400 days even if the declaration changes."

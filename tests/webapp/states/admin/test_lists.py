@@ -1,4 +1,4 @@
-"""What the admin shows: lists and pages of rows that nobody edits, and the ways between them."""
+"""The admin's read-only lists and pages, and the links between them."""
 
 import pytest
 from django.db import connection as django_connection
@@ -17,16 +17,16 @@ KINDS = ["pipeline", "state", "batch", "deadletter", "maintenancerun"]
 
 
 @pytest.fixture
-def troubled(filled):
-    """A pipeline with everything that there is a list of."""
+def populated(filled):
+    """A pipeline with rows in every list."""
     filled.commit({("JFK", "C01"): 1}, [LETTER])
     MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="ann")
     return filled
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("who", ["admin_client", "onlooker"])
-def test_rows_are_listed_and_opened_and_are_neither_made_nor_deleted(troubled, request, who, kind):
+@pytest.mark.parametrize("who", ["admin_client", "viewer"])
+def test_rows_are_listed_and_opened_but_not_added_or_deleted(populated, request, who, kind):
     client = request.getfixturevalue(who)
     listing = client.get(f"/admin/states/{kind}/")
     first = listing.context["cl"].result_list[0].pk
@@ -39,7 +39,7 @@ def test_rows_are_listed_and_opened_and_are_neither_made_nor_deleted(troubled, r
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "state"])
-def test_only_states_are_changed(troubled, admin_client, kind):
+def test_only_states_are_changed(populated, admin_client, kind):
     first = admin_client.get(f"/admin/states/{kind}/").context["cl"].result_list[0].pk
 
     assert admin_client.post(f"/admin/states/{kind}/{first}/change/", {"name": "x"}).status_code == 403
@@ -61,7 +61,7 @@ def test_only_states_are_changed(troubled, admin_client, kind):
         ("maintenancerun", "state__pipeline__name__exact=flights"),
     ],
 )
-def test_lists_can_be_searched_and_filtered(troubled, admin_client, kind, query):
+def test_lists_can_be_searched_and_filtered(populated, admin_client, kind, query):
     listing = admin_client.get(f"/admin/states/{kind}/?{query}")
 
     assert listing.status_code == 200
@@ -78,13 +78,13 @@ def test_lists_can_be_searched_and_filtered(troubled, admin_client, kind, query)
         ("deadletter", "state=totals"),
     ],
 )
-def test_filters_leave_out_the_rest(troubled, admin_client, kind, query):
+def test_filters_leave_out_the_rest(populated, admin_client, kind, query):
     assert admin_client.get(f"/admin/states/{kind}/?{query}").context["cl"].result_count == 0
 
 
-class TestWays:
+class TestLinks:
     @pytest.mark.parametrize(
-        ("page", "ways"),
+        ("page", "links"),
         [
             (
                 "pipeline/flights",
@@ -106,14 +106,14 @@ class TestWays:
             ),
         ],
     )
-    def test_a_page_leads_to_what_belongs_to_it(self, troubled, admin_client, page, ways):
+    def test_a_page_links_to_related_rows(self, populated, admin_client, page, links):
         shown = admin_client.get(f"/admin/states/{page}/change/").content.decode()
 
-        for way in ways:
-            assert f'href="/admin/states/{way}' in shown
-            assert admin_client.get(f"/admin/states/{way}".replace("&amp;", "&")).status_code == 200
+        for link in links:
+            assert f'href="/admin/states/{link}' in shown
+            assert admin_client.get(f"/admin/states/{link}".replace("&amp;", "&")).status_code == 200
 
-    def test_a_batch_leads_to_its_letters_and_they_lead_back(self, troubled, admin_client):
+    def test_a_batch_links_to_its_dead_letters_and_they_link_back(self, populated, admin_client):
         batch = Batch.objects.get(txid=3)
         there = f"/admin/states/deadletter/?pipeline__name__exact=flights&txid={batch.txid}"
 
@@ -126,7 +126,7 @@ class TestWays:
         assert "&lt;b&gt;" in back
 
     @pytest.mark.parametrize("page", ["pipeline/flights", f"state/{CARRIERS}"])
-    def test_a_page_leads_to_the_dashboard_and_to_who_did_what(self, troubled, admin_client, page):
+    def test_a_page_links_to_the_dashboard_and_the_audit(self, populated, admin_client, page):
         kind, name = page.split("/")
         record("some.act", f"{kind} {name}", by="ann")
 
@@ -137,7 +137,7 @@ class TestWays:
         assert admin_client.get(audit).context["cl"].result_count == 1
         assert f'href="/{kind}s/{name}' in shown
 
-    def test_an_open_batch_is_told_from_a_committed_one(self, filled, admin_client):
+    def test_an_open_batch_is_shown_as_open(self, filled, admin_client):
         batch = filled.open({("JFK", "C01"): 1})
 
         page = admin_client.get(f"/admin/states/batch/{Batch.objects.get(txid=batch.txid).pk}/change/")
@@ -146,18 +146,18 @@ class TestWays:
 
 
 class TestStatements:
-    """A list costs the same however long it is."""
+    """The number of statements does not depend on the length of the list."""
 
     def statements(self, client, kind):
-        client.get(f"/admin/states/{kind}/")  # what is remembered from page to page
+        client.get(f"/admin/states/{kind}/")  # fills the caches
         with CaptureQueriesContext(django_connection) as asked:
             assert client.get(f"/admin/states/{kind}/").status_code == 200
         return len(asked)
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_more_rows_take_no_more_statements(self, troubled, admin_client, kind):
+    def test_more_rows_take_no_more_statements(self, populated, admin_client, kind):
         few = self.statements(admin_client, kind)
-        self.add_to(troubled)
+        self.add_to(populated)
 
         many = self.statements(admin_client, kind)
 
@@ -188,7 +188,7 @@ class TestStatements:
         assert listing.context["cl"].result_count == 3
         assert all("LIMIT 3" in count for count in counts)
 
-    def test_letters_are_not_read_to_offer_what_to_filter_by(self, filled, admin_client):
+    def test_the_filter_does_not_read_all_dead_letters(self, filled, admin_client):
         with CaptureQueriesContext(django_connection) as asked:
             admin_client.get("/admin/states/deadletter/")
 
@@ -196,17 +196,17 @@ class TestStatements:
 
 
 class TestRunPage:
-    def test_it_refreshes_itself_only_while_the_run_goes_on(self, filled, admin_client):
+    def test_it_refreshes_itself_only_while_the_run_is_active(self, filled, admin_client):
         run = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, status="running", requested_by="ann")
-        going = admin_client.get(f"{RUNS}{run.id}/change/").content.decode()
+        active = admin_client.get(f"{RUNS}{run.id}/change/").content.decode()
         MaintenanceRun.objects.update(status="done")
 
         done = admin_client.get(f"{RUNS}{run.id}/change/").content.decode()
 
-        assert 'http-equiv="refresh"' in going
+        assert 'http-equiv="refresh"' in active
         assert 'http-equiv="refresh"' not in done
 
-    def test_it_tells_progress_and_figures_before_and_after(self, filled, admin_client):
+    def test_it_shows_progress_and_figures_before_and_after(self, filled, admin_client):
         run = MaintenanceRun.objects.create(
             kind="compaction",
             state_id=CARRIERS,
@@ -236,16 +236,16 @@ class TestRunPage:
         run.refresh_from_db()
         assert run.status == "cancelled"
 
-    def test_an_onlooker_cannot_cancel(self, filled, onlooker):
+    def test_an_viewer_cannot_cancel(self, filled, viewer):
         run = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="ann")
 
-        assert onlooker.post(f"{RUNS}{run.id}/cancel/").status_code == 403
+        assert viewer.post(f"{RUNS}{run.id}/cancel/").status_code == 403
 
-    def test_an_unknown_run_leads_back(self, admin_client):
+    def test_an_unknown_run_redirects(self, admin_client):
         assert admin_client.get(f"{RUNS}4711/change/").status_code == 302
 
 
-def test_the_sidebar_offers_what_a_person_may_see(staff):
+def test_the_sidebar_lists_what_a_user_may_view(staff):
     page = staff("clerk", "view_deadletter").get("/admin/")
 
     offered = [item["title"] for group in page.context["sidebar_navigation"] for item in group["items"]]

@@ -1,4 +1,4 @@
-"""The schedule: what runs by itself, how often, and nothing that no worker knows."""
+"""The schedule: its tasks, their timing, and no task that the workers do not know."""
 
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ def compaction(db):
 
 
 def trail():
-    """Return what the audit tells of the schedule, oldest first."""
+    """Return the audit entries of the schedule, oldest first."""
     return list(AuditEntry.objects.filter(action__startswith="schedule.").order_by("id"))
 
 
@@ -28,7 +28,7 @@ def answers(edited, **changes):
     return held | {"description": ""} | changes
 
 
-def test_an_installation_begins_with_two_tasks(db):
+def test_an_installation_has_two_tasks(db):
     tasks = {task.name: (task.task, task.args, str(task.interval)) for task in PeriodicTask.objects.all()}
 
     assert tasks["Compact all states"] == ("states.maintain_all", '["compaction"]', "every hour")
@@ -36,26 +36,26 @@ def test_an_installation_begins_with_two_tasks(db):
 
 
 class TestList:
-    def test_it_says_what_runs_how_often_and_when_next(self, compaction, admin_client):
+    def test_it_shows_task_schedule_and_next_run(self, compaction, admin_client):
         PeriodicTask.objects.filter(pk=compaction.pk).update(last_run_at=timezone.now() - timedelta(minutes=20))
 
         model_admin = admin_client.get(TASKS).context["cl"].model_admin
         task = PeriodicTask.objects.get(pk=compaction.pk)
 
         assert (model_admin.does(task), model_admin.every(task)) == ("Compact all states", "every hour")
-        assert model_admin.state_of_task(task) == "on"
+        assert model_admin.state_of_task(task) == "enabled"
         wait = datetime.fromisoformat(f"{model_admin.next_run(task)}+00:00") - timezone.now()
         assert timedelta(minutes=39) < wait < timedelta(minutes=41)
 
-    def test_what_is_off_has_no_next_run(self, compaction, admin_client):
+    def test_a_disabled_task_has_no_next_run(self, compaction, admin_client):
         PeriodicTask.objects.filter(pk=compaction.pk).update(enabled=False)
 
         page = admin_client.get(TASKS)
 
         model_admin, task = page.context["cl"].model_admin, PeriodicTask.objects.get(pk=compaction.pk)
-        assert (model_admin.state_of_task(task), model_admin.next_run(task)) == ("off", None)
+        assert (model_admin.state_of_task(task), model_admin.next_run(task)) == ("disabled", None)
 
-    def test_a_task_that_no_worker_knows_is_shown_as_such(self, compaction, admin_client):
+    def test_a_task_that_no_worker_knows_is_marked(self, compaction, admin_client):
         PeriodicTask.objects.filter(pk=compaction.pk).update(task="states.mantain_all")
 
         assert "unknown task" in admin_client.get(TASKS).content.decode()
@@ -76,11 +76,11 @@ class TestList:
 
 
 class TestEdits:
-    def test_a_task_is_edited_and_told_of(self, compaction, admin_client):
+    def test_an_edit_is_audited(self, compaction, admin_client):
         crontab = CrontabSchedule.objects.create(minute="5", hour="3")
-        wish = answers(compaction, interval="", crontab=crontab.pk, work="expiry")
+        posted = answers(compaction, interval="", crontab=crontab.pk, work="expiry")
 
-        answer = admin_client.post(f"{TASKS}{compaction.pk}/change/", wish)
+        answer = admin_client.post(f"{TASKS}{compaction.pk}/change/", posted)
 
         compaction.refresh_from_db()
         assert answer.status_code == 302
@@ -89,7 +89,7 @@ class TestEdits:
         assert (entry.action, entry.target, entry.actor) == ("schedule.change", "schedule Compact all states", "admin")
         assert entry.detail["args"] == '["expiry"]'
 
-    def test_a_task_is_made_and_deleted_and_told_of(self, compaction, admin_client):
+    def test_adding_and_deleting_are_audited(self, compaction, admin_client):
         admin_client.post(f"{TASKS}add/", answers(compaction, name="nightly"))
         made = PeriodicTask.objects.get(name="nightly")
 
@@ -107,12 +107,12 @@ class TestEdits:
         [
             ({"work": "states.run_maintenance"}, "not one of the available choices"),
             ({"work": "rm -rf"}, "not one of the available choices"),
-            ({"interval": ""}, "choose an interval or a crontab, one of the two"),
+            ({"interval": ""}, "choose either an interval or a crontab"),
             ({"interval": "4711"}, "not one of the available choices"),
             ({"name": ""}, "This field is required"),
         ],
     )
-    def test_nonsense_is_refused(self, compaction, admin_client, changes, reason):
+    def test_invalid_input_is_rejected(self, compaction, admin_client, changes, reason):
         page = admin_client.post(f"{TASKS}{compaction.pk}/change/", answers(compaction, **changes))
 
         assert page.status_code == 200
@@ -125,33 +125,33 @@ class TestEdits:
         page = admin_client.post(f"{TASKS}{compaction.pk}/change/", answers(compaction, crontab=crontab.pk))
 
         assert page.status_code == 200
-        assert "one of the two" in page.content.decode()
+        assert "choose either an interval or a crontab" in page.content.decode()
 
-    def test_what_somebody_scheduled_by_other_means_stays_as_it_is(self, compaction, admin_client):
+    def test_a_task_that_was_scheduled_by_other_means_is_unchanged(self, compaction, admin_client):
         PeriodicTask.objects.filter(pk=compaction.pk).update(args='["expiry", "more"]')
 
-        admin_client.post(f"{TASKS}{compaction.pk}/change/", answers(compaction, work="as it is", name="odd"))
+        admin_client.post(f"{TASKS}{compaction.pk}/change/", answers(compaction, work="unchanged", name="odd"))
 
         compaction.refresh_from_db()
         assert (compaction.name, compaction.args) == ("odd", '["expiry", "more"]')
 
-    def test_a_task_that_no_worker_knows_is_not_kept(self, compaction, admin_client):
+    def test_a_task_that_no_worker_knows_is_rejected(self, compaction, admin_client):
         PeriodicTask.objects.filter(pk=compaction.pk).update(task="states.mantain_all")
 
-        page = admin_client.post(f"{TASKS}{compaction.pk}/change/", answers(compaction, work="as it is"))
+        page = admin_client.post(f"{TASKS}{compaction.pk}/change/", answers(compaction, work="unchanged"))
 
-        assert "no worker knows a task &#x27;states.mantain_all&#x27;" in page.content.decode()
+        assert "no worker knows task &#x27;states.mantain_all&#x27;" in page.content.decode()
 
-    def test_other_columns_cannot_be_slipped_in(self, compaction, admin_client):
-        wish = answers(compaction, task="os.system", args='["x"]', queue="theirs", solar="1")
+    def test_other_columns_cannot_be_posted(self, compaction, admin_client):
+        posted = answers(compaction, task="os.system", args='["x"]', queue="theirs", solar="1")
 
-        admin_client.post(f"{TASKS}{compaction.pk}/change/", wish)
+        admin_client.post(f"{TASKS}{compaction.pk}/change/", posted)
 
         compaction.refresh_from_db()
         assert (compaction.task, compaction.args, compaction.queue) == ("states.maintain_all", '["compaction"]', None)
 
     @pytest.mark.parametrize(("action", "enabled"), [("turn_off", False), ("turn_on", True)])
-    def test_tasks_are_turned_on_and_off(self, compaction, admin_client, action, enabled):
+    def test_tasks_are_enabled_and_disabled(self, compaction, admin_client, action, enabled):
         PeriodicTask.objects.update(enabled=not enabled)
 
         admin_client.post(TASKS, {"action": action, "_selected_action": [compaction.pk]})
@@ -160,12 +160,12 @@ class TestEdits:
         assert compaction.enabled == enabled
         assert [entry.action for entry in trail()] == [f"schedule.{action}"]
 
-    def test_an_onlooker_reads(self, compaction, onlooker):
-        page = onlooker.get(f"{TASKS}{compaction.pk}/change/")
+    def test_a_viewer_reads(self, compaction, viewer):
+        page = viewer.get(f"{TASKS}{compaction.pk}/change/")
 
         assert page.status_code == 200
-        assert onlooker.post(f"{TASKS}{compaction.pk}/change/", answers(compaction)).status_code == 403
-        assert onlooker.get(f"{TASKS}add/").status_code == 403
+        assert viewer.post(f"{TASKS}{compaction.pk}/change/", answers(compaction)).status_code == 403
+        assert viewer.get(f"{TASKS}add/").status_code == 403
 
 
 class TestIntervals:
@@ -175,25 +175,25 @@ class TestIntervals:
         assert admin_client.get(f"{kind}add/").status_code == 200
 
     @pytest.mark.parametrize("kind", ["solarschedule", "clockedschedule"])
-    def test_what_makes_no_sense_here_is_not_there(self, admin_client, kind):
+    def test_other_kinds_of_schedules_are_not_offered(self, admin_client, kind):
         assert admin_client.get(f"/admin/django_celery_beat/{kind}/").status_code == 404
 
     @pytest.mark.parametrize(
         ("every", "period"), [("1", "microseconds"), ("9", "seconds"), ("0", "days"), ("x", "days")]
     )
-    def test_too_often_is_refused(self, admin_client, every, period):
+    def test_too_short_an_interval_is_rejected(self, admin_client, every, period):
         page = admin_client.post(f"{INTERVALS}add/", {"every": every, "period": period})
 
         assert page.status_code == 200
         assert not IntervalSchedule.objects.filter(period=period, every=every if every != "x" else 0).exists()
 
-    def test_a_crontab_that_is_none_is_refused(self, admin_client):
+    def test_an_invalid_crontab_is_rejected(self, admin_client):
         cron = {"minute": "61", "hour": "x", "day_of_month": "*", "month_of_year": "*", "day_of_week": "*"}
 
         assert admin_client.post(f"{CRONTABS}add/", cron | {"timezone": "UTC"}).status_code == 200
 
     def test_one_in_use_cannot_be_deleted(self, compaction, admin_client):
-        """Its tasks would go with it."""
+        """That would delete its tasks too."""
         unused = IntervalSchedule.objects.create(every=7, period="days")
 
         refused = admin_client.post(f"{INTERVALS}{compaction.interval_id}/delete/", {"post": "yes"})

@@ -1,4 +1,4 @@
-"""The demo refuses to start where it cannot work, in one clear line, and keeps what it gave a visitor."""
+"""The demo explains in one line why it cannot start, keeps its credentials, and stops its child processes."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_taken_port_is_named_with_a_way_out():
+def test_a_taken_port_is_named_with_a_solution():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -31,7 +31,8 @@ def test_a_taken_port_is_named_with_a_way_out():
             demonstration.check_port(port)
 
     assert str(refused.value) == (
-        f"port {port} is taken; stop what listens there, or choose another: make demo ARGS='--port {port + 1}'"
+        f"port {port} is taken; stop the process that uses it, or choose another port: "
+        f"make demo ARGS='--port {port + 1}'"
     )
 
 
@@ -47,23 +48,23 @@ def test_a_second_demo_is_refused_while_the_first_runs(home):
     try:
         (home / "demo.pid").write_text(f"{first.pid}\n")
 
-        note = demonstration.only_demo()
+        lock = demonstration.only_demo()
 
-        with pytest.raises(RuntimeSetupError, match=rf"the demo runs already \(pid {first.pid}, "):
-            note.__enter__()
+        with pytest.raises(RuntimeSetupError, match=rf"the demo is already running \(pid {first.pid}, "):
+            lock.__enter__()
     finally:
         first.kill()
         first.wait()
 
 
-@pytest.mark.parametrize("stale", ["", "no number", "4194303", str(os.getppid())])
-def test_a_stale_note_is_taken_over(home, stale):
+@pytest.mark.parametrize("stale", ["", "not a number", "4194303", str(os.getppid())])
+def test_an_outdated_pid_file_is_replaced(home, stale):
     (home / "demo.pid").write_text(stale)
 
     with demonstration.only_demo():
-        noted = (home / "demo.pid").read_text()
+        written = (home / "demo.pid").read_text()
 
-    assert noted == f"{os.getpid()}\n"
+    assert written == f"{os.getpid()}\n"
     assert not (home / "demo.pid").exists()
 
 
@@ -77,7 +78,7 @@ def test_access_is_private_and_stays_the_same_from_run_to_run(home):
 
 
 @pytest.mark.django_db
-def test_access_that_no_longer_opens_the_door_is_replaced(home):
+def test_access_that_is_no_longer_valid_is_replaced(home):
     first = demonstration.grant_access(8000)
     (home / "demo.json").write_text('{"api_key": "tmk_00000000_wrong", "admin_password": "wrong"}')
 
@@ -87,12 +88,12 @@ def test_access_that_no_longer_opens_the_door_is_replaced(home):
     assert second.admin_password not in (first.admin_password, "wrong")
 
 
-def test_a_child_that_does_not_listen_is_ended_by_force(home):
+def test_a_child_that_ignores_sigterm_is_killed(home):
     deaf = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
-    child = Child("deaf", [sys.executable, "-c", deaf], home / "log", patience=0.2)
-    while "deaf" not in child.last_words():
+    child = Child("deaf", [sys.executable, "-c", deaf], home / "log", stop_seconds=0.2)
+    while "deaf" not in child.last_lines():
         time.sleep(0.02)
 
     child.stop()

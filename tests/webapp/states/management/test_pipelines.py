@@ -21,12 +21,12 @@ def test_pipelines_are_listed_with_their_status(filled):
 
 def test_a_pipeline_is_paused_and_resumed_by_name(filled):
     paused = called("pause", "flights")
-    rests = driver_status.read_desired_state(filled.conn, "flights").paused
+    is_paused = driver_status.read_desired_state(filled.conn, "flights").paused
     resumed = called("resume", "flights")
 
-    assert paused == ["flights: running, paused wanted by command pipelines pause, batch 2 committed"]
-    assert resumed == ["flights: running, running wanted by command pipelines resume, batch 2 committed"]
-    assert (rests, driver_status.read_desired_state(filled.conn, "flights").paused) == (True, False)
+    assert paused == ["flights: running, paused requested by command pipelines pause, batch 2 committed"]
+    assert resumed == ["flights: running, running requested by command pipelines resume, batch 2 committed"]
+    assert (is_paused, driver_status.read_desired_state(filled.conn, "flights").paused) == (True, False)
 
 
 def test_json_is_one_pipeline_per_line(filled):
@@ -36,7 +36,7 @@ def test_json_is_one_pipeline_per_line(filled):
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "list"])
-def test_an_unknown_pipeline_ends_the_command_with_the_names_there_are(filled, action):
+def test_an_unknown_pipeline_fails_the_command_with_the_existing_ones(filled, action):
     with pytest.raises(CommandError, match="'fligths' does not exist; there are flights"):
         called(action, "fligths")
 

@@ -1,4 +1,4 @@
-"""The command that operators run: it says what is wrong, runs, and ends cleanly when told to."""
+"""The command that operators run: usage errors, running, and ending cleanly on SIGTERM."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from pipelines.embedded.data_dir import REPOSITORY
 from state_backends import driver_status
 
-SOON = 240.0  # seconds in which anything that is not stuck has happened, Spark's start on a busy machine included
+TIMEOUT_SECONDS = 240.0  # includes Spark's start on a busy machine
 
 
 def run_pipeline(database_url, *words, **options):
@@ -28,20 +28,20 @@ def run_pipeline(database_url, *words, **options):
     )
 
 
-def test_an_unknown_pipeline_is_a_usage_error_that_lists_those_there_are(database_url):
+def test_an_unknown_pipeline_is_a_usage_error_that_lists_the_existing_ones(database_url):
     process = run_pipeline(database_url, "nope")
-    _, said = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 2
-    assert said.startswith("CommandError: pipeline 'nope' does not exist; there are ad_clicks, customers, flights, ")
+    assert err.startswith("CommandError: pipeline 'nope' does not exist; there are ad_clicks, customers, flights, ")
 
 
-def test_a_limit_that_makes_no_sense_is_a_usage_error(database_url):
+def test_an_invalid_limit_is_a_usage_error(database_url):
     process = run_pipeline(database_url, "word_count", "--max-failures", "0")
-    _, said = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 2
-    assert said == "CommandError: max_failures must be 1 or more, got 0\n"
+    assert err == "CommandError: max_failures must be 1 or more, got 0\n"
 
 
 @pytest.mark.spark
@@ -69,19 +69,19 @@ def test_sigterm_ends_the_pipeline_after_a_batch_and_with_code_0(database_url, t
 
 
 def logged(said):
-    """Return the lines of the log; Java and the command itself write others."""
+    """Return the log lines; Java and the command itself write other lines."""
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.spark
 class TestSigterm:
-    """Whatever the driver is at: it ends with code 0, and the next start goes on."""
+    """Whatever the driver is doing, it ends with code 0, and the next start continues."""
 
-    def test_in_mid_batch_that_batch_is_committed_first(self, database_url, places):
+    def test_during_a_batch_that_batch_is_committed_first(self, database_url, places):
         process = run_pipeline(database_url, "word_count", *places.words)
         with psycopg.connect(database_url, autocommit=True) as conn, psycopg.connect(database_url) as other:
             wait_until_committed(conn, process)
-            # The batch at hand waits for this lock, so that the signal surely meets it.
+            # The batch waits for this lock, so that the signal arrives during it.
             other.execute("LOCK TABLE tidemark_state.words IN EXCLUSIVE MODE")
             places.land("2.txt", "cat\n")
             places.land("3.txt", "owl\n")
@@ -92,7 +92,7 @@ class TestSigterm:
             open_still = one(conn, "SELECT open_txid FROM tidemark.pipeline")
             other.rollback()
 
-            said = ended_well(process)
+            said = ended_cleanly(process)
 
             assert open_still == 2
             assert "batch 2 committed (attempt 1)" in said
@@ -106,7 +106,7 @@ class TestSigterm:
                 ("owl", 1),
             ]
 
-    def test_while_it_waits_for_its_next_try_or_for_the_end_of_a_pause(self, database_url, places):
+    def test_while_it_waits_for_its_next_attempt_or_is_paused(self, database_url, places):
         with psycopg.connect(database_url, autocommit=True) as conn:
             run_through(database_url, places)
             conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
@@ -125,7 +125,7 @@ class TestSigterm:
         process = run_pipeline(database_url, "word_count", *places.words)
         wait_until(process, lambda: one(conn, "SELECT status FROM tidemark.driver") == status)
         process.send_signal(signal.SIGTERM)
-        ended_well(process)
+        ended_cleanly(process)
         assert one(conn, "SELECT status FROM tidemark.driver") == "stopped"
 
 
@@ -143,7 +143,7 @@ class Places:
 
 @pytest.fixture
 def places(tmp_path, database_url):
-    """Folders of a pipeline that starts anew, with one file to count."""
+    """Folders of a new pipeline, with one input file."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
             conn.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
@@ -153,11 +153,11 @@ def places(tmp_path, database_url):
 
 
 def run_through(database_url, places):
-    ended_well(run_pipeline(database_url, "word_count", *places.words, "--once"))
+    ended_cleanly(run_pipeline(database_url, "word_count", *places.words, "--once"))
 
 
-def ended_well(process):
-    out, said = process.communicate(timeout=SOON)
+def ended_cleanly(process):
+    out, said = process.communicate(timeout=TIMEOUT_SECONDS)
     assert (process.returncode, out) == (0, ""), said
     assert said.endswith("word_count: ended cleanly\n")
     return said
@@ -169,7 +169,7 @@ def one(conn, query):
 
 
 def wait_until(process, condition):
-    deadline = time.monotonic() + SOON
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

@@ -1,54 +1,15 @@
-/* Keeps a page up to date without disturbing its reader: new content is merged into what stands there, so scroll,
-   focus, selection and typed text stay; figures that changed glow for a moment; times are told as time
-   passes, and on hovering in the reader's own zone.
-   It looks when the events process tells of a commit; while nobody tells, each second. */
+/* Keeps a page up to date: new content is merged into the page, so scroll position, focus, selection and typed text
+   stay, and figures that changed are highlighted for a moment. The page asks for new content when the events process
+   reports a commit; without that connection it asks every second. */
 (() => {
   "use strict";
 
-  // --- Times, by this page's own clock set to the server's
+  // --- Merging: Idiomorph turns the old tree into the new one and matches elements by id
 
-  const UNITS = [[120, 1, "s"], [7200, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "days"]];
-  let serverAhead = 0;
-
-  function setClock() {
-    const live = document.getElementById("live");
-    if (live) serverAhead = Date.parse(live.dataset.now) - Date.now();
-  }
-
-  function passed(moment, suffix) {
-    const seconds = Math.max(0, (Date.now() + serverAhead - moment) / 1000);
-    if (suffix && seconds < 1) return "just now";
-    const [, size, unit] = UNITS.find(([until]) => seconds < until);
-    return `${Math.floor(seconds / size).toLocaleString()} ${unit}${suffix}`;
-  }
-
-  function left(moment) {
-    const seconds = Math.floor((moment - Date.now() - serverAhead) / 1000);
-    if (seconds < 1) return "now";
-    const [, size, unit] = UNITS.find(([until]) => seconds < until);
-    return `in ${Math.floor(seconds / size).toLocaleString()} ${unit}`;
-  }
-
-  const TOLD = { ago: (moment, suffix) => passed(moment, suffix), until: left };
-
-  function tell(time) {
-    const moment = new Date(time.dateTime);
-    const told = TOLD[time.dataset.form];
-    if (told) {
-      const text = told(moment, time.dataset.suffix);
-      if (time.textContent !== text) time.textContent = text;
-    }
-    time.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
-  }
-
-  const tellAll = () => document.querySelectorAll("time[data-form]").forEach(tell);
-
-  // --- Merging: Idiomorph turns the old tree into the new one; it recognises elements by their ids
-
-  const isReaders = (name, field) =>
+  const isUserInput = (name, field) =>
     (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || name === "selected";
 
-  function merge(old, wanted) {
+  function merge(old, latest) {
     const changed = [], announced = [];
     const callbacks = {
       beforeNodeMorphed(node, next) {
@@ -58,105 +19,100 @@
         if (next.dataset.announce && node.dataset.announce !== next.dataset.announce) announced.push(next.dataset.announce);
         return true;
       },
-      // What is typed or chosen is the reader's until it is sent.
-      beforeAttributeUpdated: (name, field) => !isReaders(name, field),
+      // Keep what the reader typed or selected until the form is sent.
+      beforeAttributeUpdated: (name, field) => !isUserInput(name, field),
     };
-    Idiomorph.morph(old, wanted, { callbacks });
-    announced.forEach(say);
+    Idiomorph.morph(old, latest, { callbacks });
+    announced.forEach(notify);
     return changed;
   }
 
-  function glow(elements) {
+  function highlight(elements) {
     elements.forEach((element) => element.classList.remove("flash"));
-    void document.body.offsetWidth; // lets an animation that still runs begin anew
+    void document.body.offsetWidth; // restarts an animation that is still running
     elements.forEach((element) => element.classList.add("flash"));
   }
 
-  // --- What a reader is told, in sight and aloud
+  // --- Notices, which screen readers announce
 
-  let cutOff = false;
+  let isOffline = false;
 
-  function say(text) {
+  function notify(text) {
     document.getElementById("notice").textContent = text;
-    if (text && !cutOff) setTimeout(() => { if (!cutOff) say(""); }, 4000);
+    if (text && !isOffline) setTimeout(() => { if (!isOffline) notify(""); }, 4000);
   }
 
-  function setCutOff(now) {
-    if (now === cutOff) return;
-    cutOff = now;
-    document.body.classList.toggle("cut-off", now);
-    say(now ? "No answer from the server; trying again every second" : "");
+  function setOffline(now) {
+    if (now === isOffline) return;
+    isOffline = now;
+    document.body.classList.toggle("offline", now);
+    notify(now ? "No response from the server. Retrying every second." : "");
   }
 
-  // --- When to look: told by push, else by polling
+  // --- When to refresh: on pushed commits, else by polling
 
-  const CALM_MS = 15000; // between two looks while commits are told: for what nobody tells of
-  const LONGEST_WAIT_MS = 300000; // between two tries to be told, where the server does not do that
+  const CONNECTED_REFRESH_MS = 15000; // while connected: some changes, such as a lost driver, are not pushed
+  const MAX_RECONNECT_MS = 300000;
   let source = null;
-  let told = false; // whether commits are told now
-  let due = true; // something was told that has not been looked at
-  let lookedAt = -Infinity;
-  let waitMs = 5000;
-  let retry = 0;
+  let connected = false;
+  let due = true; // a commit was reported that the page does not show yet
+  let refreshedAt = -Infinity;
+  let reconnectMs = 5000;
+  let reconnectTimer = 0;
 
-  function setTold(now) {
-    told = now;
-    if (pause) pause.title = now ? "Live: told of every commit" : "Live: asking every second";
+  function setConnected(now) {
+    connected = now;
+    if (pause) pause.title = now ? "Live: updates on every commit" : "Live: updates every second";
     document.body.dataset.updates = now ? "live" : "polling";
   }
 
-  function look() {
+  function refresh() {
     due = true;
     const poll = document.getElementById("poll");
-    if (poll) htmx.trigger(poll, "tide");
+    if (poll) htmx.trigger(poll, "refresh");
   }
 
-  function listen() {
-    const address = document.body.dataset.tides;
+  function connect() {
+    const address = document.body.dataset.commitsUrl;
     if (source || !address || document.hidden) return;
     source = new EventSource(address, { withCredentials: true });
     source.addEventListener("ready", () => {
-      waitMs = 5000;
-      setTold(true);
-      look();
+      reconnectMs = 5000;
+      setConnected(true);
+      refresh();
     });
-    source.addEventListener("tide", look);
+    source.addEventListener("tide", refresh);
     source.addEventListener("error", () => {
-      setTold(false);
-      // A lost connection is tried again by itself; a refusal is not.
-      if (source && source.readyState === EventSource.CLOSED) tryAgainLater();
+      setConnected(false);
+      // The browser reconnects a lost connection itself, but not a refused one.
+      if (source && source.readyState === EventSource.CLOSED) reconnectLater();
     });
   }
 
-  function tryAgainLater() {
-    rest();
-    retry = setTimeout(listen, waitMs);
-    waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS);
+  function reconnectLater() {
+    disconnect();
+    reconnectTimer = setTimeout(connect, reconnectMs);
+    reconnectMs = Math.min(2 * reconnectMs, MAX_RECONNECT_MS);
   }
 
-  function rest() {
-    clearTimeout(retry);
+  function disconnect() {
+    clearTimeout(reconnectTimer);
     if (source) source.close();
     source = null;
-    setTold(false);
+    setConnected(false);
   }
 
-  function restOrListen() {
-    if (document.hidden) return rest();
+  function followVisibility() {
+    if (document.hidden) return disconnect();
     due = true;
-    listen();
+    connect();
   }
 
-  const isDue = () => due || !told || performance.now() - lookedAt >= CALM_MS;
+  const isDue = () => due || !connected || performance.now() - refreshedAt >= CONNECTED_REFRESH_MS;
 
-  function looking() {
-    due = false;
-    lookedAt = performance.now();
-  }
-
-  document.addEventListener("visibilitychange", restOrListen);
-  window.addEventListener("pagehide", rest);
-  window.addEventListener("pageshow", restOrListen);
+  document.addEventListener("visibilitychange", followVisibility);
+  window.addEventListener("pagehide", disconnect);
+  window.addEventListener("pageshow", followVisibility);
 
   // --- htmx
 
@@ -165,37 +121,38 @@
   const paused = () => document.hidden || (pause && pause.getAttribute("aria-pressed") === "true");
   let polled = false;
 
-  htmx.defineExtension("tide", {
+  htmx.defineExtension("merge", {
     handleSwap(style, target, fragment) {
-      const wanted = style === "tide" && fragment.querySelector("#live");
-      if (!wanted) return false;
-      const changed = merge(target, wanted);
-      setClock();
-      tellAll();
-      if (polled) glow(changed);
+      const latest = style === "merge" && fragment.querySelector("#live");
+      if (!latest) return false;
+      const changed = merge(target, latest);
+      if (polled) highlight(changed);
       return [target];
     },
   });
 
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (!isPoll(event)) return;
-    if (paused() || !isDue()) event.preventDefault();
-    else looking();
+    if (paused() || !isDue()) return event.preventDefault();
+    due = false;
+    refreshedAt = performance.now();
   });
   document.addEventListener("htmx:beforeSwap", (event) => { polled = isPoll(event); });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (isPoll(event) && !event.detail.successful) due = true;
-    // A request that a newer one took the place of says nothing about the server.
-    if (event.detail.xhr && event.detail.xhr.status) setCutOff(event.detail.xhr.status >= 500);
+    // A request that a newer one replaced has no status and says nothing about the server.
+    if (event.detail.xhr && event.detail.xhr.status) setOffline(event.detail.xhr.status >= 500);
   });
-  for (const lost of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(lost, () => setCutOff(true));
+  for (const failure of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(failure, () => setOffline(true));
+  // Empty fields stay out of the address.
+  document.addEventListener("htmx:configRequest", ({ detail }) => {
+    if (detail.elt.nodeName !== "FORM") return;
+    for (const [name, value] of [...detail.formData.entries()]) if (value === "") detail.formData.delete(name);
+  });
 
-  // --- Buttons that need this script, and so appear with it
+  // --- Buttons that need this script are shown by it
 
   document.addEventListener("DOMContentLoaded", () => {
-    setClock();
-    tellAll();
-    setInterval(tellAll, 1000);
     if (pause && document.getElementById("live")) pause.hidden = false;
     document.documentElement.classList.toggle("can-copy", Boolean(navigator.clipboard));
   });
@@ -206,10 +163,10 @@
       const now = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(now));
       button.lastElementChild.textContent = now ? "Paused" : "Live";
-      if (!now) look();
+      if (!now) refresh();
     } else if (button && button.dataset.copy) {
       await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);
-      say("Copied");
+      notify("Copied");
     }
   });
 })();

@@ -3,5 +3,5 @@ from webapp.states.models import MaintenanceRun
 
 
 class Command(MaintenanceCommand):
-    help = "Drop what neither a replay nor a reader could need: old changelog entries, tombstones, dead space"
+    help = "Remove what neither replays nor readers need: old changelog entries, tombstones, unused space"
     kind = MaintenanceRun.Kind.COMPACTION

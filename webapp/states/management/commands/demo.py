@@ -1,4 +1,4 @@
-"""Show the whole system at work: the door to the demonstration."""
+"""Run the whole system on this machine, with a year of flights as input."""
 
 import io
 import json
@@ -29,17 +29,17 @@ WELCOME = """
     password    {admin_password}
     API key     {api_key}
 
-  Look two routes up:
+  Look up two routes:
 
     curl -s {url}/api/v1/states/routes/query -H 'Authorization: Bearer {api_key}' \\
       -H 'Content-Type: application/json' -d '{{"keys": [["JFK", "LAX"], ["EWR", "SFO"]]}}'
 
-  Watch two of them change, batch by batch:
+  Watch two keys change, batch by batch:
 
     curl -NG {events_url}/events/states/flights_by_carrier -H 'Authorization: Bearer {api_key}' \\
       --data-urlencode 'keys=[["JFK","AA"],["EWR","UA"]]'
 
-  Ctrl-C stops everything; the next run goes on from there. Logs: {logs}
+  Ctrl-C stops everything; the next run continues from there. Logs: {logs}
 """
 
 
@@ -47,16 +47,16 @@ class Command(BaseCommand):
     help = "Run web, events, worker and the flights pipeline on this machine until Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--port", type=int, default=8000, help="of the web server, on 127.0.0.1 (default: 8000)")
+        parser.add_argument("--port", type=int, default=8000, help="port of the web server (default: 8000)")
         parser.add_argument(
-            "--once", action="store_true", help="run the whole input through, compare with a recount, and end"
+            "--once", action="store_true", help="process the whole input, compare the states with a recount, and end"
         )
         parser.add_argument("--json", action="store_true", help="with --once: print the result as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["json"] and not options["once"]:
-            raise CommandError("--json goes with --once", returncode=2)
-        # A visitor who reads along through a pipe or a file wants each line when it is written.
+            raise CommandError("--json requires --once", returncode=2)
+        # So that each line is visible at once in a pipe or a file.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
         try:
@@ -101,21 +101,21 @@ class Command(BaseCommand):
 
     def _watch(self, children: list[Child], stop: threading.Event) -> None:
         on_terminal = os.isatty(1)
-        said = ""
+        printed = ""
         while not stop.wait(1.0 if on_terminal else 5.0):
             for child in children:
                 if child.exit_code() is not None:
                     raise CommandError(
                         f"{child.name} has ended (exit code {child.exit_code()}); the end of {child.log}:\n"
-                        f"{child.last_words()}"
+                        f"{child.last_lines()}"
                     )
             line = _progress()
             if on_terminal:
                 self.stdout.write(f"\r\033[K  {line}", ending="")
                 self.stdout.flush()
-            elif line != said:
+            elif line != printed:
                 self.stdout.write(line)
-            said = line
+            printed = line
 
 
 def _progress() -> str:
@@ -123,8 +123,8 @@ def _progress() -> str:
         flights = queries.pipeline(demonstration.PIPELINE)
     except UnknownPipelineError:
         return "starting Spark .."
-    left = flights.pending["count"] if flights.pending else "?"
+    remaining = flights.pending["count"] if flights.pending else "?"
     return (
         f"{flights.status}: batch {flights.committed_txid} committed, {flights.rows_per_second:,.0f} flights/s, "
-        f"{left} of 365 days to go"
+        f"{remaining} of 365 days remaining"
     )

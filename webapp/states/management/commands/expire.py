@@ -3,5 +3,5 @@ from webapp.states.models import MaintenanceRun
 
 
 class Command(MaintenanceCommand):
-    help = "Free the rows whose time to live has run out"
+    help = "Remove the rows whose ttl has passed"
     kind = MaintenanceRun.Kind.EXPIRY

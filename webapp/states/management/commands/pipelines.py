@@ -1,4 +1,4 @@
-"""Look at the pipelines, pause and resume them: the door to webapp.states.services."""
+"""List pipelines, pause and resume them."""
 
 import json
 from typing import Any
@@ -10,25 +10,25 @@ from webapp.states import queries, services
 from webapp.states.documents import pipeline_document
 from webapp.states.queries import PipelineStatus
 
-WISHES = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
+ACTIONS = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
 
 
 class Command(BaseCommand):
-    help = "List the pipelines, or pause or resume one. A pause is taken after the batch at hand."
+    help = "List the pipelines, or pause or resume one. A pause takes effect after the current batch."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", nargs="?", choices=["list", *WISHES], default="list", help="(default: list)")
-        parser.add_argument("name", nargs="?", metavar="NAME", help="which pipeline; to list, all if none is named")
-        parser.add_argument("--json", action="store_true", help="one JSON object per pipeline, on a line of its own")
+        parser.add_argument("action", nargs="?", choices=["list", *ACTIONS], default="list", help="(default: list)")
+        parser.add_argument("name", nargs="?", metavar="NAME", help="which pipeline (list: all by default)")
+        parser.add_argument("--json", action="store_true", help="print one line of JSON per pipeline")
 
     def handle(self, *args: Any, **options: Any) -> None:
         action, name = options["action"], options["name"]
-        if action in WISHES and not name:
+        if action in ACTIONS and not name:
             raise CommandError(f"pipelines {action} needs the NAME of a pipeline", returncode=2)
         try:
-            if action in WISHES:
-                WISHES[action](name=name, requested_by=f"command pipelines {action}")
+            if action in ACTIONS:
+                ACTIONS[action](name=name, requested_by=f"command pipelines {action}")
             found = [queries.pipeline(name)] if name else queries.pipelines()
         except TidemarkError as error:
             raise CommandError(str(error)) from error
@@ -38,6 +38,6 @@ class Command(BaseCommand):
 
 
 def _sentence(pipeline: PipelineStatus) -> str:
-    wish = f", {pipeline.wanted} wanted by {pipeline.wanted_by}" if pipeline.wanted_by else ""
+    wanted = f", {pipeline.wanted} requested by {pipeline.wanted_by}" if pipeline.wanted_by else ""
     reason = f": {pipeline.message}" if pipeline.message else ""
-    return f"{pipeline.name}: {pipeline.status}{wish}, batch {pipeline.committed_txid} committed{reason}"
+    return f"{pipeline.name}: {pipeline.status}{wanted}, batch {pipeline.committed_txid} committed{reason}"

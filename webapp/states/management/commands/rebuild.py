@@ -1,4 +1,4 @@
-"""Rebuild a state's rows from its changelog: the door to webapp.states.services."""
+"""Rebuild the rows of a state from its changelog."""
 
 import json
 from typing import Any
@@ -12,13 +12,15 @@ from webapp.states.services import rebuild_state
 
 
 class Command(BaseCommand):
-    help = "Make the rows of a state again from its changelog. Stop its pipeline first."
+    help = "Rebuild the rows of a state from its changelog. Stop its pipeline first."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("state", metavar="STATE", help="which state; it must keep a changelog")
-        parser.add_argument("--to", choices=list(BACKENDS), help="where to (default: where the state lives)")
-        parser.add_argument("--resume-from", metavar="KEY", type=json.loads, help="go on behind this key, a JSON list")
+        parser.add_argument("state", metavar="STATE", help="which state; it must have a changelog")
+        parser.add_argument("--to", choices=list(BACKENDS), help="backend to write to (default: that of the state)")
+        parser.add_argument(
+            "--resume-from", metavar="KEY", type=json.loads, help="continue after this key, a JSON list"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         state, last, keys = options["state"], options["resume_from"], 0
@@ -30,8 +32,8 @@ class Command(BaseCommand):
         except TidemarkError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt as interrupt:
-            again = f"; go on with --resume-from '{_json(last)}'" if last else ""
-            raise CommandError(f"{state}: stopped after {keys} keys{again}") from interrupt
+            resume = f"; continue with --resume-from '{_json(last)}'" if last else ""
+            raise CommandError(f"{state}: stopped after {keys} keys{resume}") from interrupt
         self.stdout.write(f"{state}: {keys} keys rebuilt in {to}")
 
 

@@ -1,4 +1,4 @@
-"""Run one pipeline until it is stopped: the door to pipelines.driver."""
+"""Run one pipeline until it is stopped."""
 
 import os
 import signal
@@ -16,38 +16,38 @@ from state_backends.errors import TidemarkError
 
 
 class Command(BaseCommand):
-    help = "Run a pipeline until SIGTERM or Ctrl-C, which end it after the batch at hand."
+    help = "Run a pipeline until SIGTERM or Ctrl-C, which end it after the current batch."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="which pipeline, as listed in pipelines/jobs/__init__.py")
-        parser.add_argument("--input", type=Path, help="the folder that input lands in (default: DATA/input/NAME)")
-        parser.add_argument("--checkpoint", type=Path, help="Spark's folder (default: DATA/checkpoints/NAME)")
-        parser.add_argument("--files-per-batch", type=int, help="how many files one batch takes at most")
-        parser.add_argument("--once", action="store_true", help="run through the input there is, then end")
+        parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/NAME)")
+        parser.add_argument("--checkpoint", type=Path, help="checkpoint folder (default: DATA/checkpoints/NAME)")
+        parser.add_argument("--files-per-batch", type=int, help="maximum number of files in a batch")
+        parser.add_argument("--once", action="store_true", help="process the existing input, then end")
         parser.add_argument(
             "--rebind",
             action="store_true",
-            help="accept another checkpoint; the source goes on where the states stopped",
+            help="accept another checkpoint; the source continues where the states stopped",
         )
         parser.add_argument(
             "--reprocess",
             action="store_true",
-            help="feed the states anew from the start of the input while the old ones are served, swap, then go on; "
-            "stopped, it goes on where it was",
+            help="process the input again from its start while the existing states are served, swap the states, then "
+            "continue; if interrupted, it resumes",
         )
         parser.add_argument(
-            "--abort-reprocess", action="store_true", help="give an unfinished reprocess up, and do nothing else"
+            "--abort-reprocess", action="store_true", help="abort an unfinished reprocess and do nothing else"
         )
         parser.add_argument(
             "--max-failures",
             type=int,
             default=8,
-            help="how many failures in a row end it, with no batch committed between (default: %(default)s)",
+            help="end after this many failures in a row without a commit (default: %(default)s)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Here and not above: `manage.py help` and the web should not wait for Spark.
+        # Imported here, since other commands and the web should not load Spark.
         from pipelines.driver import RunOptions
         from pipelines.jobs import job
         from pipelines.reprocess import abort
@@ -65,7 +65,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
         if options["abort_reprocess"]:
             return self._guarded(name, lambda: abort(name, os.environ["DATABASE_URL"], run_options.checkpoint))
-        # From here on: the order to end may come while Spark is still starting.
+        # Set before Spark starts, which takes several seconds.
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
@@ -75,9 +75,6 @@ class Command(BaseCommand):
         from pipelines.driver import Driver
         from pipelines.reprocess import Reprocess
         from pipelines.spark import start_session
-
-        def note(batch: Any) -> None:
-            self.stderr.write(f"{pipeline.name}: batch {batch.txid} committed (attempt {batch.attempt})")
 
         spark, dsn = start_session(pipeline.name, packages=pipeline.packages), os.environ["DATABASE_URL"]
         if reprocess and not Reprocess(pipeline, spark, dsn, options.checkpoint, stopping=stopping).run():

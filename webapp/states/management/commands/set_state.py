@@ -1,4 +1,4 @@
-"""Set a state's ttl and changelog above its declaration, or take that back: the door to webapp.states.services."""
+"""Override a state's ttl and changelog, or reset them to the declaration."""
 
 import json
 import re
@@ -13,18 +13,18 @@ from webapp.states import services
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 WORDS: dict[str, Log] = {"on": True, "off": False, "declared": DECLARED}
-NEXT_START = "from the next start of its driver on"
+NEXT_START = "from the next start of its driver"
 
 
 class Command(BaseCommand):
-    help = "Set ttl and changelog of a state. What is set stands above the code until it is set to `declared`."
+    help = "Set the ttl and the changelog of a state. They override the code until they are set to `declared`."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME", help="which state")
-        parser.add_argument("--ttl", help="how long rows are kept, as 30d, 12h or 1d12h; `never` ends; `declared`")
-        parser.add_argument("--changelog", choices=WORDS, help=f"whether every version is kept; counts {NEXT_START}")
-        parser.add_argument("--json", action="store_true", help="one JSON object")
+        parser.add_argument("--ttl", help="retention, such as 30d, 12h or 1d12h; `never` (unlimited) or `declared`")
+        parser.add_argument("--changelog", choices=WORDS, help=f"whether every version is kept; applies {NEXT_START}")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         ttl = KEEP if options["ttl"] is None else parse_ttl(options["ttl"])
@@ -40,12 +40,12 @@ class Command(BaseCommand):
 
 
 def parse_ttl(text: str) -> Ttl:
-    """Return what `--ttl` says. Raises CommandError, a wrong use, for what it cannot read."""
+    """Return the ttl in `--ttl`. Raises CommandError with returncode 2 for an invalid one."""
     if text in ("never", "declared"):
         return None if text == "never" else DECLARED
     parts = re.findall(r"(\d+)([smhdw])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise CommandError(f"--ttl {text!r} is no time; write 30d, 12h, 1d12h, never or declared", returncode=2)
+        raise CommandError(f"--ttl {text!r} is not a time span; write 30d, 12h, 1d12h, never or declared", returncode=2)
     try:
         return timedelta(seconds=sum(int(number) * SECONDS[unit] for number, unit in parts))
     except OverflowError:
@@ -53,7 +53,8 @@ def parse_ttl(text: str) -> Ttl:
 
 
 def sentence(name: str, terms: Terms) -> str:
-    kept = "for ever" if terms.ttl is None else f"for {terms.ttl}".removesuffix(", 0:00:00")
-    log = "with a changelog" if terms.next_changelog else "without a changelog"
+    ttl = "unlimited" if terms.ttl is None else str(terms.ttl).removesuffix(", 0:00:00")
+    changelog = "on" if terms.next_changelog else "off"
     when = "" if terms.next_changelog == terms.changelog else f" {NEXT_START}"
-    return f"{name}: kept {kept}, {log}{when}; set by people: {', '.join(sorted(terms.edited)) or 'nothing'}"
+    overridden = ", ".join(sorted(terms.edited)) or "nothing"
+    return f"{name}: ttl {ttl}, changelog {changelog}{when}; overridden: {overridden}"
