@@ -119,7 +119,7 @@ class Driver:
         self._report(session, "stopped" if self._stopping.is_set() else "finished")
 
     def _wait_while_paused(self, session: DriverSession) -> None:
-        while (desired := session.orders()).paused and not self._stopping.is_set():
+        while (desired := session.desired_state()).paused and not self._stopping.is_set():
             if self._options.once:
                 self._report(session, "stopped")
                 raise PipelinePausedError(_paused_message(self.pipeline.name, desired))
@@ -142,7 +142,7 @@ class Driver:
             while not query.await_end(WATCH_SECONDS):
                 self._report(session, "running")
                 session.record(query.progress.take())
-                if session.orders().paused or self._stopping.is_set():
+                if session.desired_state().paused or self._stopping.is_set():
                     query.end(WATCH_SECONDS)
             query.raise_failure()
             return not query.was_ended

@@ -1,4 +1,4 @@
-"""Tenure: the time in which a process holds a pipeline, and all that it says of itself to others meanwhile."""
+"""Driver session: the time in which a process holds a pipeline, and what it reports of itself."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -73,17 +73,17 @@ class DriverSession:
             with suppress(SynchronizerError):
                 self._membership.heartbeat()
 
-    def orders(self) -> DesiredState:
-        """Return what to heed between two batches.
+    def desired_state(self) -> DesiredState:
+        """Return the desired state, to be followed between two batches.
 
         Raises FencedError once another driver has taken over, OperationalError where the lock is gone with its session.
         """
-        orders = driver_status.read_desired_state(self._reports, self.name)
-        if orders.fence != self.ledger.fence:
-            raise overtaken(self.name, self.ledger.fence, orders.fence)
-        if not orders.held:
+        desired = driver_status.read_desired_state(self._reports, self.name)
+        if desired.fence != self.ledger.fence:
+            raise overtaken(self.name, self.ledger.fence, desired.fence)
+        if not desired.held:
             raise psycopg.OperationalError(f"pipeline {self.name!r}: the session that held its lock has ended")
-        return orders
+        return desired
 
     def record(self, measured: Iterable[tuple[Batch, Mapping[str, Any]]]) -> None:
         """Keep what Spark measured of some batches."""

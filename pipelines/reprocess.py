@@ -44,8 +44,8 @@ class ShadowSession(DriverSession):
         catalog, pipeline = Catalog(self.conn), self.pipeline
         spout = pipeline.source.spout
         catalog.register_pipeline(pipeline.name, spout=spout, description=pipeline.description)
-        succession = Swap(self.conn, pipeline.name)
-        succession.begin(pipeline.specs, spout=spout, description=pipeline.description)
+        swap = Swap(self.conn, pipeline.name)
+        swap.begin(pipeline.specs, spout=spout, description=pipeline.description)
         self.ledger.acquire(patience_ms=PATIENCE_MS)
 
 

@@ -28,7 +28,7 @@ class Snapshot:
     complete: False where a bounded scan has looked at some of the state alone, or a history has older versions that
     are out of reach.
     until: when the first of what was found expires, and the same question has another answer at the same batch; None
-    where nothing does, or where ttl was reckoned at a batch in the past.
+    where nothing does, or where ttl was evaluated at a batch in the past.
     after: of a page, what `page` takes as `after` to go on behind it; None where nothing is behind it. JSON holds it
     without loss.
     """
@@ -114,7 +114,7 @@ class Reader(Protocol):
 
     spec: the state's. isolation: `committed` where answers are of whole batches only, else `uncommitted`.
     Every call may raise UnknownStateError, for a state that no pipeline feeds. With `as_of` it answers as after that
-    batch, at whose time ttl is reckoned, and may raise OutOfReachError, naming the oldest batch from which on what is
+    batch, at whose time ttl is evaluated, and may raise OutOfReachError, naming the oldest batch from which on what is
     asked can be told, and NotCommittedError.
     """
 
@@ -181,7 +181,7 @@ class Reader(Protocol):
         after: the last entry of the page before, its key, or `[value, key]` where a measure orders; JSON forms are
         taken, and numbers as text. A snapshot's `after` is that, without loss.
         Pages in key order hold every key that is there throughout once, whatever is committed between them. By a
-        measure, an entry whose value changes may come twice or not at all, but for pages `as_of` one batch.
+        measure, an entry whose value changes may come twice or not at all, except on pages `as_of` one batch.
         as_of: entries of the page must be told then, those between `after` and its last one; by a measure all.
         Raises KeyShapeError where a bound or `after` does not fit, SpecError for a measure there is not, or one without
         an order. Where the rows are not in the ledger's database a page looks at 50,000 keys, `complete` says whether

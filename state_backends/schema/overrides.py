@@ -45,7 +45,7 @@ class Terms:
     edited: frozenset[str] = frozenset()
 
     def document(self) -> dict[str, Any]:
-        """Return what there is to tell of an edit, as JSON; a ttl in seconds."""
+        """Return an edit as JSON; a ttl in seconds."""
         seconds = None if self.ttl is None else self.ttl.total_seconds()
         return {"ttl_seconds": seconds, "changelog": self.next_changelog, "edited": sorted(self.edited)}
 

@@ -15,7 +15,7 @@ from webapp.states import readers
 @contextmanager
 def committed_flights() -> Iterator[Flights]:
     """A pipeline with two batches on a connection of its own; everything is deleted at the end."""
-    readers.forget()
+    readers.clear_cache()
     with readers.own_connection() as conn, flights_pipeline(conn) as pipeline:
         try:
             pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})

@@ -12,7 +12,7 @@ from webapp.states import readers
 
 @pytest.fixture
 def connection(db) -> psycopg.Connection:
-    readers.forget()
+    readers.clear_cache()
     return readers.connection()
 
 

@@ -134,6 +134,6 @@ def unavailable_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Send this process to a port where no server listens."""
     with monkeypatch.context() as patch:
         patch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
-        readers.forget()
+        readers.clear_cache()
         yield
-    readers.forget()
+    readers.clear_cache()

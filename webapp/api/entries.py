@@ -170,7 +170,7 @@ def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> Page:
 def _page(
     conn: psycopg.Connection, name: str, query: EntriesQuery, cursor: Cursor | None, limit: int, scope: KeyScope
 ) -> Page:
-    reader, version = readers.marked_reader(conn, name)
+    reader, version = readers.versioned_reader(conn, name)
     made = "" if version is None else version[1].isoformat()
     if cursor is not None and cursor.made != made:
         raise PagesGoneError(f"state {name!r} was created again since the first page; start again without a cursor")

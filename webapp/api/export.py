@@ -197,7 +197,7 @@ def _export(conn: psycopg.Connection, name: str, query: EntriesQuery, scope: Key
         # `as_of=committed` needs nothing more: an export always shows one batch.
         return reader.export(**query.bounds(reader.spec, scope), measures=query.measures, as_of=query.batch)
 
-    return readers.asked_again(opened)
+    return readers.retry_if_redeclared(opened)
 
 
 def _counted(name: str, batches: Iterable[Rows]) -> Iterator[Rows]:

@@ -131,7 +131,7 @@ def sleep(seconds: float) -> None:
 
 def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
     """Run a read, a second time if a state was created again since its catalog row was read."""
-    return readers.asked_again(lambda: readers.read(question))
+    return readers.retry_if_redeclared(lambda: readers.read(question))
 
 
 def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequence[Any]:
@@ -156,7 +156,7 @@ def _committed(name: str) -> int:
 def _look_up(
     conn: psycopg.Connection, query: Query, when: When, scope: KeyScope, request: str, known: Sequence[str]
 ) -> Answer | str:
-    reader, version = readers.marked_reader(conn, query.state)
+    reader, version = readers.versioned_reader(conn, query.state)
     keys = typed_keys(reader.spec, query.keys, scope)
     ask = reader.combine if query.combine else reader.multi_get
     snapshot = ask(keys, query.measures, as_of=when.as_of)
@@ -218,10 +218,10 @@ def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: 
     """Return the first of these ETags of one request that is still valid; None: the keys have to be read."""
     if not scope.is_unrestricted:
         typed_keys(readers.reader(conn, query.state).spec, query.keys, scope)
-    now = readers.of_batch(conn, query.state)
+    now = readers.batch_version(conn, query.state)
     if now is None:
         return None
-    start = f'"{_batch_part(query.state, now.txid, now.attempt, now.at, now.made)}-'
+    start = f'"{_batch_part(query.state, now.txid, now.attempt, now.at, now.catalog)}-'
     same_batch = (etag for etag in known if _is_batch_etag(etag) and etag.startswith(start))
     return next((etag for etag in same_batch if _is_before(now.clock, etag.strip('"').rpartition("-")[2])), None)
 

@@ -273,7 +273,7 @@ def _seen_pipeline(name: str, scope: KeyScope) -> PipelineStatus:
 
 def _seen_run(run_id: int, scope: KeyScope) -> MaintenanceRun:
     """Raises UnknownRunError, also for a run of a state outside the API key's scope."""
-    run = services.run(run_id)
+    run = services.find_run(run_id)
     if not scope.sees(run.state_id):
         raise UnknownRunError(f"there is no maintenance run {run_id}")
     return run

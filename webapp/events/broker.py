@@ -216,7 +216,7 @@ class SharedReads:
             except REPLACED:
                 if was_replaced:
                     raise
-                readers.forget()
+                readers.clear_cache()
                 was_replaced = True
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)

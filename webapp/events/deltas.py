@@ -159,7 +159,7 @@ def _begin(reads: _StateReads, event: str, fields: dict[str, Any]) -> Delta:
 
 
 def _reset(reads: _StateReads, reason: str) -> Delta:
-    readers.forget()
+    readers.clear_cache()
     return _begin(_StateReads(reads.conn, reads.subscription), "reset", {"reason": reason})
 
 

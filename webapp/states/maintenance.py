@@ -1,4 +1,7 @@
-"""Plans: what a compaction or an expiry of some states would do, for somebody who is about to ask for it."""
+"""Maintenance of a state: the plan that is shown before a run, and the run, carried out a page at a time.
+
+Each page is recorded, until the run is done, cancelled or fails.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence

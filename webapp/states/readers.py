@@ -1,4 +1,9 @@
-"""The database as the library wants it: the psycopg connection inside Django's, or one of one's own."""
+"""Readers of states, the database connections that they use, and the versions that their answers depend on.
+
+A reader is cached per process, so a lookup costs one query instead of a read of the catalog first. It is compared with
+the catalog at most once a second; a state that gained a measure shows it by then. While the version of a state stays
+the same, so do its rows as a reader of whole batches sees them, except for those that expire meanwhile.
+"""
 
 import logging
 import time
@@ -14,11 +19,25 @@ from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, sta
 from state_backends.committed import ledger_sql
 from state_backends.reader.reader import Reader
 
+logger = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer")
+
+CHECK_SECONDS = 1.0
+
+# No page should wait longer for a store outside the database.
+BACKEND_TIMEOUT_SECONDS = 5.0
+
+# A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess.
+CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
+
+BATCH = ledger_sql(
+    "p.committed_txid, p.committed_attempt, p.committed_time, s.xmin::text, s.created_at, now()"
+).as_bytes()
 
 
 class Planned:
-    """A connection whose statements PostgreSQL plans once and remembers, where Django's are text, planned each time."""
+    """A connection whose statements PostgreSQL plans once; Django's are sent as text and planned each time."""
 
     def __init__(self, conn: psycopg.Connection) -> None:
         self._conn = conn
@@ -34,9 +53,9 @@ def connection() -> psycopg.Connection:
 
 
 def read(question: Callable[[psycopg.Connection], Answer]) -> Answer:
-    """Return the answer to a question that changes nothing, asked again on a new connection if the old one was dead.
+    """Return the answer to a question that changes nothing, asked again on a new connection if the old one was closed.
 
-    Connections are kept, and the database may restart; asking twice then costs less than a check before each question.
+    Connections are kept, and the database may restart. Asking twice costs less than a check before each question.
     """
     conn = connection()
     try:
@@ -60,80 +79,30 @@ def _planned(conn: psycopg.Connection) -> psycopg.Connection:
     return cast(psycopg.Connection, Planned(conn))
 
 
-# Marks: what an answer depends on besides the question, read at the cost of one row.
-#
-# While the mark of a state stays the same, so do its rows as a reader of whole batches sees them, but for those that
-# expire meanwhile.
-
-
-# A row of the catalog has another xmin after every change to it: the definition, ttl, a table made anew.
-CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
-
-BATCH = ledger_sql(
-    "p.committed_txid, p.committed_attempt, p.committed_time, s.xmin::text, s.created_at, now()"
-).as_bytes()
-
-
 @dataclass(frozen=True)
-class BatchVersion:
-    """txid, attempt, at: of the committed batch. made: of the catalog's row. clock: what a reader takes for now."""
-
-    txid: int
-    attempt: int
-    at: datetime | None
-    made: tuple[Any, ...]
-    clock: datetime
-
-
-def of_catalog(conn: psycopg.Connection, name: str) -> tuple[Any, ...] | None:
-    """Return what changes in the catalog whenever a state does; None where there is no such state."""
-    return conn.execute(CATALOG, [name]).fetchone()
-
-
-def of_batch(conn: psycopg.Connection, name: str) -> BatchVersion | None:
-    row = conn.execute(BATCH, [name]).fetchone()
-    return None if row is None else BatchVersion(row[0], row[1], row[2], (row[3], row[4]), row[5])
-
-
-# The specs of states, remembered per process: a lookup costs one query, not a look into the catalog first.
-#
-# A remembered spec is compared with the catalog at most once a second; a state that gained a measure shows it by
-# then.
-
-
-logger = logging.getLogger(__name__)
-
-Answered = TypeVar("Answered")
-
-CHECK_SECONDS = 1.0
-
-BACKEND_TIMEOUT_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class _Held:
-    """mark: what changes in the catalog when the state does. checked_at: on the monotonic clock."""
+class _CachedReader:
+    """version: of the state in the catalog. checked_at: on the monotonic clock."""
 
     reader: Reader
-    mark: tuple[Any, ...] | None
+    version: tuple[Any, ...] | None
     checked_at: float
 
 
-_held: dict[str, _Held] = {}
+_cached: dict[str, _CachedReader] = {}
 
 
 def reader(conn: psycopg.Connection, name: str) -> Reader:
-    """Return a reader of a state over `conn`, its statements composed once per process. Raises UnknownStateError."""
-    return marked_reader(conn, name)[0]
+    """Return a reader of a state over `conn`; it is composed once per process. Raises UnknownStateError."""
+    return versioned_reader(conn, name)[0]
 
 
-def marked_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[Any, ...] | None]:
-    """Return the same with the mark of the catalog that the reader goes by; the catalog may have moved on since."""
+def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[Any, ...] | None]:
+    """Return the same with the catalog version that the reader was made for; the catalog may have changed since."""
     now = time.monotonic()
-    held = _held.get(name)
+    held = _cached.get(name)
     if held is None or now - held.checked_at > CHECK_SECONDS:
-        held = _held[name] = _checked(conn, name, held, now)
-    return held.reader.on(conn), held.mark
+        held = _cached[name] = _checked(conn, name, held, now)
+    return held.reader.on(conn), held.version
 
 
 def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
@@ -159,23 +128,44 @@ def limit_backend_calls() -> None:
         backend.timeout_seconds = BACKEND_TIMEOUT_SECONDS
 
 
-def forget() -> None:
-    """Look into the catalog again for every state."""
-    _held.clear()
+def clear_cache() -> None:
+    """Read the catalog again for every state."""
+    _cached.clear()
 
 
-def asked_again(question: Callable[[], Answered]) -> Answered:
-    """Return the answer to a question, asked once more where a state was made anew since we looked into the catalog."""
+def retry_if_redeclared(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question, asked once more if the state was redeclared since its reader was cached."""
     try:
         return question()
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
-        forget()
+        clear_cache()
         return question()
 
 
-def _checked(conn: psycopg.Connection, name: str, held: _Held | None, now: float) -> _Held:
-    mark = of_catalog(conn, name)
-    if held is not None and mark == held.mark and mark is not None:
+def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, now: float) -> _CachedReader:
+    version = catalog_version(conn, name)
+    if held is not None and version == held.version and version is not None:
         return replace(held, checked_at=now)
-    _held.pop(name, None)
-    return _Held(state_reader(conn, Catalog(conn).get(name)), mark, now)
+    _cached.pop(name, None)
+    return _CachedReader(state_reader(conn, Catalog(conn).get(name)), version, now)
+
+
+@dataclass(frozen=True)
+class BatchVersion:
+    """txid, attempt, at: of the committed batch. catalog: the version of the catalog's row. clock: a reader's now."""
+
+    txid: int
+    attempt: int
+    at: datetime | None
+    catalog: tuple[Any, ...]
+    clock: datetime
+
+
+def catalog_version(conn: psycopg.Connection, name: str) -> tuple[Any, ...] | None:
+    """Return a value that changes with every change of a state in the catalog; None for an unknown state."""
+    return conn.execute(CATALOG, [name]).fetchone()
+
+
+def batch_version(conn: psycopg.Connection, name: str) -> BatchVersion | None:
+    row = conn.execute(BATCH, [name]).fetchone()
+    return None if row is None else BatchVersion(row[0], row[1], row[2], (row[3], row[4]), row[5])

@@ -1,4 +1,9 @@
-"""What the maintenance service refuses, one class per thing a caller can do about it."""
+"""Services: what people ask for. Views, tasks, commands and admin actions call this.
+
+Maintenance of a state, a rebuild, another ttl or changelog, a pause of a pipeline. A maintenance run is a row from the
+request to the end. While one is carried out, its worker holds an advisory lock of the state; a run that says `running`
+without that lock has lost its worker.
+"""
 
 import logging
 from collections.abc import Collection, Iterator
@@ -30,6 +35,16 @@ from webapp.celery import app
 from webapp.states import maintenance, queries, readers
 from webapp.states.models import MaintenanceRun, State
 
+logger = logging.getLogger(__name__)
+
+Status, Kind = MaintenanceRun.Status, MaintenanceRun.Kind
+
+TASK = "states.run_maintenance"
+SCHEDULE = "schedule"
+
+# A message that has not arrived by then may be lost with its broker; one delivered twice does no harm.
+SEND_AGAIN_AFTER = timedelta(hours=1)
+
 
 class StateBusyError(TidemarkError):
     """A run for this state is queued or running: wait for it, or cancel it."""
@@ -48,14 +63,138 @@ class RunFinishedError(TidemarkError):
 
 
 class BrokerUnavailableError(TidemarkError):
-    """No task could be enqueued: bring Redis back and ask again."""
+    """No task could be queued: restart the broker and ask again."""
 
 
 class CatalogBusyError(TidemarkError):
     """A driver is registering its states: try again in a moment."""
 
 
-# Maintenance runs, read.
+def request_maintenance(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
+    """Queue a compaction or an expiry of a state for the workers, and return the run.
+
+    Raises UnknownStateError, StateBusyError while another run of the state is queued or running, and
+    BrokerUnavailableError where no task can be queued.
+    """
+    with transaction.atomic():
+        run = _create(kind, state, requested_by)
+        transaction.on_commit(partial(_send, run.id))
+    return run
+
+
+def maintain_now(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
+    """Compact or expire a state here and now, and return the finished run. Raises as request_maintenance does."""
+    with transaction.atomic():
+        run = _create(kind, state, requested_by)
+    run_maintenance(run.id)
+    run.refresh_from_db()
+    return run
+
+
+def run_maintenance(run_id: int) -> None:
+    """Carry out a queued run. A run that has ended or is held by another worker is left alone; a task may come twice.
+
+    A failure is recorded in the run. Raises UnknownRunError.
+    """
+    run = find_run(run_id)
+    with readers.own_connection() as conn:
+        if maintenance.lock(conn, run.state_id) and _claim(run_id):
+            maintenance.carry_out(conn, run_id)
+
+
+def cancel_maintenance(run_id: int, *, requested_by: str) -> MaintenanceRun:
+    """Cancel a run: a queued one at once, a running one after its current page.
+
+    Raises UnknownRunError, and RunFinishedError for a run that has ended.
+    """
+    fail_dead_runs()
+    with transaction.atomic():
+        cancelled = _cancel(run_id)
+        found = find_run(run_id)
+        if cancelled:
+            record("maintenance.cancel", f"state {found.state_id}", by=requested_by, kind=found.kind, run=run_id)
+    if not cancelled:
+        raise RunFinishedError(f"maintenance run {run_id} is {found.status} already; there is nothing to cancel")
+    return found
+
+
+def maintain_all(kind: str) -> list[MaintenanceRun]:
+    """Queue a run for every state that can use one, and clean the list of runs up. Returns the new runs.
+
+    A compaction also replaces the synchronizers' logs by their current values, at once.
+    """
+    fail_dead_runs()
+    _forget_old_runs()
+    forget_old_entries()
+    _send_lost_runs_again()
+    if kind == Kind.COMPACTION:
+        with readers.own_connection() as conn:
+            compact_logs(conn)
+    states = State.objects.exclude(ttl=None) if kind == Kind.EXPIRY else State.objects.all()
+    return [run for state in states if (run := _request_unless_busy(kind, state.name))]
+
+
+def fail_dead_runs() -> int:
+    """Mark the runs failed whose worker is gone. Returns their number."""
+    # The row is checked again under its lock, so a run that ends between the two looks is left alone.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            maintenance.FAIL_DEAD_RUNS, {"error": maintenance.WORKER_DIED, "lock_class": maintenance.LOCK_CLASS}
+        )
+        return cursor.rowcount
+
+
+def pause_pipeline(*, name: str, requested_by: str) -> None:
+    """Request that a pipeline pauses. Its driver ends the current batch and waits; one that starts later waits, too.
+
+    A second request changes nothing. Raises UnknownPipelineError.
+    """
+    _set_desired_state(name, requested_by, paused=True)
+
+
+def resume_pipeline(*, name: str, requested_by: str) -> None:
+    """Request that a paused pipeline continues. Raises UnknownPipelineError."""
+    _set_desired_state(name, requested_by, paused=False)
+
+
+def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested_by: str) -> Terms:
+    """Override the ttl or changelog of a state, or drop the override; return what is in force.
+
+    ttl, changelog: as Catalog.edit takes them, which says from when on they count. No change writes nothing.
+    Raises UnknownStateError, SpecError, and CatalogBusyError while a driver that starts has the catalog for itself.
+    """
+    with transaction.atomic():
+        conn = readers.connection()
+        conn.execute("SET LOCAL lock_timeout = '5s'")
+        try:
+            before, after = Catalog(conn).edit(name, ttl=ttl, changelog=changelog)
+        except LockNotAvailable as error:
+            raise CatalogBusyError(f"state {name!r}: a driver that starts is at the catalog; try again") from error
+        if before != after:
+            record("state.edit", f"state {name}", by=requested_by, before=before.document(), after=after.document())
+    return after
+
+
+def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[Progress]:
+    """Put the rows of a state into a backend from its changelog, as of the committed batch; yield progress.
+
+    to: a name in BACKENDS. resume_from: the last key that a run which was cut short has done.
+    Raises UnknownStateError, PipelineHeldError while a driver lives; SpecError for a state without a changelog, or
+    without a table where the rows are to go into one.
+    """
+    with readers.own_connection() as conn:
+        spec = Catalog(conn).get(state)
+        log, backend = Changelog(conn, spec), BACKENDS[to]
+        if backend.capabilities.in_ledger and spec.backend != to:
+            raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
+        after = None if resume_from is None else spec.check_key(resume_from)
+        pipeline = State.objects.get(name=state).pipeline_id
+        with BatchLedger(conn, pipeline).idle():
+            target, committed = backend.rows(conn, spec), log.extent().committed
+            # What a driver that died has left of the next batch goes first, as it would at the next start.
+            target.revert(committed + 1)
+            yield from rebuild(log, target, resume_from=after)
+            backend.end_rebuild(conn, spec, committed)
 
 
 def runs(
@@ -83,159 +222,14 @@ def latest() -> list[MaintenanceRun]:
     return list(done.order_by("state_id", "kind", "-id").distinct("state_id", "kind"))
 
 
-def run(run_id: int) -> MaintenanceRun:
+def find_run(run_id: int) -> MaintenanceRun:
     found = MaintenanceRun.objects.filter(pk=run_id).first()
     if found is None:
         raise UnknownRunError(f"there is no maintenance run {run_id}")
     return found
 
 
-def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[Progress]:
-    """Put the rows of a state into a backend from its changelog, as of the committed batch; yield progress.
-
-    to: a name in BACKENDS. resume_from: the last key that a run which was cut short has done.
-    Raises UnknownStateError, PipelineHeldError while a driver lives; SpecError for a state without a changelog, or
-    without a table where the rows are to go into one.
-    """
-    with readers.own_connection() as conn:
-        spec = Catalog(conn).get(state)
-        log, backend = Changelog(conn, spec), BACKENDS[to]
-        if backend.capabilities.in_ledger and spec.backend != to:
-            raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
-        after = None if resume_from is None else spec.check_key(resume_from)
-        pipeline = State.objects.get(name=state).pipeline_id
-        with BatchLedger(conn, pipeline).idle():
-            target, committed = backend.rows(conn, spec), log.extent().committed
-            # What a driver that died has left of the next batch goes first, as it would at the next start.
-            target.revert(committed + 1)
-            yield from rebuild(log, target, resume_from=after)
-            backend.end_rebuild(conn, spec, committed)
-
-
-# What people ask for: maintenance of a state, another ttl or changelog, a pause of a pipeline. Views, tasks, commands
-# and admin actions call this.
-#
-# A run is a row from the request to the end. While one is carried out, its worker holds an advisory lock of the
-# state; a run that says `running` without that lock has lost its worker.
-
-
-logger = logging.getLogger(__name__)
-
-Status, Kind = MaintenanceRun.Status, MaintenanceRun.Kind
-
-TASK = "states.run_maintenance"
-SCHEDULE = "schedule"
-
-# A message that has not arrived by then may be lost with its broker; one delivered twice does no harm.
-SEND_AGAIN_AFTER = timedelta(hours=1)
-
-
-def request_maintenance(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
-    """Queue a compaction or an expiry of a state for the workers, and return the run.
-
-    Raises UnknownStateError, StateBusyError while another run of the state is queued or running, and
-    BrokerUnavailableError where no worker can be told.
-    """
-    with transaction.atomic():
-        run = _create(kind, state, requested_by)
-        transaction.on_commit(partial(_send, run.id))
-    return run
-
-
-def maintain_now(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
-    """Compact or expire a state here and now, and return the finished run. Raises as request_maintenance does."""
-    with transaction.atomic():
-        run = _create(kind, state, requested_by)
-    run_maintenance(run.id)
-    run.refresh_from_db()
-    return run
-
-
-def run_maintenance(run_id: int) -> None:
-    """Carry out a queued run. A run that is over or in other hands is left alone, so a task may come twice.
-
-    Whatever goes wrong ends up in the run. Raises UnknownRunError.
-    """
-    run = _get(run_id)
-    with readers.own_connection() as conn:
-        if maintenance.lock(conn, run.state_id) and _take_up(run_id):
-            maintenance.carry_out(conn, run_id)
-
-
-def cancel_maintenance(run_id: int, *, requested_by: str) -> MaintenanceRun:
-    """Call a run off: a queued one at once, a running one after the page it is at.
-
-    Raises UnknownRunError, and RunFinishedError where there is nothing to call off.
-    """
-    fail_dead_runs()
-    with transaction.atomic():
-        called_off = _call_off(run_id)
-        found = _get(run_id)
-        if called_off:
-            record("maintenance.cancel", f"state {found.state_id}", by=requested_by, kind=found.kind, run=run_id)
-    if not called_off:
-        raise RunFinishedError(f"maintenance run {run_id} is {found.status} already; there is nothing to cancel")
-    return found
-
-
-def maintain_all(kind: str) -> list[MaintenanceRun]:
-    """Queue a run for every state that can use one, and put the list of runs in order. Returns the new runs.
-
-    A compaction replaces the synchronizers' logs by their current values, too, which is done at once.
-    """
-    fail_dead_runs()
-    _forget_old_runs()
-    forget_old_entries()
-    _send_lost_runs_again()
-    if kind == Kind.COMPACTION:
-        with readers.own_connection() as conn:
-            compact_logs(conn)
-    states = State.objects.exclude(ttl=None) if kind == Kind.EXPIRY else State.objects.all()
-    return [run for state in states if (run := _request_unless_busy(kind, state.name))]
-
-
-def fail_dead_runs() -> int:
-    """Mark the runs failed whose worker is gone. Returns their number."""
-    # The row is checked again under its lock, so a run that ends between the two looks is left alone.
-    with connection.cursor() as cursor:
-        cursor.execute(
-            maintenance.FAIL_DEAD_RUNS, {"error": maintenance.WORKER_DIED, "lock_class": maintenance.LOCK_CLASS}
-        )
-        return cursor.rowcount
-
-
-def pause_pipeline(*, name: str, requested_by: str) -> None:
-    """Wish that a pipeline rests. Its driver ends the batch at hand and waits; one that starts later waits, too.
-
-    A wish for what is wished already changes nothing. Raises UnknownPipelineError.
-    """
-    _wish(name, requested_by, paused=True)
-
-
-def resume_pipeline(*, name: str, requested_by: str) -> None:
-    """Wish that a paused pipeline goes on. Raises UnknownPipelineError."""
-    _wish(name, requested_by, paused=False)
-
-
-def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested_by: str) -> Terms:
-    """Set a state's ttl or changelog above its declaration, or take that back, and return what is in force.
-
-    ttl, changelog: as Catalog.edit takes them, which says from when on they count. Nothing is done where all stays.
-    Raises UnknownStateError, SpecError, and CatalogBusyError while a driver that starts has the catalog for itself.
-    """
-    with transaction.atomic():
-        conn = readers.connection()
-        conn.execute("SET LOCAL lock_timeout = '5s'")
-        try:
-            before, after = Catalog(conn).edit(name, ttl=ttl, changelog=changelog)
-        except LockNotAvailable as error:
-            raise CatalogBusyError(f"state {name!r}: a driver that starts is at the catalog; try again") from error
-        if before != after:
-            record("state.edit", f"state {name}", by=requested_by, before=before.document(), after=after.document())
-    return after
-
-
-def _wish(name: str, requested_by: str, *, paused: bool) -> None:
+def _set_desired_state(name: str, requested_by: str, *, paused: bool) -> None:
     names = queries.pipeline_names()
     if name not in names:
         raise UnknownPipelineError.among(name, names)
@@ -261,7 +255,7 @@ def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
     return run
 
 
-def _call_off(run_id: int) -> bool:
+def _cancel(run_id: int) -> bool:
     run = MaintenanceRun.objects.filter(pk=run_id)
     return bool(
         run.filter(status=Status.QUEUED).update(status=Status.CANCELLED, cancel_requested=True, finished_at=Now())
@@ -269,18 +263,11 @@ def _call_off(run_id: int) -> bool:
     )
 
 
-def _get(run_id: int) -> MaintenanceRun:
-    run = MaintenanceRun.objects.filter(pk=run_id).first()
-    if run is None:
-        raise UnknownRunError(f"there is no maintenance run {run_id}")
-    return run
-
-
-def _take_up(run_id: int) -> bool:
+def _claim(run_id: int) -> bool:
     run = MaintenanceRun.objects.filter(pk=run_id)
     if run.filter(status=Status.QUEUED).update(status=Status.RUNNING, started_at=Now()):
         return True
-    # We hold the lock, so nobody carries it out any more.
+    # This process holds the lock, so no worker carries it out any more.
     run.filter(status=Status.RUNNING).update(status=Status.FAILED, finished_at=Now(), error=maintenance.WORKER_DIED)
     return False
 
@@ -289,7 +276,7 @@ def _send(run_id: int) -> None:
     try:
         app.send_task(TASK, args=[run_id])
     except BrokerError as error:
-        reason = f"the task queue does not answer ({error}); see that Redis runs, and ask again"
+        reason = f"the task queue does not answer ({error}); check that Redis runs, and try again"
         MaintenanceRun.objects.filter(pk=run_id).update(status=Status.FAILED, finished_at=Now(), error=reason)
         raise BrokerUnavailableError(reason) from error
 

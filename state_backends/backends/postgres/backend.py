@@ -28,7 +28,7 @@ class PostgresBackend:
     timeout_seconds: float | None = None
 
     def check(self) -> None:
-        """Nothing to check: whoever has the ledger has the states."""
+        """Nothing to check: a process that reaches the ledger reaches the states."""
 
     def rows(self, conn: psycopg.Connection, spec: StateSpec) -> PostgresBackingMap:
         return PostgresBackingMap(conn, spec)

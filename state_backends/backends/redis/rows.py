@@ -52,7 +52,7 @@ class RedisBackingMap:
 
     client: a redis.Redis or RedisCluster that gives bytes (no `decode_responses`); redis.RedisError passes through.
     max_get_keys, max_put_keys: keys that one script call reads, or writes; 0 puts all of them into one call, during
-        which Redis serves nobody else: 100,000 take a second. Storm's MicroBatchIBackingMap.
+        which Redis serves no other client: 100,000 take a second. Storm's MicroBatchIBackingMap.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
 
     One script call is all or nothing, and stays under one hash tag. So a write is atomic up to `max_put_keys` keys per

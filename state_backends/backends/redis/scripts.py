@@ -124,7 +124,7 @@ def file_text(name: str) -> str:
 # Calls of a state's scripts, several per round trip, as many as keep memory small.
 
 
-# The library loads without redis-py; whoever has a client has loaded it.
+# The library loads without redis-py; a caller that has a client has loaded it.
 if TYPE_CHECKING:
     import redis
     from redis.cluster import RedisCluster

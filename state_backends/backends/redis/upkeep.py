@@ -52,7 +52,7 @@ class RedisUpkeep:
         return rows, size
 
     def clear(self) -> None:
-        """Forget the state, page by page: rows, order and guard. Nobody may be feeding or reading it."""
+        """Forget the state, page by page: rows, order and guard. No driver may feed it and no reader read it."""
         for page in self.pages():
             self._client.unlink(*page.rows)
         for tag in self._tags:

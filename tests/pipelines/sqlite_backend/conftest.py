@@ -21,7 +21,7 @@ def workspace(transactional_db: None, spark: SparkSession, tmp_path: Path) -> It
 
     from webapp.states import readers
 
-    readers.forget()
+    readers.clear_cache()
     dsn = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     with psycopg.connect(dsn, autocommit=True) as conn:
         yield Workspace(spark, conn, dsn, tmp_path)

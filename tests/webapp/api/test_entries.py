@@ -150,7 +150,7 @@ class TestPages:
     def test_pages_of_a_state_that_was_created_again_are_a_410(self, filled, api):
         first = page(api, limit=1)
         filled.conn.execute("UPDATE tidemark.state SET created_at = created_at + interval '1 s'")
-        readers.forget()
+        readers.clear_cache()
 
         response = asked(api, cursor=first["next"])
 

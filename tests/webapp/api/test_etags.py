@@ -254,11 +254,11 @@ def test_idle_pipelines_have_a_tag(filled, api, path):
 
 
 def test_the_catalog_version_of_a_state_is_that_of_its_reader(filled):
-    readers.forget()
+    readers.clear_cache()
 
-    _, made = readers.marked_reader(filled.conn, "totals")
-    mark = readers.of_batch(filled.conn, "totals")
+    _, made = readers.versioned_reader(filled.conn, "totals")
+    mark = readers.batch_version(filled.conn, "totals")
 
     assert mark is not None
     assert (mark.made, mark.txid, mark.attempt) == (made, 2, 1)
-    assert readers.of_batch(filled.conn, "nothing") is None
+    assert readers.batch_version(filled.conn, "nothing") is None

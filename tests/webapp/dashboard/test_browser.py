@@ -29,7 +29,7 @@ pytestmark = [
 @pytest.fixture
 def flights(transactional_db) -> Iterator[Flights]:
     """A pipeline whose commits other connections see, such as those of the live server."""
-    readers.forget()
+    readers.clear_cache()
     with psycopg.connect(_address(), autocommit=True) as conn, flights_pipeline(conn) as pipeline:
         pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
         pipeline.report("running", pending={"count": 0, "unit": "files", "oldest": None})

@@ -58,7 +58,7 @@ def maintenance(request):
 @signed_in
 def run(request, run_id):
     try:
-        found = services.run(run_id)
+        found = services.find_run(run_id)
     except UnknownRunError:
         return unknown_run(request, run_id)
     version = _version([found])
