@@ -99,7 +99,7 @@ def _wait_for(port: int, process: Child) -> None:
             if probe.connect_ex((LOOPBACK, port)) == 0:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"the events process does not answer; the end of {process.log}:\n{process.last_words()}")
+    raise RuntimeError(f"the events process does not answer; the end of {process.log}:\n{process.last_lines()}")
 
 
 def _worker(process: Child) -> psutil.Process:

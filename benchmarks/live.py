@@ -35,7 +35,7 @@ class Live:
         """Raise RuntimeError with the end of its log if a process has ended."""
         for child in (self.web, self.pipeline):
             if child.exit_code() is not None:
-                raise RuntimeError(f"{child.name} has ended; the end of {child.log}:\n{child.last_words()}")
+                raise RuntimeError(f"{child.name} has ended; the end of {child.log}:\n{child.last_lines()}")
 
 
 @contextmanager
@@ -113,4 +113,4 @@ def _wait_until_healthy(live: Live) -> None:
             time.sleep(0.2)
         finally:
             conn.close()
-    raise RuntimeError(f"the web server does not answer; the end of {live.web.log}:\n{live.web.last_words()}")
+    raise RuntimeError(f"the web server does not answer; the end of {live.web.log}:\n{live.web.last_lines()}")

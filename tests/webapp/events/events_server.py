@@ -78,7 +78,7 @@ def _wait_until_healthy(server: Server) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise RuntimeError(f"the events server does not answer; the end of its log:\n{server.process.last_words()}")
+    raise RuntimeError(f"the events server does not answer; the end of its log:\n{server.process.last_lines()}")
 
 
 class Listener:

@@ -207,7 +207,7 @@ def test_the_page_of_a_state_in_redis_shows_its_entries(views, reader):
     assert "page 39" in leading
     assert "page 39" not in entries
     assert entries.index("page 19") < entries.index("page 18")
-    assert "<dt>Rows live in</dt><dd>redis</dd>" in page
+    assert "<dt>Stored in</dt><dd>redis</dd>" in page
     assert "tidemark_live" not in page
 
 
@@ -224,7 +224,7 @@ def test_a_page_says_where_it_could_not_look_at_every_key(views, reader, monkeyp
 
     page = reader.get(f"/states/{views.name}/", {"order": "-views"}).content.decode()
 
-    assert "There are too many keys to look at all of them in redis" in page
+    assert "Too many keys to read them all from redis" in page
 
 
 def test_the_overview_lists_a_state_in_redis(views, reader):

@@ -35,7 +35,7 @@ ADMIN = "admin"
 NEEDED_BYTES = 1_000_000_000  # the input, Spark's scratch files and a year of write-ahead log
 HEALTHY_WITHIN_SECONDS = 60.0
 
-# With --once the batches are not watched, so they are larger than the live demo's one day.
+# Larger than the one day of the live demo: with --once the batches are not watched.
 DAYS_PER_BATCH = 8
 
 
