@@ -95,7 +95,7 @@ class TestRequest:
 
         monkeypatch.setattr(app, "send_task", refuse)
 
-        with pytest.raises(BrokerUnavailableError, match="see that Redis runs"):
+        with pytest.raises(BrokerUnavailableError, match="check that Redis runs"):
             request_maintenance(kind="compaction", state=CARRIERS, requested_by="ann")
 
         assert MaintenanceRun.objects.get().status == "failed"
