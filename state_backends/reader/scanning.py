@@ -314,7 +314,7 @@ class ScanningReader(Reader):
 
     def _refuse_taken_back(self, batch: _Batch) -> None:
         if self._rows.multi_get_committed([])[0] < batch.txid:
-            raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} was taken back while it was read")
+            raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} was reverted while it was read")
 
     def _published(self, txid: int, as_of: int | None) -> _Batch:
         if as_of is not None and as_of != txid:

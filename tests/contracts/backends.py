@@ -10,7 +10,7 @@ import redis as redis_py
 
 from state_backends import Changelog, MemoryBackingMap, PostgresBackingMap, StateSpec
 from state_backends.backends.postgres import tables
-from state_backends.backends.redis.keys import HashTags
+from state_backends.backends.redis.keys import KeyNames
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.wrappers import CachedMap, LoggedMap
 from state_backends.errors import SpecError
@@ -39,10 +39,10 @@ def redis(conn: psycopg.Connection) -> NewBacking:
 
 def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
     """Return the spec, with its data deleted from the server: REDIS_URL may have rows of an earlier run."""
-    for tag in HashTags(spec):
-        rows = [tag.row + key for key in client.zrange(tag.keys, 0, -1)]
-        written = [tag.written(int(txid)) for txid in client.zrange(tag.batches, 0, -1)]
-        client.unlink(tag.guard, tag.keys, tag.batches, *rows, *written)
+    names = KeyNames(spec)
+    rows = names.rows(client.zrange(names.keys, 0, -1))
+    written = [names.written(int(txid)) for txid in client.zrange(names.batches, 0, -1)]
+    client.unlink(names.guard, names.keys, names.batches, *rows, *written)
     return spec
 
 

@@ -408,8 +408,7 @@ class BackingMapContract:
         assert backing.revert(3) == 0
         assert backing.multi_get([("a",)]) == [row]
 
-    def test_a_partitioned_state_behaves_as_one(self, new_backing):
-        backing = new_backing(StateSpec("parted", key={"page": "text", "day": "bigint"}, value="jsonb", partitions=4))
+    def test_many_keys_are_put_read_scanned_reverted_and_removed(self, backing):
         keys = [(page, day) for page in "abcde" for day in range(5)]
         backing.multi_put(keys, [Versioned(n, 2, -n, 1) for n in range(25)])
 

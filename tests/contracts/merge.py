@@ -136,8 +136,7 @@ class FoldContract:
         assert rows(backing) == {("a",): Versioned({"n": 2}, 1)}
 
     def test_many_arrow_batches_are_one_task(self, state):
-        backing, merge = state(replace(VIEWS, partitions=4))
-
+        backing, merge = state(VIEWS)
         batches = [arrow([{"page": f"{n}", "n": n} for n in range(k, 500, 5)])[0] for k in range(5)]
 
         keys = merge(1, batches=batches)

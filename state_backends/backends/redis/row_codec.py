@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from state_backends.backends.redis.scripts import fields, pack_array
 from state_backends.errors import DuplicateKeyError, KeyShapeError, ValueShapeError
@@ -137,9 +136,10 @@ class Partials:
         self.keys = self._keys(table) if table else []
         self._columns = [self._text(table[name], name, of) for name, of in spec.value_columns.items()] if table else []
 
-    def packed(self, positions: Sequence[int]) -> list[bytes]:
+    def packed(self, positions: range) -> list[bytes]:
         """Return two strings per column with the values at these positions."""
-        return [part for column in self._columns for part in pack_array(_pick(column, positions))]
+        first, count = positions.start, len(positions)
+        return [part for column in self._columns for part in pack_array(column.slice(first, count))]
 
     def key(self, position: int) -> tuple[Any, ...]:
         return KeyBytes(self._spec).decode(self.keys[position])
@@ -195,9 +195,3 @@ class Partials:
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def _pick(column: pa.Array, positions: Sequence[int]) -> pa.Array:
-    if isinstance(positions, range):
-        return column.slice(positions.start, len(positions))
-    return pc.take(column, pa.array(positions, pa.int64()))

@@ -1,11 +1,10 @@
 """A backing map in Redis: a hash per row, keys in order in a sorted set, batches merged by scripts on the server.
 
-A write to Redis is not in the ledger's transaction, so the store itself keeps what guards it, per hash tag: which
-attempt may write, which batch is committed, and which keys each recent batch has written, for revert. The script that
-writes looks at them first.
+A write to Redis is not in the ledger's transaction, so Redis itself stores what guards a state: which attempt may
+write, which batch is committed, and which keys each recent batch has written, for revert. Every script that writes
+checks the attempt first.
 """
 
-import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from state_backends.backends.external import Standing
 from state_backends.backends.redis.committed import CommittedReads
-from state_backends.backends.redis.keys import HashTag, HashTags, Share
+from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
 from state_backends.errors import FencedError, MovedOnError, SpecError
@@ -29,15 +28,15 @@ from state_backends.spec import StateSpec
 # Keys per script call and per page of a scan: the server does nothing else for some 10 ms.
 CHUNK_KEYS = 1_000
 
-# Keys that a scan of committed rows reads at first: many readers want a page and no more.
+# Keys that a scan of committed rows reads first: many readers need one page only.
 FIRST_KEYS = 100
 
-# Batches whose written keys stay on record: the open one, and the committed one, which may come again.
+# Batches whose written keys stay on record: the open one, and the committed one, which may be replayed.
 KEPT_BATCHES = 2
 
 
 class Attempt(NamedTuple):
-    """What a batch's writer shows before it writes; a later one is larger."""
+    """The attempt at a batch that a write belongs to; a later one is larger."""
 
     fence: int
     txid: int
@@ -48,16 +47,17 @@ class Attempt(NamedTuple):
 
 
 class RedisBackingMap:
-    """Rows of one state in Redis, under `tidemark:{<state>}:`, or `tidemark:{<state>:<partition>}:` for several.
+    """Rows of one state in Redis, all under the hash tag `tidemark:{<state>}:`.
 
-    client: a redis.Redis or RedisCluster that gives bytes (no `decode_responses`); redis.RedisError passes through.
+    client: a redis.Redis or RedisCluster that returns bytes (no `decode_responses`); redis.RedisError passes through.
+    spec: raises SpecError for several partitions, which only a table has.
     max_get_keys, max_put_keys: keys that one script call reads, or writes; 0 puts all of them into one call, during
         which Redis serves no other client: 100,000 take a second. Storm's MicroBatchIBackingMap.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
 
-    One script call is all or nothing, and stays under one hash tag. So a write is atomic up to `max_put_keys` keys per
-    partition. A larger one is checked as far as keys go before anything is written; if it fails later, the calls before
-    stay, for `revert` or the replay to put right. Times are compared to the microsecond until the year 2255.
+    One script call is all or nothing, so a write is atomic up to `max_put_keys` keys. The keys of a larger one are
+    checked before anything is written; if it fails later, the calls before stay, for `revert` or the replay to correct.
+    Times are compared to the microsecond until the year 2255.
 
     What Redis has acknowledged and then loses is lost to the state: run it with an append-only file.
     """
@@ -75,10 +75,10 @@ class RedisBackingMap:
         self._max_get_keys, self._max_put_keys = max_get_keys, max_put_keys
         self._attempt: Attempt | None = None
         self._scripts = ScriptCalls(client, spec)
-        self._tags = HashTags(spec)
+        self._names = KeyNames(spec)
         self._bytes = KeyBytes(spec)
         self._fields = RowFields(spec)
-        self._committed = CommittedReads(self._scripts, self._tags, spec)
+        self._committed = CommittedReads(self._scripts, self._names, spec)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         """Return the stored row of each key, in the order asked; None where a key is absent.
@@ -89,30 +89,29 @@ class RedisBackingMap:
         Four script calls share a round trip. The contract is Trident's IBackingMap.multiGet (apache/storm,
         trident/state/map/IBackingMap.java).
         """
-        return self._rows(self._tags.shares(keys, self._max_get_keys), len(keys))
+        return list(self._rows(chunk.rows for chunk in self._names.chunks(keys, self._max_get_keys)))
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
-        """Store rows[i] under keys[i]; all or none up to `max_put_keys` keys of a partition.
+        """Store rows[i] under keys[i]; all or none up to `max_put_keys` keys.
 
         Raises KeyShapeError, DuplicateKeyError if a key comes twice, ValueShapeError, StaleBatchError if a stored row
         has a newer txid than its replacement, FencedError.
         """
         check_paired(self.spec, keys, rows)
         self._check_unique(keys)
-        calls = (self._put(share, keys, rows) for share in self._tags.shares(keys, self._max_put_keys))
-        for share, reply in self._scripts.run("put", calls):
+        calls = (self._put(chunk, keys, rows) for chunk in self._names.chunks(keys, self._max_put_keys))
+        for chunk, reply in self._scripts.run("put", calls):
             if isinstance(reply, list):
-                position = self._refused_at(share, reply)
+                position = self._refused_at(chunk, reply)
                 raise stale(self.spec, self.spec.check_key(keys[position]), rows[position].txid, int(reply[2]))
-            self._keep_few_records(share.tag, reply)
+            self._keep_few_records(reply)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Forget the rows of these keys, versions and all; absent keys are no error. Raises FencedError."""
+        """Delete the rows of these keys with all versions; absent keys are not an error. Raises FencedError."""
         self._check_unique(keys)
-        calls = (
-            (share, [share.tag.guard, share.tag.keys, *share.rows], [self._guard(), share.tag.row])
-            for share in self._tags.shares(keys, self._max_put_keys)
-        )
+        names, arguments = self._names, [self._guard(), self._names.row]
+        chunks = names.chunks(keys, self._max_put_keys)
+        calls = ((None, [names.guard, names.keys, *chunk.rows], arguments) for chunk in chunks)
         for _, reply in self._scripts.run("remove", calls):
             self._refuse_fenced(reply)
 
@@ -121,13 +120,13 @@ class RedisBackingMap:
     ) -> Iterator[tuple[Key, Versioned]]:
         """Yield (key, row) in key order: from `start` (with it) to `stop` (without it), or under a prefix of parts.
 
-        Comes in pages of 1,000 keys; what others write meanwhile may or may not be seen.
+        Reads pages of 1,000 keys; concurrent writes may or may not be seen.
         """
         first = None if start is None else self.spec.check_key(start)
         last = None if stop is None else self.spec.check_key(stop)
         keys = self._ordered(*self._range(first, last, self.spec.check_prefix(prefix or ())))
         while page := list(islice(keys, CHUNK_KEYS)):
-            rows = self._rows(self._tags.encoded_shares(page, CHUNK_KEYS), len(page))
+            rows = self._rows([self._names.rows(page)])
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True) if row)
 
     def merge(self, batches: Iterable[pa.RecordBatch], txid: int, batch_time: datetime) -> int:
@@ -145,32 +144,32 @@ class RedisBackingMap:
         if not self.spec.folds_in_lua:
             raise SpecError(f"state {self.spec.name!r}: Lua cannot fold its measures; use a map's multi_update")
         partials = Partials(self.spec, batches, txid)
-        shares = self._tags.encoded_shares(partials.keys, self._max_put_keys)
-        calls = (self._merge(share, partials, txid, batch_time) for share in shares)
-        for share, reply in self._scripts.run("merge", calls):
+        chunks = self._names.encoded_chunks(partials.keys, self._max_put_keys)
+        calls = (self._merge(chunk, partials, txid, batch_time) for chunk in chunks)
+        for chunk, reply in self._scripts.run("merge", calls):
             if isinstance(reply, list):
-                key, (reason, _, text) = partials.key(self._refused_at(share, reply)), reply
+                key, (reason, _, text) = partials.key(self._refused_at(chunk, reply)), reply
                 if reason == b"stale":
                     raise stale(self.spec, key, txid, int(text))
                 raise _out_of_range(f"state {self.spec.name!r}: {text.decode()} for key {key!r}; use a wider type")
-            self._keep_few_records(share.tag, reply)
+            self._keep_few_records(reply)
         return len(partials.keys)
 
     def revert(self, txid: int) -> int:
-        """Put every row written by batch `txid` back to its previous version; delete those that had none.
+        """Return every row written by batch `txid` to its previous version; delete those that had none.
 
-        Returns the number of rows. Only opaque rows can go back; other kinds are left alone, and return 0. Readers of
-        the batch, if it was published, are set back to the one before it first. Looks only at the keys on the batch's
-        record, 1,000 a call; may be killed anywhere and run again. Raises FencedError.
+        Returns the number of rows. Only opaque rows can be reverted; other kinds are left alone, and return 0. If the
+        batch was published, readers first go back to the one before it. Reads only the keys on the batch's record,
+        1,000 a call; may be killed at any point and run again. Raises FencedError.
         """
-        nothing = (Share(tag, [], []) for tag in self._tags)
-        for _, reply in self._scripts.run("revert", (self._revert(share, txid) for share in nothing)):
-            self._refuse_fenced(reply)
+        names, arguments = self._names, [self._guard(txid), self._names.row, text_of(txid)]
+        own = [names.guard, names.keys, names.written(txid)]
+        self._refuse_fenced(self._scripts.call("revert", own, arguments))
         if self.spec.kind != "opaque":
             return 0
-        written = (share for tag in self._tags for share in self._written(tag, txid))
         rows = 0
-        for _, reply in self._scripts.run("revert", (self._revert(share, txid) for share in written)):
+        calls = ((None, [*own, *written], arguments) for written in self._written(txid))
+        for _, reply in self._scripts.run("revert", calls):
             self._refuse_fenced(reply)
             rows += reply
         return rows
@@ -181,10 +180,9 @@ class RedisBackingMap:
         For the driver, once the ledger has begun the batch, before anything reverts or writes it: what an older attempt
         has in flight is refused when it arrives. Raises FencedError where a newer one was admitted.
         """
-        own = self.under(fence, txid, attempt)
         arguments = [text_of(number) for number in (fence, txid, attempt)]
-        for _, reply in self._scripts.run("admit", ((tag, [tag.guard], arguments) for tag in self._tags)):
-            own._refuse_fenced(reply)
+        reply = self._scripts.call("admit", [self._names.guard], arguments)
+        self.under(fence, txid, attempt)._refuse_fenced(reply)
 
     def under(self, fence: int, txid: int, attempt: int) -> "RedisBackingMap":
         """Return this map as an attempt at a batch has it: it writes only while that attempt is the admitted one.
@@ -202,29 +200,25 @@ class RedisBackingMap:
         Never goes back: only `revert` does. Drops the record of keys that older batches have written. Raises
         FencedError under an attempt that is not the admitted one: the batch may be tried again already.
         """
-        arguments = [self._guard(txid), text_of(txid)]
-        for tag, reply in self._scripts.run(
-            "publish", ((tag, [tag.guard, tag.batches], arguments) for tag in self._tags)
-        ):
-            self._refuse_fenced(reply)
-            self._forget(tag, reply)
+        names, arguments = self._names, [self._guard(txid), text_of(txid)]
+        older = self._scripts.call("publish", [names.guard, names.batches], arguments)
+        self._refuse_fenced(older)
+        self._forget(older)
 
     def standing(self) -> Standing:
-        """Return which batch readers go by and which was admitted last; the oldest of each over all hash tags."""
-        published, admitted, found = [], [], 0
-        for tag in self._tags:
-            committed, attempt = self._client.hmget(tag.guard, "committed", "attempt")
-            published.append(int(committed or 0))
-            # Fence, txid, attempt.
-            admitted.append(int(attempt.split()[1]) if attempt else 0)
-            found += self._client.exists(tag.guard, tag.keys)
-        return Standing(min(published), min(admitted), not found)
+        """Return which batch readers see and which was admitted last."""
+        names = self._names
+        published, attempt = self._client.hmget(names.guard, "committed", "attempt")
+        # Fence, txid, attempt.
+        admitted = int(attempt.split()[1]) if attempt else 0
+        return Standing(int(published or 0), admitted, not self._client.exists(names.guard, names.keys))
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         """Return the published txid (0 before the first) and what its readers see of each key, in the order asked.
 
-        All rows are of that one batch, even while the next is written or published; ttl counts to the server's now.
-        Kinds that keep one version may show an open batch's rows. Raises KeyShapeError.
+        All rows are of that one batch, even while the next is written or published; ttl is applied at the server's
+        time. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError where
+        batches are published faster than `max_get_keys` keys a call are read.
         """
         return self._committed.multi_get(keys, self._max_get_keys)
 
@@ -239,15 +233,15 @@ class RedisBackingMap:
         """Return the published txid and an iterator over keys in key order, with what readers of that batch see.
 
         From `start` (with it) to `stop` (without it), under a prefix; each is the first parts of a key, an empty one no
-        bound. after: only what comes behind this key.
-        The iterator raises MovedOnError where batches are published faster than it goes on, or this one is taken back.
+        bound. after: only keys larger than this one.
+        The iterator raises MovedOnError where batches are published faster than it reads, or this one is reverted.
         """
         first, last, under = (self.spec.check_prefix(parts or ()) for parts in (start, stop, prefix))
         low, high = self._range(first, last or None, under)
         if after is not None:
-            behind = self._bytes.encode(self.spec.check_key(after))
-            low = max(low, b"[" + behind + b"\0")
-        txid, _ = self.multi_get_committed([])
+            last_seen = self._bytes.encode(self.spec.check_key(after))
+            low = max(low, b"[" + last_seen + b"\0")
+        txid = self._committed.txid()
         return txid, self._scan_committed(txid, low, high)
 
     def _scan_committed(self, txid: int, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
@@ -256,23 +250,18 @@ class RedisBackingMap:
             rows = self._committed.get_at(page, txid)
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
             size = CHUNK_KEYS
-        if self.multi_get_committed([])[0] < txid:
-            raise MovedOnError(f"state {self.spec.name!r}: batch {txid} was taken back while it was read")
+        if self._committed.txid() < txid:
+            raise MovedOnError(f"state {self.spec.name!r}: batch {txid} was reverted while it was read")
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
-        hashes = array("q", map(hash, self._tags.encoded(keys)))
-        # A million keys in 50 MB. Where two hashes meet, by chance or not, look at the keys themselves.
+        hashes = array("q", map(hash, self._names.encoded(keys)))
+        # A million keys take 50 MB. Only where two hashes are equal are the keys themselves compared.
         if any(one == other for one, other in pairwise(sorted(hashes))):
             check_unique(self.spec, keys)
 
-    def _rows(self, shares: Iterable[Share], count: int) -> list[Versioned | None]:
-        rows: list[Versioned | None] = [None] * count
-        for share, (lengths, text) in self._scripts.run("get", ((share, share.rows, []) for share in shares)):
-            for position, values in zip(
-                share.positions, by_row(self._fields.width, unpack(lengths, text)), strict=True
-            ):
-                rows[position] = self._fields.decode(values)
-        return rows
+    def _rows(self, chunks: Iterable[list[bytes]]) -> Iterator[Versioned | None]:
+        for _, (lengths, text) in self._scripts.run("get", ((None, rows, []) for rows in chunks)):
+            yield from map(self._fields.decode, by_row(self._fields.width, unpack(lengths, text)))
 
     def _range(self, start: Key | None, stop: Key | None, prefix: Key) -> tuple[bytes, bytes]:
         under = self._bytes.encode(prefix)
@@ -282,37 +271,29 @@ class RedisBackingMap:
         return b"[" + first, b"(" + min(bounds) if bounds else b"+"
 
     def _ordered(self, low: bytes, high: bytes) -> Iterator[bytes]:
-        return heapq.merge(*(self._members(tag, low, high) for tag in self._tags))
-
-    def _members(self, tag: HashTag, low: bytes, high: bytes) -> Iterator[bytes]:
-        page: Any = self._client.zrangebylex(tag.keys, low, high, start=0, num=CHUNK_KEYS)
+        page: Any = self._client.zrangebylex(self._names.keys, low, high, start=0, num=CHUNK_KEYS)
         while page:
             yield from page
-            page = self._client.zrangebylex(tag.keys, b"(" + page[-1], high, start=0, num=CHUNK_KEYS)
+            page = self._client.zrangebylex(self._names.keys, b"(" + page[-1], high, start=0, num=CHUNK_KEYS)
 
-    def _put(self, share: Share, keys: Sequence[Key], rows: Sequence[Versioned]) -> Call[Share]:
-        tag, some = share.tag, [(keys[position], rows[position]) for position in share.positions]
+    def _put(self, chunk: Chunk, keys: Sequence[Key], rows: Sequence[Versioned]) -> Call[Chunk]:
+        names, some = self._names, [(keys[position], rows[position]) for position in chunk.positions]
         values = [value for key, row in some for value in self._fields.encode(key, row)]
         txids = {row.txid for _, row in some if row.txid is not None} if self.spec.kind == "opaque" else set()
-        names = [tag.guard, tag.keys, tag.batches, *map(tag.written, txids), *share.rows]
-        return share, names, [self._guard(), tag.row, *pack(values), *map(text_of, txids)]
+        touched = [names.guard, names.keys, names.batches, *map(names.written, txids), *chunk.rows]
+        return chunk, touched, [self._guard(), names.row, *pack(values), *map(text_of, txids)]
 
-    def _merge(self, share: Share, partials: Partials, txid: int, batch_time: datetime) -> Call[Share]:
-        tag = share.tag
-        names = [tag.guard, tag.keys, tag.batches, tag.written(txid), *share.rows]
+    def _merge(self, chunk: Chunk, partials: Partials, txid: int, batch_time: datetime) -> Call[Chunk]:
+        names = self._names
+        touched = [names.guard, names.keys, names.batches, names.written(txid), *chunk.rows]
         clock = [text_of(batch_time), text_of(self.spec.ttl)]
-        return share, names, [self._guard(txid), tag.row, text_of(txid), *clock, *partials.packed(share.positions)]
+        return chunk, touched, [self._guard(txid), names.row, text_of(txid), *clock, *partials.packed(chunk.positions)]
 
-    def _revert(self, share: Share, txid: int) -> Call[Share]:
-        tag = share.tag
-        names = [tag.guard, tag.keys, tag.written(txid), *share.rows]
-        return share, names, [self._guard(txid), tag.row, text_of(txid)]
-
-    def _written(self, tag: HashTag, txid: int) -> Iterator[Share]:
-        # A scan finds all that is there from start to end, whatever is removed meanwhile.
-        members = self._client.sscan_iter(tag.written(txid), count=CHUNK_KEYS)
+    def _written(self, txid: int) -> Iterator[list[bytes]]:
+        # SSCAN returns every member that is there from its start to its end, whatever is removed meanwhile.
+        members = self._client.sscan_iter(self._names.written(txid), count=CHUNK_KEYS)
         while chunk := list(islice(members, CHUNK_KEYS)):
-            yield Share(tag, [], [tag.row + member for member in chunk])
+            yield self._names.rows(chunk)
 
     def _guard(self, txid: int | None = None) -> bytes:
         if self._attempt is None:
@@ -320,9 +301,9 @@ class RedisBackingMap:
         fence, own, attempt = self._attempt
         return b"%d %d %d" % (fence, own if txid is None else txid, attempt)
 
-    def _refused_at(self, share: Share, reply: list[Any]) -> int:
+    def _refused_at(self, chunk: Chunk, reply: list[Any]) -> int:
         self._refuse_fenced(reply)
-        return share.positions[int(reply[1])]
+        return chunk.positions[int(reply[1])]
 
     def _refuse_fenced(self, reply: Any) -> None:
         if not isinstance(reply, list) or reply[:1] != [b"fenced"]:
@@ -333,14 +314,14 @@ class RedisBackingMap:
             "attempt has taken over, so stop this one"
         )
 
-    def _keep_few_records(self, tag: HashTag, count: int) -> None:
+    def _keep_few_records(self, count: int) -> None:
         if count > KEPT_BATCHES:
-            self._forget(tag, self._client.zrange(tag.batches, 0, -1 - KEPT_BATCHES))
+            self._forget(self._client.zrange(self._names.batches, 0, -1 - KEPT_BATCHES))
 
-    def _forget(self, tag: HashTag, txids: Any) -> None:
+    def _forget(self, txids: Any) -> None:
         if txids:
-            self._client.unlink(*(tag.written(int(txid)) for txid in txids))
-            self._client.zrem(tag.batches, *txids)
+            self._client.unlink(*(self._names.written(int(txid)) for txid in txids))
+            self._client.zrem(self._names.batches, *txids)
 
 
 def _out_of_range(message: str) -> Exception:

@@ -1,7 +1,8 @@
-"""Many values in two strings, as scripts take and give them: what redis-py sends and parses costs it time per value.
+"""The scripts that Redis runs for one state: their text, how values are packed for them, and how they are called.
 
-The first string holds the lengths, four bytes each and -1 for a null; the second holds the values, end to end.
-The other half is packing.lua.
+A script is a file of lua/ after a header with the columns of the state. It names every key that it touches in KEYS, as
+Redis Cluster requires. redis-py sends and parses each value on its own, which is slow, so many values travel as two
+strings: the lengths, four bytes each and -1 for a null, and the values, end to end. packing.lua does the same in Lua.
 """
 
 import struct
@@ -17,7 +18,35 @@ import pyarrow.compute as pc
 from state_backends.spec import StateSpec, stored_column
 from state_backends.table import StateTable, previous
 
+# The library loads without redis-py; a caller that has a client has loaded it.
+if TYPE_CHECKING:
+    import redis
+    from redis.cluster import RedisCluster
+    from redis.commands.core import Script
+
+Client: TypeAlias = "redis.Redis | RedisCluster"
+
+# What a call is about, the keys it touches, its arguments.
+T = TypeVar("T")
+Call = tuple[T, Sequence[bytes], Sequence[bytes]]
+
 NULL = -1
+
+# Bounds the memory of calls on their way, in addition to the caller's own lists.
+CALLS_PER_ROUND_TRIP = 4
+
+# The files that go before the script of that name.
+NEEDS = {
+    "admit": [],
+    "committed": ["common", "packing"],
+    "get": ["packing"],
+    "merge": ["common", "packing", "arithmetic"],
+    "publish": ["common"],
+    "put": ["common", "packing"],
+    "remove": ["common"],
+    "revert": ["common"],
+    "trim": ["common"],
+}
 
 
 def pack(values: Sequence[bytes | None]) -> tuple[bytes, bytes]:
@@ -52,28 +81,9 @@ def _int32_bytes(numbers: pa.Int32Array) -> bytes:
     return memoryview(numbers.buffers()[1])[start : start + len(numbers) * 4].tobytes()
 
 
-# The scripts that Redis runs for one state: the files in lua/, after the state's own words.
-#
-# Every script names each key it touches in KEYS, and all of them share one hash tag, as a cluster asks.
-
-
-# What goes before the script of that name.
-NEEDS = {
-    "admit": [],
-    "committed": ["common", "packing"],
-    "get": ["packing"],
-    "merge": ["common", "packing", "arithmetic"],
-    "publish": ["common"],
-    "put": ["common", "packing"],
-    "remove": ["common"],
-    "revert": ["common"],
-    "trim": ["common"],
-}
-
-
 def script_text(spec: StateSpec, name: str) -> str:
     """Return the text of one script for one state."""
-    parts = [_words(spec), *map(file_text, NEEDS[name])]
+    parts = [_header(spec), *map(file_text, NEEDS[name])]
     if name == "merge":
         parts.append(_fold(spec))
     return "\n".join([*parts, file_text(name)])
@@ -86,7 +96,7 @@ def fields(spec: StateSpec) -> list[str]:
     return [*version, *(previous(version) if table.keeps_previous else [])]
 
 
-def _words(spec: StateSpec) -> str:
+def _header(spec: StateSpec) -> str:
     table = StateTable(spec)
     lists = {"VALUES": table.values, "VERSION": table.version, "FIELDS": fields(spec)}
     return "\n".join([f'local KIND = "{spec.kind}"', *(f"local {name} = {_list(of)}" for name, of in lists.items())])
@@ -121,25 +131,6 @@ def file_text(name: str) -> str:
     return (Path(__file__).parent / "lua" / f"{name}.lua").read_text(encoding="utf-8")
 
 
-# Calls of a state's scripts, several per round trip, as many as keep memory small.
-
-
-# The library loads without redis-py; a caller that has a client has loaded it.
-if TYPE_CHECKING:
-    import redis
-    from redis.cluster import RedisCluster
-    from redis.commands.core import Script
-
-Client: TypeAlias = "redis.Redis | RedisCluster"
-
-# What a call is about, the keys it touches, its arguments.
-T = TypeVar("T")
-Call = tuple[T, Sequence[bytes], Sequence[bytes]]
-
-# Bounds what is on its way, and so in memory, beside the caller's own lists.
-CALLS_PER_ROUND_TRIP = 4
-
-
 class ScriptCalls:
     """The scripts of one state on one client. Errors of Redis pass through, without the arguments of the call."""
 
@@ -152,7 +143,7 @@ class ScriptCalls:
         self._scripts: dict[str, Script] = {}
 
     def run(self, name: str, calls: Iterable[Call[T]]) -> Iterator[tuple[T, Any]]:
-        """Call a script again and again; yield what each call is about, and its reply. Stops at the first error."""
+        """Call a script several times; yield what each call is about, and its reply. Stops at the first error."""
         script = self._script(name)
         if self._is_cluster:
             # A cluster's pipelines take no scripts.
@@ -161,6 +152,11 @@ class ScriptCalls:
         rest = iter(calls)
         while trip := list(islice(rest, CALLS_PER_ROUND_TRIP)):
             yield from zip((about for about, _, _ in trip), self._pipelined(script, trip), strict=True)
+
+    def call(self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
+        """Call a script once and return its reply."""
+        ((_, reply),) = self.run(name, [(None, keys, arguments)])
+        return reply
 
     def _pipelined(self, script: "Script", trip: Sequence[Call[T]]) -> Iterator[Any]:
         with self._client.pipeline(transaction=False) as pipe:

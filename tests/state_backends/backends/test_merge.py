@@ -42,6 +42,13 @@ def state(fresh, new_feed, conn):
 
 
 class TestFold(FoldContract):
+    def test_the_keys_of_a_task_spread_over_the_partitions_of_the_table(self, state):
+        backing, merge = state(replace(VIEWS, partitions=4))
+
+        assert merge(1, *({"page": f"{n}", "n": n} for n in range(500))) == 500
+
+        assert {key: row.value["n"] for key, row in backing.scan()} == {(f"{n}",): n for n in range(500)}
+
     def test_numerics_and_bigints_are_exact(self, state):
         backing, merge = state(
             replace(

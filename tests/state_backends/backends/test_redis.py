@@ -92,14 +92,6 @@ class TestRows:
             for row, value in zip(backing.multi_get(keys), stored, strict=True):
                 assert [repr(row.value["x"]), repr(row.prev["x"])] == [repr(value)] * 2
 
-    def test_a_key_is_in_the_same_partition_for_every_process(self, client, fresh):
-        backing = RedisBackingMap(client, spec := fresh(replace(PAGES, partitions=3)))
-
-        backing.multi_put([(page,) for page in "abcde"], [Versioned(1, 1)] * 5)
-
-        members = [client.zrange(f"tidemark:{{{spec.name}:{n}}}:keys", 0, -1) for n in range(3)]
-        assert members == [[b"b\0", b"e\0"], [], [b"a\0", b"c\0", b"d\0"]]
-
     def test_removed_keys_leave_nothing_in_the_order_of_keys(self, client, fresh):
         backing = RedisBackingMap(client, spec := fresh(PAGES))
         backing.multi_put([("a",), ("b",)], [Versioned(1, 1), Versioned(2, 1)])
@@ -131,6 +123,14 @@ class TestConstruction:
             RedisBackingMap(client, PAGES, **{name: limit})
 
         assert str(caught.value) == f"state 'pages': {name} {limit!r} must be a whole number; 0 sets no limit"
+
+    def test_a_spec_of_several_partitions_is_refused(self, client):
+        with pytest.raises(SpecError) as caught:
+            RedisBackingMap(client, replace(PAGES, partitions=3))
+
+        assert str(caught.value) == (
+            "state 'pages': partitions 3 spread a table, and a state in redis has none; leave them at 1"
+        )
 
     def test_a_client_that_decodes_is_refused(self):
         with pytest.raises(SpecError) as caught:
@@ -217,7 +217,7 @@ class TestChunks:
         assert len(list(backing.scan())) == 4
 
     def test_a_hundred_thousand_keys_take_little_memory_beside_the_callers_own(self, client, fresh):
-        backing = RedisBackingMap(client, fresh(replace(PAGES, partitions=3)))
+        backing = RedisBackingMap(client, fresh(PAGES))
         keys = [(f"page {number}",) for number in range(100_000)]
         rows = [Versioned("x" * 20, 1)] * len(keys)
 
@@ -259,7 +259,7 @@ class TestMergeOnACluster(FoldContract):
     @pytest.fixture
     def state(self, cluster, fresh):
         def state(spec):
-            backing = RedisBackingMap(cluster, fresh(replace(spec, partitions=3 if spec.key else 1)))
+            backing = RedisBackingMap(cluster, fresh(spec))
             return backing, lambda txid, *rows, at=MIDNIGHT, batches=None: backing.merge(
                 arrow(rows) if batches is None else batches, txid, at
             )

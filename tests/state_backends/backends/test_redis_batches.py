@@ -10,7 +10,7 @@ import pytest
 from state_backends import Count, OpaqueMap, Replace, StateSpec, Versioned
 from state_backends.backends.redis.committed import CommittedRow
 from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.errors import FencedError, TidemarkError
+from state_backends.errors import FencedError, MovedOnError
 from tests.contracts.backends import emptied
 from tests.state_backends.backends.redis_servers import Interrupted
 from tests.state_backends.feed import arrow
@@ -39,14 +39,9 @@ def fresh(fresh, client):
     return lambda spec: emptied(client, fresh(spec))
 
 
-@pytest.fixture(params=[1, 3], ids=["one tag", "three tags"])
-def partitions(request):
-    return request.param
-
-
 @pytest.fixture
-def new_map(client, fresh, partitions):
-    return lambda spec=VIEWS, **limits: RedisBackingMap(client, fresh(replace(spec, partitions=partitions)), **limits)
+def new_map(client, fresh):
+    return lambda spec=VIEWS, **limits: RedisBackingMap(client, fresh(spec), **limits)
 
 
 @pytest.fixture
@@ -368,35 +363,38 @@ class TestCommittedReads:
         assert mixed == []
 
 
-class TestHalfAPublish:
+class TestPublishedDuringARead:
+    """60 keys at 5 a call are three round trips; the batches are published before the second one."""
+
     PAGES = tuple(f"{number:02}" for number in range(60))
 
     @pytest.fixture
-    def backing(self, client, fresh):
-        """A state of nine partitions; four of them have heard of batch 2 when its driver dies."""
-        backing = RedisBackingMap(client, fresh(replace(VIEWS, partitions=9)))
+    def read(self, client, new_map):
+        backing = new_map(max_get_keys=5)
         commit(backing, 1, self.PAGES)
-        merge(backing, 2, self.PAGES)
-        with client.interrupted(2, die), pytest.raises(Crash):
-            backing.publish(2)
-        return backing
 
-    def test_shows_the_batch_that_all_can_show(self, backing):
-        assert seen(backing, *self.PAGES) == (1, [1] * 60)
+        def read(*txids):
+            def publish():
+                for txid in txids:
+                    commit(backing, txid, self.PAGES)
 
-    def test_is_made_good_when_the_next_batch_is_admitted(self, backing):
-        backing.admit(1, 3, 1)
-        merge(backing.under(1, 3, 1), 3, self.PAGES)
+            with client.interrupted(2, publish):
+                return seen(backing, *self.PAGES)
 
-        assert seen(backing, *self.PAGES) == (2, [2] * 60)
+        return read
 
-    def test_that_nobody_makes_good_is_an_error_and_no_endless_look(self, backing):
-        merge(backing, 3, self.PAGES)
+    def test_one_batch_leaves_the_older_one_readable(self, read):
+        assert read(2) == (1, [1] * 60)
 
-        with pytest.raises(TidemarkError) as caught:
-            seen(backing, *self.PAGES)
+    def test_two_batches_make_it_read_again(self, read):
+        assert read(2, 3) == (3, [3] * 60)
 
-        assert str(caught.value) == (
-            f"state {backing.spec.name!r}: its partitions do not agree which batch is published, after 100 looks; "
-            "publish the committed one again"
+    def test_a_read_that_is_overtaken_every_time_gives_up(self, read, monkeypatch):
+        monkeypatch.setattr("state_backends.backends.redis.committed.MAX_READS", 1)
+
+        with pytest.raises(MovedOnError) as caught:
+            read(2)
+
+        assert str(caught.value).partition(": ")[2] == (
+            "batches were published during each of 1 reads of 60 keys; ask for fewer keys"
         )

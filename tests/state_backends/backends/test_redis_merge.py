@@ -1,4 +1,4 @@
-"""The merge on Redis: what every merge promises, over one hash tag and several, and arithmetic beyond Lua's numbers."""
+"""The merge on Redis: what every merge promises, and arithmetic beyond Lua's numbers."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from state_backends import Count, Max, Min, StateSpec, Sum, Versioned
 from state_backends.backends.redis import scripts
 from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError, ValueShapeError
+from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, ValueShapeError
 from tests.contracts.backends import emptied
 from tests.contracts.merge import (
     MIDNIGHT,
@@ -27,7 +27,6 @@ from tests.contracts.merge import (
 )
 from tests.state_backends.feed import arrow
 
-PARTITIONS = [1, 3]
 MINUTE = timedelta(minutes=1)
 
 
@@ -37,17 +36,11 @@ def fresh(fresh, client):
 
 
 @pytest.fixture
-def partitions():
-    return 1
-
-
-@pytest.fixture
-def state(partitions, fresh, client):
+def state(fresh, client):
     """Makes a map and a function that merges rows into it as one task of a batch."""
 
     def state(spec, **limits):
-        spec = fresh(replace(spec, partitions=partitions) if spec.key else spec)
-        backing = RedisBackingMap(client, spec, **limits)
+        backing = RedisBackingMap(client, fresh(spec), **limits)
 
         def merge(txid, *rows, at=MIDNIGHT, batches=None):
             return backing.merge(arrow(rows) if batches is None else batches, txid, at)
@@ -70,7 +63,6 @@ class Last:
         return {"": "last(x)"}
 
 
-@pytest.mark.parametrize("partitions", PARTITIONS)
 class TestFold(FoldContract):
     def test_a_row_loses_the_fields_that_have_become_null(self, state):
         backing, merge = state(StateSpec("tops", key={"page": "text"}, measures={"top": Max("x")}, ttl=MINUTE))
@@ -131,24 +123,9 @@ class TestFold(FoldContract):
 
 
 class TestReplay(ReplayContract):
-    """Over one hash tag, where a refused call writes nothing."""
+    """A refused call writes nothing."""
 
 
-@pytest.mark.parametrize("partitions", [3])
-class TestReplayOverPartitions(ReplayContract):
-    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
-    def test_a_newer_row_is_refused_by_name_and_nothing_is_written(self, state, kind):
-        """Nothing of its partition, that is."""
-        backing, merge = state(replace(VIEWS, kind=kind))
-        merge(8, {"page": "a", "n": 1})
-
-        with pytest.raises(StaleBatchError, match=r"batch 7 is older than stored batch 8 for key \('a',\)"):
-            merge(7, {"page": "a", "n": 1}, {"page": "b", "n": 1})
-
-        assert rows(backing)["a",] == Versioned({"n": 1}, 8)
-
-
-@pytest.mark.parametrize("partitions", PARTITIONS)
 class TestKeysThroughArrow(KeysThroughArrowContract):
     @pytest.mark.parametrize(
         ("page", "reason"), [("a\0b", "key 1: page holds a NUL"), ("é" * 1025, "key 1: 2050 bytes of text are over")]
@@ -179,9 +156,8 @@ class TestKeysThroughArrow(KeysThroughArrowContract):
         assert rows(backing) == {}
 
 
-@pytest.mark.parametrize("partitions", PARTITIONS)
 class TestTimeToLive(TimeToLiveContract):
-    """Over one hash tag and several."""
+    """By the clock that the batch brings."""
 
 
 LARGEST = 2**63 - 1

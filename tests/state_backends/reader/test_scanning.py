@@ -250,7 +250,7 @@ def test_a_page_is_read_again_where_its_batch_was_taken_back(twins):
     _, rows = feed.rows_in_redis.scan_committed()
     feed.rows_in_redis.revert(2)
 
-    with pytest.raises(MovedOnError, match="batch 2 was taken back"):
+    with pytest.raises(MovedOnError, match="batch 2 was reverted"):
         list(rows)
 
 

@@ -1,7 +1,7 @@
 -- Committed: what a reader sees of rows at the committed batch, by the server's clock.
 --
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
--- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for ever).
+-- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for none).
 -- Returns the batch, and per row its status, its txid, its time and its value's columns, as two strings; batch -1 where
 -- the batch to read at was asked for and a row has moved on by two, so that it no longer shows it.
 

@@ -1,4 +1,4 @@
--- What the scripts share. Before this come the state's own words, written by redis_scripts.py:
+-- What the scripts share. Before this comes the state's header, written by scripts.py:
 -- KIND, VALUES (the columns of its value), VERSION (those, removed, updated_at), FIELDS (everything in a row).
 
 local WIDTH = #VALUES

@@ -4,10 +4,10 @@
 -- Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
 -- one -> the current version becomes the previous one, then fold; by a newer one -> refuse. A version that is no longer
 -- live at the batch time counts as nothing. Transactional rows that carry this txid are skipped; non-transactional
--- ones always fold. `fold(stored, columns, i)` comes from redis_scripts.py.
+-- ones always fold. `fold(stored, columns, i)` comes from scripts.py.
 --
 -- KEYS: guard, keys, batches, written, a row per key.
--- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for ever), then two strings per column.
+-- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for none), then two strings per column.
 -- Returns how many batches have their written keys on record.
 
 local FIRST = 4 -- keys before the rows
@@ -38,7 +38,7 @@ local function base(key, row)
   return row, replay
 end
 
--- What HSET is given: names at odd places and values at even ones, which each row fills in anew.
+-- What HSET is given: names at odd places and values at even ones, which each row replaces.
 local NEW = {"updated_at", ARGV[4], "removed", "false"}
 if KIND ~= "non_transactional" then
   NEW[5], NEW[6] = "txid", txid
