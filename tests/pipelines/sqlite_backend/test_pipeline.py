@@ -111,7 +111,7 @@ def test_the_api_pages_exports_and_describes_it(workspace, api):
     exported = api.get("/api/v1/states/sqlite_words/entries?format=csv")
     state = api.ask("GET", "/states/sqlite_words").json()
 
-    assert [(entry["key"], entry["value"]) for entry in page["results"]] == [
+    assert [(entry["key"], entry["value"]) for entry in page["entries"]] == [
         (["cat"], {"count": 3}),
         (["bee"], {"count": 2}),
     ]
