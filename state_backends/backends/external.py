@@ -25,7 +25,7 @@ from state_backends.ledger import Batch, lock_fence
 from state_backends.maintenance import Horizon, Step, clock
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold
-from state_backends.protocols import Capabilities, IBackingMap
+from state_backends.protocols import BACKENDS, Capabilities, IBackingMap
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanning import CommittedRows, ScanningReader
 from state_backends.row import Key, Versioned
@@ -317,8 +317,8 @@ def lost(spec: StateSpec, standing: Standing, committed: int) -> LostBatchesErro
         else "feed it again under another name, as it keeps no changelog to be rebuilt from"
     )
     return LostBatchesError(
-        f"state {spec.name!r}: batch {committed} was committed, and {spec.backend} is at batch {standing.published}: "
-        f"it has lost the rest; restore its newest copy, or {again}"
+        f"state {spec.name!r}: batch {committed} was committed, and {BACKENDS[spec.backend].title} is at batch "
+        f"{standing.published}: it has lost the rest; restore its newest copy, or {again}"
     )
 
 
