@@ -41,7 +41,7 @@ FOLDED_ROWS = 5_000
 NUMERIC_STEP = Decimal("1e-9")
 
 
-class Standing(NamedTuple):
+class StoreStatus(NamedTuple):
     """published: the txid that readers go by, 0 before the first. admitted: the batch that was last opened, or 0.
 
     is_empty: the store has nothing at all of the state.
@@ -64,8 +64,8 @@ class GuardedMap(IBackingMap, CommittedRows, Protocol):
     def publish(self, txid: int) -> None:
         """Show readers batch `txid`; never goes back, only `revert` does. Raises FencedError under an old attempt."""
 
-    def standing(self) -> Standing:
-        """Return where the store stands."""
+    def status(self) -> StoreStatus:
+        """Return what the store holds."""
 
 
 class Upkeep(Protocol):
@@ -124,7 +124,7 @@ class ExternalBackend(ABC):
         return [row.value for row in rows]
 
     def check_new(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        if not self.guarded(spec).standing().is_empty:
+        if not self.guarded(spec).status().is_empty:
             raise SpecMismatchError(
                 f"state {spec.name!r}: {self.title} has {self.stored_name(spec)} already, of another database or time; "
                 "choose another name, or remove them first"
@@ -158,10 +158,10 @@ class ExternalBackend(ABC):
 
     def catch_up(self, conn: psycopg.Connection, spec: StateSpec, committed: int, *, is_new: bool) -> None:
         rows = self.guarded(spec)
-        standing = rows.standing()
-        is_a_commit_behind = standing.published == committed - 1 and standing.admitted == committed
-        if standing.published < committed and not is_a_commit_behind and not is_new:
-            raise lost(spec, standing, committed)
+        status = rows.status()
+        is_a_commit_behind = status.published == committed - 1 and status.admitted == committed
+        if status.published < committed and not is_a_commit_behind and not is_new:
+            raise lost(spec, status, committed)
         rows.publish(committed)
 
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
@@ -207,9 +207,9 @@ class ExternalSession:
         self._merged: list[Key] = []
 
     def admit(self) -> None:
-        batch, standing = self._batch, self.rows.standing()
-        if standing.published < batch.txid - 1:
-            raise lost(self._spec, standing, batch.txid - 1)
+        batch, status = self._batch, self.rows.status()
+        if status.published < batch.txid - 1:
+            raise lost(self._spec, status, batch.txid - 1)
         self._unguarded.admit(batch.fence, batch.txid, batch.attempt)
 
     def publish(self) -> None:
@@ -309,7 +309,7 @@ def new_values(
         yield emitted
 
 
-def lost(spec: StateSpec, standing: Standing, committed: int) -> LostBatchesError:
+def lost(spec: StateSpec, status: StoreStatus, committed: int) -> LostBatchesError:
     """Return the error of a store that is further behind the ledger than a crash leaves it."""
     again = (
         f"run `manage.py rebuild {spec.name} --to {spec.backend}`"
@@ -318,7 +318,7 @@ def lost(spec: StateSpec, standing: Standing, committed: int) -> LostBatchesErro
     )
     return LostBatchesError(
         f"state {spec.name!r}: batch {committed} was committed, and {BACKENDS[spec.backend].title} is at batch "
-        f"{standing.published}: it has lost the rest; restore its newest copy, or {again}"
+        f"{status.published}: it has lost the rest; restore its newest copy, or {again}"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from state_backends.backends.external import Standing
+from state_backends.backends.external import StoreStatus
 from state_backends.backends.redis.committed import CommittedReads
 from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
@@ -205,13 +205,13 @@ class RedisBackingMap:
         self._refuse_fenced(older)
         self._forget(older)
 
-    def standing(self) -> Standing:
+    def status(self) -> StoreStatus:
         """Return which batch readers see and which was admitted last."""
         names = self._names
         published, attempt = self._client.hmget(names.guard, "committed", "attempt")
         # Fence, txid, attempt.
         admitted = int(attempt.split()[1]) if attempt else 0
-        return Standing(int(published or 0), admitted, not self._client.exists(names.guard, names.keys))
+        return StoreStatus(int(published or 0), admitted, not self._client.exists(names.guard, names.keys))
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         """Return the published txid (0 before the first) and what its readers see of each key, in the order asked.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from state_backends import StateSpec, Versioned
-from state_backends.backends.external import ExternalBackend, Standing
+from state_backends.backends.external import ExternalBackend, StoreStatus
 from state_backends.committed import is_live
 from state_backends.errors import BackendUnavailable, FencedError, MovedOnError
 from state_backends.key_bytes import KeyBytes, after_prefix
@@ -107,11 +107,11 @@ class SqliteBackingMap:
                 [self.spec.name, txid],
             )
 
-    def standing(self) -> Standing:
+    def status(self) -> StoreStatus:
         guard = self._guard()
         if guard is None:
-            return Standing(0, 0, next(self.scan(), None) is None)
-        return Standing(guard[3], guard[1], False)
+            return StoreStatus(0, 0, next(self.scan(), None) is None)
+        return StoreStatus(guard[3], guard[1], False)
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         with self._snapshot() as txid:
