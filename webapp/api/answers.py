@@ -66,7 +66,7 @@ class EntriesSerializer(BatchOfAnswer):
     state = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
     complete = serializers.BooleanField(
-        help_text="false where a state in Redis is too large to be searched or sorted whole"
+        help_text="false where the rows are outside the database and too many to be searched or sorted whole"
     )
     entries = EntrySerializer(many=True)
     next = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")
@@ -103,10 +103,10 @@ class StateSerializer(serializers.Serializer):
     changelog = serializers.BooleanField()
     backend = serializers.ChoiceField(list(BACKENDS), help_text="where its rows live")
     keys_estimate = serializers.IntegerField(
-        help_text="of a state in Redis: all that are stored, with those expired or removed and not cleaned up yet"
+        help_text="of a state outside the database: all stored rows, also expired or removed ones not cleaned up yet"
     )
     bytes = serializers.IntegerField(
-        help_text="table, indexes and changelog; of a state in Redis an estimate from a sample of its rows"
+        help_text="table, indexes and changelog; of a state outside the database an estimate"
     )
     since_txid = serializers.IntegerField(help_text="the state was added after this batch; 0: it holds all there was")
     txid = serializers.IntegerField()
