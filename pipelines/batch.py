@@ -11,7 +11,7 @@ import psycopg
 from pyspark.sql import DataFrame
 from structlog.contextvars import bound_contextvars
 
-from pipelines.batch_input import BatchInput, Frames, Progress, advance, committed_marks, watermark_of
+from pipelines.batch_input import BatchInput, EventTime, Frames, advance, committed_marks, watermark_of
 from pipelines.checkpoint import batch_offsets
 from pipelines.connections import rounds, writer_limit
 from pipelines.context import BatchContext
@@ -162,7 +162,7 @@ class BatchRunner:
         return letters
 
 
-def _figures(batch_input: BatchInput, progress: Progress, written: dict[str, Written], letters: int) -> dict[str, Any]:
+def _figures(batch_input: BatchInput, progress: EventTime, written: dict[str, Written], letters: int) -> dict[str, Any]:
     return {
         "rows_in": batch_input.rows,
         "keys_written": {name: part.keys for name, part in written.items()},

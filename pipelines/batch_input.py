@@ -161,7 +161,7 @@ def _was_seen(observation: Observation, spark: SparkSession) -> bool:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EventTime:
     """Where event time stands with a batch. late: tuples that came after the watermark; dropped: those left out."""
 
     marks: Marks
@@ -187,7 +187,7 @@ def watermark_of(pipeline: Pipeline, marks: Marks) -> datetime | None:
     return min(marks.values())
 
 
-def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchContext) -> Progress:
+def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchContext) -> EventTime:
     """Look through a batch for its latest times and its late tuples, one Spark job per watermark."""
     latest, late, dropped = dict(marks), 0, 0
     for place, stream in enumerate(pipeline.watermarked):
@@ -198,7 +198,7 @@ def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchCont
         before = latest.get(str(place))
         if mark is not None and (before is None or mark > before):
             latest[str(place)] = mark
-    return Progress(latest, watermark_of(pipeline, latest), late, dropped)
+    return EventTime(latest, watermark_of(pipeline, latest), late, dropped)
 
 
 def _measure(events: DataFrame, watermark: Watermark, context: BatchContext) -> tuple[datetime | None, int]:

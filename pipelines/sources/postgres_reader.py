@@ -59,7 +59,7 @@ class CopyPages(InputPartition):
         self.first, self.end, self.at = first, end, at
 
 
-class Changes(InputPartition):
+class ChangeRange(InputPartition):
     """The changes between two positions, as offsets."""
 
     def __init__(self, start: dict[str, Any], end: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, after = position(start), position(end)
         if before.is_copying:
             return _shares(before.page, after.page, before.at)
-        return [Changes(start, end)] if before.lsn < after.lsn else []
+        return [ChangeRange(start, end)] if before.lsn < after.lsn else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         found = self._read_copy(partition) if isinstance(partition, CopyPages) else self._read_changes(partition)
@@ -162,7 +162,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield [*values, "snapshot", 0, at]
 
     def _read_changes(self, partition: InputPartition) -> Iterator[Row]:
-        assert isinstance(partition, Changes)
+        assert isinstance(partition, ChangeRange)
         start, end = position(partition.start), position(partition.end)
         self._slot.check(start.lsn)
         yield from rows(decode(self._slot.messages(end.lsn)), self.settings.wanted, start, end)

@@ -77,7 +77,7 @@ class _Batch(NamedTuple):
     oldest: int
 
 
-class _Page(NamedTuple):
+class _FoundPage(NamedTuple):
     """What a look at a range has found. after: where it ended, None where that is the end of all."""
 
     batch: _Batch
@@ -86,7 +86,7 @@ class _Page(NamedTuple):
     complete: bool
 
 
-class _Told(NamedTuple):
+class _Version(NamedTuple):
     """A version of a history; a value of None was a removal."""
 
     txid: int | None
@@ -226,14 +226,16 @@ class ScanningReader(Reader):
         batch = self._batch(txid)
         return batch.txid, batch.attempt, batch.at
 
-    def _look(self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None) -> _Page:
+    def _look(
+        self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None
+    ) -> _FoundPage:
         """Return the first rows of a range behind a place, all of one batch."""
         batch, rows = self._scan(bounds, place if order is None else None, as_of)
         scanned = Bounded(rows, MOST_SCANNED)
         found = (row for row in scanned if row[1].status == "found" and matches(row[0], bounds.search))
         page = list(islice(found, count)) if order is None else order.first(self.spec, found, place, count)
         self._refuse_taken_back(batch)
-        return _Page(batch, page, self._end(page, order, count, scanned), not scanned.was_cut_short)
+        return _FoundPage(batch, page, self._end(page, order, count, scanned), not scanned.was_cut_short)
 
     def _end(self, page: Sequence[Row], order: Order | None, count: int, scanned: Bounded) -> list[Any] | None:
         if page and len(page) == count:
@@ -253,15 +255,15 @@ class ScanningReader(Reader):
             if row.status == "found":
                 yield (*key, *self._measured(row.value, measures).values())
 
-    def _carried(self, key: Key) -> tuple[int, list[_Told], bool]:
+    def _carried(self, key: Key) -> tuple[int, list[_Version], bool]:
         """Return the published txid, the versions up to it that a row carries, and whether none is gone."""
         txid, _ = self._rows.multi_get_committed([])
         (row,) = self._rows.multi_get([key])
         if row is None:
             return txid, [], self._never_another(0)
-        versions = [_Told(row.txid, row.at, row.value)]
+        versions = [_Version(row.txid, row.at, row.value)]
         if row.prev_txid is not None:
-            versions.append(_Told(row.prev_txid, row.prev_at, row.prev))
+            versions.append(_Version(row.prev_txid, row.prev_at, row.prev))
         committed = [version for version in versions if version.txid is None or version.txid <= txid]
         if len(versions) == 2 and not committed:
             raise MovedOnError(f"state {self.spec.name!r}: the row of key {key!r} has moved on from batch {txid}")
@@ -272,7 +274,7 @@ class ScanningReader(Reader):
         row = self._conn.execute(NEVER_ANOTHER, [txid, self.spec.name]).fetchone()
         return bool(row and row[0])
 
-    def _shown(self, version: _Told) -> dict[str, Any]:
+    def _shown(self, version: _Version) -> dict[str, Any]:
         status = "removed" if version.value is None else "found"
         value = self._answered(version.value, check_measures(self.spec, None))
         return {"txid": version.txid, "at": version.at, "status": status, "value": value}

@@ -1,7 +1,7 @@
-"""Edits: what people set of a state stands above its declaration until they take it back.
+"""Overrides: ttl and changelog that people set for a state, in place of those that its code declares.
 
-`tidemark.state` keeps the two apart, as `declared` and `edits`. What is in force stays where everybody looks for it:
-the column `ttl`, at once; and the `definition` that the tables have, which only the driver changes, when it starts.
+`tidemark.state` keeps the two apart, as `declared` and `edits`. What is in force is where every reader looks for it:
+the column `ttl`, at once, and the `definition` of the tables, which only the driver changes, when it starts.
 """
 
 import json

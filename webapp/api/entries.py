@@ -92,7 +92,7 @@ class EntriesQuery:
 
 
 @dataclass(frozen=True)
-class Cursor:
+class PageCursor:
     """Where a page ended, and the query that it answered; signed, so that a client cannot change it.
 
     state: its name. made: when it was created, to detect that it was created again. after: where the page ended, as the
@@ -110,7 +110,7 @@ class Cursor:
         return SIGNER.sign(urlsafe_b64encode(content).decode().rstrip("="))
 
     @classmethod
-    def from_text(cls, text: str) -> "Cursor":
+    def from_text(cls, text: str) -> "PageCursor":
         """Raises ParseError for a cursor that this server did not write."""
         try:
             content = SIGNER.unsign(text)
@@ -133,7 +133,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Page:
+class EntriesPage:
     state: str
     isolation: str
     snapshot: Snapshot
@@ -152,13 +152,13 @@ class Page:
         }
 
 
-def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> Page:
+def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> EntriesPage:
     """Return the page that a client asks for: the first one of a query, or the one after a cursor.
 
     asked: what `EntriesParameters` read. Raises ParseError, UnknownStateError, KeyShapeError, SpecError for a measure
     that does not exist or has no order, OutsideError, NotCommittedError, OutOfReachError, PagesGoneError.
     """
-    cursor = Cursor.from_text(asked["cursor"]) if "cursor" in asked else None
+    cursor = PageCursor.from_text(asked["cursor"]) if "cursor" in asked else None
     if cursor is None:
         query = EntriesQuery.of(asked)
     else:
@@ -168,8 +168,8 @@ def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> Page:
 
 
 def _page(
-    conn: psycopg.Connection, name: str, query: EntriesQuery, cursor: Cursor | None, limit: int, scope: KeyScope
-) -> Page:
+    conn: psycopg.Connection, name: str, query: EntriesQuery, cursor: PageCursor | None, limit: int, scope: KeyScope
+) -> EntriesPage:
     reader, version = readers.versioned_reader(conn, name)
     made = "" if version is None else version[1].isoformat()
     if cursor is not None and cursor.made != made:
@@ -178,11 +178,11 @@ def _page(
     following = None
     if snapshot.after is not None:
         pinned = (snapshot.txid, snapshot.attempt) if query.is_pinned else None
-        following = Cursor(name, made, asdict(query), snapshot.after, pinned).as_text()
-    return Page(name, reader.isolation, snapshot, following)
+        following = PageCursor(name, made, asdict(query), snapshot.after, pinned).as_text()
+    return EntriesPage(name, reader.isolation, snapshot, following)
 
 
-def _snapshot(reader: Reader, query: EntriesQuery, cursor: Cursor | None, limit: int, scope: KeyScope) -> Snapshot:
+def _snapshot(reader: Reader, query: EntriesQuery, cursor: PageCursor | None, limit: int, scope: KeyScope) -> Snapshot:
     pinned = None if cursor is None else cursor.pinned
     try:
         snapshot = reader.page(

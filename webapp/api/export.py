@@ -144,14 +144,14 @@ def _same(value: Any) -> Any:
     return value
 
 
-class Stream:
+class ExportBody:
     """The body of a response. chunks: what is sent. held: what is closed with it."""
 
     def __init__(self, chunks: Iterator[bytes], held: ExitStack) -> None:
         self._chunks = chunks
         self._held = held
 
-    def __iter__(self) -> "Stream":
+    def __iter__(self) -> "ExportBody":
         return self
 
     def __next__(self) -> bytes:
@@ -183,7 +183,9 @@ def stream(
         if only_head:
             return HttpResponse(content_type=form.content_type, headers=headers)
         chunks = form.write(export.columns, _counted(name, _first(export.batches(), asked.get("limit"))))
-        return StreamingHttpResponse(Stream(chunks, opening.pop_all()), content_type=form.content_type, headers=headers)
+        return StreamingHttpResponse(
+            ExportBody(chunks, opening.pop_all()), content_type=form.content_type, headers=headers
+        )
 
 
 def _set_timeouts(conn: psycopg.Connection) -> None:

@@ -18,7 +18,7 @@ SAMPLED_ROWS = 50
 
 
 @dataclass(frozen=True)
-class Page:
+class RowPage:
     """Some rows of a state, by the names of their hashes."""
 
     rows: Sequence[bytes]
@@ -32,18 +32,18 @@ class RedisUpkeep:
         self._scripts = ScriptCalls(client, spec)
         self._names = KeyNames(spec)
 
-    def pages(self) -> Iterator[Page]:
+    def pages(self) -> Iterator[RowPage]:
         """Yield all rows in pages; rows that are freed meanwhile do not make it skip others."""
         after = b"-"
         while keys := self._client.zrangebylex(self._names.keys, after, b"+", start=0, num=PAGE_ROWS):
-            yield Page(self._names.rows(keys))
+            yield RowPage(self._names.rows(keys))
             after = b"(" + keys[-1]
 
-    def expire(self, page: Page, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
+    def expire(self, page: RowPage, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
         """Free the rows that are past `ttl` at `clock`, of batch `settled` or before. Returns their number."""
         return self._trim(page, settled, text_of(clock), text_of(ttl))
 
-    def drop_tombstones(self, page: Page, settled: int | None) -> int:
+    def drop_tombstones(self, page: RowPage, settled: int | None) -> int:
         """Free the rows that batch `settled` or an earlier one removed; None: any batch. Returns their number."""
         return self._trim(page, settled, b"")
 
@@ -62,7 +62,7 @@ class RedisUpkeep:
         written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
         self._client.unlink(names.keys, names.batches, names.guard, *written)
 
-    def _trim(self, page: Page, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
+    def _trim(self, page: RowPage, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
         arguments = [self._names.row, text_of(settled), clock, ttl]
         return int(self._scripts.call("trim", [self._names.keys, *page.rows], arguments))
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.errors import SourceSetupError
 from pipelines.sources import postgres_reader
-from pipelines.sources.postgres_reader import Changes
+from pipelines.sources.postgres_reader import ChangeRange
 from tests.pipelines.sources.table_feed import changes_of, drain, read, take
 
 
@@ -193,7 +193,7 @@ class TestLargeValues:
 
 def test_settings_do_not_show_the_password(feed):
     assert feed.url not in repr(feed.source.reader_settings(("id",)))
-    assert Changes({}, {}).start == {}
+    assert ChangeRange({}, {}).start == {}
 
 
 class TestPending:

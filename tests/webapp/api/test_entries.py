@@ -9,7 +9,7 @@ import pytest
 from state_backends import Catalog, Count, StateSpec
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
-from webapp.api.entries import Cursor
+from webapp.api.entries import PageCursor
 from webapp.states import readers
 
 
@@ -304,7 +304,7 @@ class TestHistory:
 
 
 def test_a_cursor_is_signed_and_not_encrypted(filled, api):
-    cursor = Cursor.from_text(page(api, limit=1, prefix="JFK")["next"])
+    cursor = PageCursor.from_text(page(api, limit=1, prefix="JFK")["next"])
 
     assert json.dumps(cursor.query["prefix"]) == '"JFK"'
     assert cursor.state == "flights_by_carrier"
