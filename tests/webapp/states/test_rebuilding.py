@@ -78,7 +78,7 @@ def test_ctrl_c_says_how_to_go_on(idle, monkeypatch):
     with pytest.raises(CommandError) as caught:
         called(CARRIERS)
 
-    assert str(caught.value) == f'{CARRIERS}: stopped after 10 keys; go on with --resume-from \'["EWR", "C09"]\''
+    assert str(caught.value) == f'{CARRIERS}: stopped after 10 keys; continue with --resume-from \'["EWR", "C09"]\''
 
 
 def test_a_state_moves_to_redis_and_reads_alike_there(idle):
