@@ -422,7 +422,7 @@ class TestPage:
         feed = new_feed(spec := fresh(replace(VIEWS, partitions=4)))
         feed.run(rows(spec, [(f"{n:02}",) for n in range(20)]))
 
-        shown = [entry["key"][0] for entry in pages(state_reader(conn, spec, None), limit=3)]
+        shown = [entry["key"][0] for entry in pages(state_reader(conn, spec), limit=3)]
 
         assert shown == [f"{n:02}" for n in range(20)]
 
