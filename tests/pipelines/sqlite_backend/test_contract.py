@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.backing_map import BackingMapContract
+from tests.contracts.guarded_map import GuardedMapContract
 from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
 from tests.pipelines.sqlite_backend import backend
 from tests.pipelines.sqlite_backend.backend import SqliteBackingMap
@@ -25,6 +26,9 @@ def new_backing(conn):
 
 
 class TestSqliteBackingMap(BackingMapContract): ...
+
+
+class TestSqliteGuard(GuardedMapContract): ...
 
 
 class TestOpaqueMap(OpaqueMapContract): ...

@@ -12,6 +12,7 @@ from state_backends.backends.redis.committed import CommittedRow
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.errors import FencedError, MovedOnError
 from tests.contracts.backends import emptied
+from tests.contracts.guarded_map import OLDER, GuardedMapContract
 from tests.state_backends.backends.redis_servers import Interrupted
 from tests.state_backends.feed import arrow
 
@@ -73,13 +74,18 @@ def names(client, backing):
     return {name.decode().rpartition("}:")[2] for name in client.scan_iter(f"tidemark:{{{backing.spec.name}*")}
 
 
-OLDER = [(1, 9, 9), (2, 4, 9), (2, 5, 1)]
 WRITES = {
     "merge": lambda backing, txid: merge(backing, txid, ["a"]),
     "put": lambda backing, _: backing.multi_put([("a",)], [Versioned({"n": 7}, 5)]),
     "remove": lambda backing, _: backing.multi_remove([("a",)]),
     "revert": lambda backing, txid: backing.revert(txid),
 }
+
+
+class TestGuard(GuardedMapContract):
+    @pytest.fixture
+    def new_backing(self, new_map):
+        return new_map
 
 
 class TestFencing:
@@ -117,23 +123,6 @@ class TestFencing:
             f"state {backing.spec.name!r}: attempt 1 at batch 5 under fence 1 may not write, "
             "attempt 2 at batch 5 under fence 2 is admitted; another driver or attempt has taken over, so stop this one"
         )
-
-    @pytest.mark.parametrize("attempt", OLDER, ids=["fence", "txid", "attempt"])
-    def test_an_older_attempt_is_not_admitted(self, backing, attempt):
-        backing.admit(2, 5, 2)
-
-        with pytest.raises(FencedError):
-            backing.admit(*attempt)
-
-        merge(backing.under(2, 5, 2), 5, ["a"])
-
-    @pytest.mark.parametrize("attempt", [(2, 5, 2), (2, 5, 3), (2, 6, 1), (3, 1, 1), (10, 5, 2)])
-    def test_the_same_or_a_later_attempt_is_admitted(self, backing, attempt):
-        backing.admit(2, 5, 2)
-
-        backing.admit(*attempt)
-
-        assert merge(backing.under(*attempt), attempt[1], ["a"]) == 1
 
     def test_a_server_that_has_lost_its_memory_admits_nobody(self, backing, client):
         backing.admit(2, 5, 2)
