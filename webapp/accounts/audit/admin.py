@@ -17,6 +17,7 @@ from unfold.decorators import display
 
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.audit.services import record
+from webapp.core.admin import ReadOnlyAdmin
 
 COLOURS = {"key": "warning", "maintenance": "info", "pipeline": "info", "state": "warning", "user": "success"}
 
@@ -79,23 +80,13 @@ def _audited(admin: AuditedEdits, name: str, action: Callable[..., Any]) -> Call
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(ModelAdmin):
+class AuditEntryAdmin(ReadOnlyAdmin):
     list_display = ["at", "actor", "shown_action", "target", "detail"]
     list_filter = ["action", "actor", "at"]
     search_fields = ["target", "actor", "=request_id"]
     fields = ["at", "actor", "action", "target", "detail", "request_id"]
-    list_fullwidth = True
     # Saves a count over the whole table.
     show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
-        return False
 
     @display(description="Action", ordering="action", label=COLOURS)
     def shown_action(self, entry):

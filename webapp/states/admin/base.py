@@ -1,20 +1,17 @@
-"""What the admin pages share: the sidebar, read-only lists, links between pages, and confirmation pages."""
+"""What the admin pages share: the sidebar, links between pages, and confirmation pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.paginator import Paginator
-from django.db import connections
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.formats import localize
-from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
@@ -53,9 +50,6 @@ GROUPS = {
         "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
     },
 }
-
-# Rows that a list counts and has pages for; filters and search reach older ones.
-COUNTED_ROWS = 10_000
 
 UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
@@ -98,41 +92,6 @@ def _items(request: HttpRequest, models: dict[str, tuple[str, str, str]]) -> lis
         for model, (title, icon, description) in models.items()
         if request.user.has_perm(model.replace(".", ".view_"))
     ]
-
-
-class ReadOnlyAdmin(ModelAdmin):
-    """Rows that pipelines and services write; they are shown and not edited."""
-
-    list_fullwidth = True
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-
-class NewestRows(Paginator):
-    """Pages of the first COUNTED_ROWS rows, so that a table of millions is never counted."""
-
-    @cached_property
-    def count(self) -> int:
-        listed = cast("QuerySet[Any]", self.object_list)
-        statement, parameters = listed.order_by().values("pk")[:COUNTED_ROWS].query.sql_with_params()
-        with connections[listed.db].cursor() as cursor:
-            cursor.execute(f"SELECT count(*) FROM ({statement}) listed", parameters)  # noqa: S608 (Django's own)
-            return int(cursor.fetchone()[0])
-
-
-class LongListAdmin(ReadOnlyAdmin):
-    """Lists of possibly millions of rows: counted up to COUNTED_ROWS, and not again without the filters."""
-
-    paginator = NewestRows
-    show_full_result_count = False
-    ordering = ["-id"]
 
 
 def link_to(model: type[Model], key: Any, text: Any = None) -> SafeString:

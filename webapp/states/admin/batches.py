@@ -7,8 +7,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from unfold.decorators import display
 
+from webapp.core.admin import LongListAdmin
 from webapp.states import queries
-from webapp.states.admin.base import LongListAdmin, link_to, link_to_list
+from webapp.states.admin.base import link_to, link_to_list
 from webapp.states.models import Batch, DeadLetter, Pipeline, State
 
 FROM_SOURCE = "source"

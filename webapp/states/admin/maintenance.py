@@ -10,10 +10,10 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import path, reverse
 from unfold.decorators import display
 
+from webapp.core.admin import LongListAdmin
 from webapp.states import maintenance, services
 from webapp.states.admin.base import (
     Confirmation,
-    LongListAdmin,
     link_to,
     link_to_audit,
     link_to_list,

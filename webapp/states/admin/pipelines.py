@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
+from webapp.core.admin import ReadOnlyAdmin
 from webapp.states import queries, services
 from webapp.states.admin.base import (
     Confirmation,
-    ReadOnlyAdmin,
     confirmation_page,
     is_confirmed,
     link_to,

@@ -11,11 +11,11 @@ from django.urls import reverse
 from unfold.decorators import display
 
 from state_backends import BACKENDS, Catalog
+from webapp.core.admin import ReadOnlyAdmin
 from webapp.states import maintenance, queries, readers, services
 from webapp.states.admin import editing
 from webapp.states.admin.base import (
     Confirmation,
-    ReadOnlyAdmin,
     confirmation_page,
     is_confirmed,
     link_to,

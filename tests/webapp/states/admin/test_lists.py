@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from state_backends.dead_letters import DeadLetter
 from webapp.accounts.audit.services import record
-from webapp.states.admin import base
+from webapp.core import admin as core_admin
 from webapp.states.models import Batch, MaintenanceRun
 
 STATES = "/admin/states/state/"
@@ -177,7 +177,7 @@ class TestStatements:
 
     @pytest.mark.parametrize("kind", ["batch", "deadletter"])
     def test_rows_are_counted_up_to_a_bound(self, filled, admin_client, kind, monkeypatch):
-        monkeypatch.setattr(base, "COUNTED_ROWS", 3)
+        monkeypatch.setattr(core_admin, "COUNTED_ROWS", 3)
         for _ in range(3):
             filled.commit({("JFK", "C01"): 1}, [LETTER, LETTER])
 

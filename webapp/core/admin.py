@@ -1,0 +1,48 @@
+"""Read-only lists of the admin, and lists of millions of rows."""
+
+from typing import Any, cast
+
+from django.core.paginator import Paginator
+from django.db import connections
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+from unfold.admin import ModelAdmin
+
+# Rows that a list counts and has pages for; filters and search reach older ones.
+COUNTED_ROWS = 10_000
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that pipelines and services write; they are shown and not edited."""
+
+    list_fullwidth = True
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class NewestRows(Paginator):
+    """Pages of the first COUNTED_ROWS rows, so that a table of millions is never counted."""
+
+    @cached_property
+    def count(self) -> int:
+        listed = cast("QuerySet[Any]", self.object_list)
+        statement, parameters = listed.order_by().values("pk")[:COUNTED_ROWS].query.sql_with_params()
+        with connections[listed.db].cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM ({statement}) listed", parameters)  # noqa: S608 (Django's own)
+            return int(cursor.fetchone()[0])
+
+
+class LongListAdmin(ReadOnlyAdmin):
+    """Lists of possibly millions of rows: counted up to COUNTED_ROWS, and not again without the filters."""
+
+    paginator = NewestRows
+    show_full_result_count = False
+    ordering = ["-id"]
