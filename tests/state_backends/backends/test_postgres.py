@@ -1,11 +1,13 @@
 """What PostgresBackingMap does beside its contract: it creates its table where it is asked to."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import psycopg
 import pytest
 
 from state_backends import PostgresBackingMap, StateSpec, Versioned
+from tests.contracts.backing_map import BackingMapContract
 
 VIEWS = StateSpec("views", key={"page": "text"}, value="jsonb", changelog=True)
 
@@ -38,15 +40,7 @@ def test_of_several_creators_at_once_each_finds_the_table(connect, fresh):
     assert [backing.multi_get([("/home",)]) for backing in maps] == [[None]] * 4
 
 
-def test_a_partitioned_state_behaves_as_one(conn, fresh):
-    spec = fresh(StateSpec("parted", key={"page": "text", "day": "bigint"}, value="jsonb", partitions=4))
-    backing = PostgresBackingMap(conn, spec, create=True)
-    keys = [(page, day) for page in "abcde" for day in range(5)]
-    backing.multi_put(keys, [Versioned(n, 2, -n, 1) for n in range(25)])
-
-    assert [row.value for row in backing.multi_get(keys[::-1])] == list(range(24, -1, -1))
-    assert [key for key, _ in backing.scan()] == keys
-    assert [key for key, _ in backing.scan(prefix=("c",), stop=("c", 2))] == [("c", 0), ("c", 1)]
-    assert backing.revert(2) == 25
-    backing.multi_remove(keys[1:])
-    assert list(backing.scan()) == [(keys[0], Versioned(0, 1))]
+class TestPartitionedState(BackingMapContract):
+    @pytest.fixture
+    def new_backing(self, conn, fresh):
+        return lambda spec: PostgresBackingMap(conn, replace(fresh(spec), partitions=4 if spec.key else 1), create=True)
