@@ -47,19 +47,21 @@ def expired(feed):
     return sum(step.removed for step in steps)
 
 
+@pytest.fixture
+def feed(new_feed, fresh):
+    """One page was viewed five times, two days ago."""
+    feed = new_feed(spec := fresh(VIEWS))
+    run(feed, views(("/home", 5)))
+    let_time_pass(feed.conn, [spec], feed.pipeline, 2 * DAY)
+    return feed
+
+
+@pytest.fixture
+def name(feed):
+    return feed.specs[0].name
+
+
 class TestTtl:
-    @pytest.fixture
-    def feed(self, new_feed, fresh):
-        """One page was viewed five times, two days ago."""
-        feed = new_feed(spec := fresh(VIEWS))
-        run(feed, views(("/home", 5)))
-        let_time_pass(feed.conn, [spec], feed.pipeline, 2 * DAY)
-        return feed
-
-    @pytest.fixture
-    def name(self, feed):
-        return feed.specs[0].name
-
     def test_readers_go_by_it_at_once(self, feed, catalog, name):
         reader = StateReader(feed.conn, feed.specs[0])
         before = reader.multi_get([("/home",)]).parsed()[0]["status"]
@@ -117,17 +119,6 @@ class TestTtl:
 
 class TestTtlOfABatch:
     """A batch that is open goes by the ttl it was begun with, whatever is set between its attempts."""
-
-    @pytest.fixture
-    def feed(self, new_feed, fresh):
-        feed = new_feed(spec := fresh(VIEWS))
-        run(feed, views(("/home", 5)))
-        let_time_pass(feed.conn, [spec], feed.pipeline, 2 * DAY)
-        return feed
-
-    @pytest.fixture
-    def name(self, feed):
-        return feed.specs[0].name
 
     def test_a_shorter_one_between_two_attempts_does_not_part_them(self, feed, catalog, name):
         begin(feed, views(("/home", 1)), 1)
