@@ -66,7 +66,7 @@ class DriverSession:
             self._reports.close()
 
     def report(self, status: str, message: str = "", progress: Mapping[str, Any] | None = None, **tries: Any) -> None:
-        """Say how this driver is, and that it lives. tries: as roster.report takes them."""
+        """Say how this driver is, and that it lives. tries: as driver_status.report takes them."""
         driver_status.report(self._reports, self.name, status, message, progress, **tries)
         # For people to look at: whatever is wrong with the members' log, the pipeline goes on.
         if self._membership is not None:

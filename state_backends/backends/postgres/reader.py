@@ -77,7 +77,7 @@ class StateReader(Reader):
         combine: bool = False,
         as_of: int | None = None,
     ) -> Ask:
-        """Return the question that `multi_get`, or `combine`, puts; see together for who else does."""
+        """Return the question that `multi_get`, or `combine`, puts; see multi_state.py for who else does."""
         typed = self.spec.check_keys(keys)
         if combine:
             return self._ask_combined(typed, measures, as_of)

@@ -95,25 +95,25 @@ def test_what_takes_a_copy_is_refused_where_nothing_copies(registered, change, d
 def test_a_reprocess_that_would_leave_a_state_behind_in_redis_is_refused(conn, new_feed, fresh):
     kept, table = fresh(VIEWS), fresh(replace(VIEWS, backend="postgres"))
     feed = new_feed(kept, table)
-    succession = Swap(conn, feed.pipeline)
+    swap = Swap(conn, feed.pipeline)
 
     for specs in ([table], [table, kept]):
         with pytest.raises(SpecMismatchError, match=f"state '{kept.name}': lives in redis, which a swap"):
-            succession.begin(specs, spout="opaque")
+            swap.begin(specs, spout="opaque")
 
-    succession.begin([table, replace(kept, backend="postgres")], spout="opaque")
-    assert succession.exists
+    swap.begin([table, replace(kept, backend="postgres")], spout="opaque")
+    assert swap.exists
 
 
 def test_a_reprocess_that_began_before_states_could_say_so_goes_on(conn, new_feed, fresh):
     feed = new_feed(spec := fresh(replace(VIEWS, backend="postgres")))
-    succession = Swap(conn, feed.pipeline)
-    succession.begin([spec], spout="opaque")
+    swap = Swap(conn, feed.pipeline)
+    swap.begin([spec], spout="opaque")
     conn.execute(
         "UPDATE tidemark.successor_state SET definition = %s WHERE name = %s",
         [json.dumps({part: held for part, held in definition(spec).items() if part != "backend"}), spec.name],
     )
 
-    succession.begin([spec], spout="opaque")
+    swap.begin([spec], spout="opaque")
 
-    assert succession.exists
+    assert swap.exists

@@ -336,7 +336,7 @@ class TestChangelog:
             start(logged)
 
 
-class TestSuccession:
+class TestSwap:
     """A reprocess takes the edits over, too."""
 
     def successor(self, feed):
