@@ -65,7 +65,8 @@ class Batch:
 
     txid: the batch's transaction id, rising by one from 1. attempt: 1 for the first try. batch_time: the clock of all
     ttl arithmetic, timezone-aware. ttls: state name to ttl. Both are the same for every attempt at an open batch; a
-    ttl that is changed meanwhile counts from the next batch.
+    ttl that is changed meanwhile counts from the next batch. epoch: the ledger's incarnation. token: random, of the
+    acquisition that the fence counts: after a restore another driver may hold an equal fence.
     """
 
     pipeline: str
@@ -74,6 +75,8 @@ class Batch:
     attempt: int
     batch_time: datetime
     ttls: Mapping[str, timedelta | None] = field(default_factory=dict, compare=False)
+    epoch: str = ""
+    token: str = ""
 
     @property
     def is_retry(self) -> bool:

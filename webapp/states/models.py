@@ -30,6 +30,8 @@ class Pipeline(models.Model):
     open_time = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     reprocesses = models.TextField(null=True)  # noqa: DJ001 (the pipeline whose states this one reprocesses)
+    epoch = models.TextField()
+    token = models.TextField()
 
     class Meta:
         managed = False
@@ -64,6 +66,7 @@ class Batch(models.Model):
     total_late = models.BigIntegerField(null=True)
     total_dropped = models.BigIntegerField(null=True)
     ttls = models.JSONField(null=True)
+    epoch = models.TextField()
 
     class Meta:
         managed = False

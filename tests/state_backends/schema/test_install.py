@@ -13,7 +13,6 @@ from state_backends.schema.install import install, migrations
 
 # The version table of databases that were installed before migrations had numbers.
 UNNUMBERED = """
-DROP TABLE tidemark.schema_version;
 CREATE TABLE tidemark.schema_version (version integer PRIMARY KEY, installed_at timestamptz NOT NULL DEFAULT now());
 ALTER TABLE tidemark.schema_version ADD COLUMN digest text;
 INSERT INTO tidemark.schema_version (version, installed_at) VALUES (2, '2026-01-01'), (4, '2026-03-01');
@@ -45,11 +44,21 @@ def installed(conn):
 
 
 @pytest.fixture
-def unnumbered(installed):
+def initial(folder):
+    """The folder of migrations with the first one only."""
+    for file in folder.glob("*.sql"):
+        if file.stem != "0001_initial":
+            file.unlink()
+    return folder
+
+
+@pytest.fixture
+def unnumbered(conn):
     """A database installed from the last schema.sql."""
-    installed.execute(UNNUMBERED)
-    installed.execute("UPDATE tidemark.schema_version SET digest = %s", [installer.UNNUMBERED_DIGEST])
-    return installed
+    conn.execute(migrations()[0].statements)
+    conn.execute(UNNUMBERED)
+    conn.execute("UPDATE tidemark.schema_version SET digest = %s", [installer.UNNUMBERED_DIGEST])
+    return conn
 
 
 def next_file(folder):
@@ -181,7 +190,7 @@ class TestFailure:
 
 
 class TestUnnumberedDatabase:
-    def test_the_last_page_counts_as_0001_and_locks_no_other_table(self, unnumbered, database_url):
+    def test_the_last_page_counts_as_0001_and_locks_no_other_table(self, unnumbered, initial, database_url):
         with psycopg.connect(database_url) as busy:
             lock_tables(busy, "ACCESS EXCLUSIVE", but=["schema_version"])
 

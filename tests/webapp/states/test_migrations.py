@@ -55,7 +55,9 @@ def test_the_tables_can_be_installed_again(transactional_db):
 
 def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):
     call_command("migrate", "states", "0005", verbosity=0)
-    readers.connection().execute("DROP TABLE tidemark.schema_version, tidemark.successor_state")
+    readers.connection().execute("DROP SCHEMA tidemark CASCADE")
+    readers.connection().execute(migrations()[0].statements)
+    readers.connection().execute("DROP TABLE tidemark.successor_state")
 
     call_command("migrate", "states", verbosity=0)
 
