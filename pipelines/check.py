@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -29,7 +29,7 @@ def check(pipeline: Pipeline, spark: SparkSession) -> None:
     for fed in pipeline.ordered:
         try:
             _check_fed(fed, frames, context)
-        except (AnalysisException, ParseException) as error:
+        except (AnalysisException, IllegalArgumentException, ParseException) as error:
             message = str(error).strip().partition("\n")[0]
             raise PipelineError(f"pipeline {pipeline.name!r}, state {fed.name!r}: {message}") from error
         frames.add(fed, spark.createDataFrame([], struct_type(emitted_columns(fed))))

@@ -252,15 +252,23 @@ FedState = PersistentAggregate | PartitionPersist
 Node = Source | Stream | FedState
 
 
-def tumbling(column: str, width: str) -> str:
-    """Return the expression for the start of an event's window: `tumbling("time_hour", "1 hour")`."""
-    return f"window({quoted(column)}, '{width}').start"
+def tumbling(column: str, width: str, start: str = "0 seconds") -> str:
+    """Return the expression for the start of an event's window: `tumbling("time_hour", "1 hour")`.
+
+    width, start: as for `sliding`.
+    """
+    return f"window({quoted(column)}, '{width}', '{width}', '{start}').start"
 
 
-def sliding(column: str, width: str, slide: str) -> str:
-    """Return the expression for the starts of all windows of an event, for `each`: one row per window."""
-    starts = f"window({quoted(column)}, '{slide}').start"
-    return f"explode(sequence({starts} - interval '{width}' + interval '{slide}', {starts}, interval '{slide}'))"
+def sliding(column: str, width: str, slide: str, start: str = "0 seconds") -> str:
+    """Return the expression for the starts of all windows of an event, for `each` or `group_by`: one row per window.
+
+    width, slide, start: Spark intervals of weeks or less, as `25 minutes`; slide is at most width, and start less than
+    slide. Windows begin at 1970-01-01T00:00Z plus start and every slide before and after it, whatever the time zone: a
+    day has 24 hours. An event without a time is in no window, so its row is left out.
+    They are the windows of Spark's own `window(column, width, slide, start)`.
+    """
+    return f"window({quoted(column)}, '{width}', '{slide}', '{start}').start"
 
 
 def _unchanged(context: BatchContext, events: "DataFrame") -> "DataFrame":

@@ -39,4 +39,4 @@ def test_every_verb_leaves_the_stream_it_was_called_on_as_it_was():
 
 
 def test_a_column_name_cannot_be_read_as_an_expression():
-    assert tumbling("at`, now()", "1 hour") == "window(`at``, now()`, '1 hour').start"
+    assert tumbling("at`, now()", "1 hour") == "window(`at``, now()`, '1 hour', '1 hour', '0 seconds').start"
