@@ -12,7 +12,7 @@ from pipelines.pipeline import Pipeline
 from state_backends import driver_status
 from state_backends.driver_status import DesiredState
 from state_backends.errors import SynchronizerError
-from state_backends.ledger import Batch, BatchLedger, overtaken, record_metrics
+from state_backends.ledger import Batch, BatchLedger, record_metrics
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
@@ -79,8 +79,7 @@ class DriverSession:
         Raises FencedError once another driver has taken over, OperationalError where the lock is gone with its session.
         """
         desired = driver_status.read_desired_state(self._reports, self.name)
-        if desired.fence != self.ledger.fence:
-            raise overtaken(self.name, self.ledger.fence, desired.fence)
+        self.ledger.check(desired.fence, desired.token)
         if not desired.held:
             raise psycopg.OperationalError(f"pipeline {self.name!r}: the session that held its lock has ended")
         return desired

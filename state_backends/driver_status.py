@@ -20,11 +20,12 @@ import psycopg
 class DesiredState:
     """What a driver must check between two batches.
 
-    fence: the ledger's; None if the pipeline does not exist. held: whether any session holds the pipeline's lock.
+    fence, token: the ledger's; fence is None if the pipeline does not exist. held: whether any session holds its lock.
     paused: whether the driver must pause. by, since: who set that last, and when; None if it was never set.
     """
 
     fence: int | None
+    token: str
     held: bool
     paused: bool
     by: str = ""
@@ -97,9 +98,9 @@ def set_desired_state(conn: psycopg.Connection, pipeline: str, *, paused: bool, 
 def read_desired_state(conn: psycopg.Connection, pipeline: str) -> DesiredState:
     """Return what the pipeline's driver must check. Takes no lock."""
     row = conn.execute(
-        "SELECT p.fence, tidemark.has_driver(p.name), coalesce(w.paused, false), coalesce(w.requested_by, ''), "
-        "w.requested_at FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish w ON w.pipeline = p.name "
-        "WHERE p.name = %s",
+        "SELECT p.fence, p.token, tidemark.has_driver(p.name), coalesce(w.paused, false), "
+        "coalesce(w.requested_by, ''), w.requested_at "
+        "FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish w ON w.pipeline = p.name WHERE p.name = %s",
         [pipeline],
     ).fetchone()
-    return DesiredState(*row) if row else DesiredState(fence=None, held=False, paused=False)
+    return DesiredState(*row) if row else DesiredState(fence=None, token="", held=False, paused=False)

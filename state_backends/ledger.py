@@ -6,6 +6,7 @@ committing a batch update it, and so wait for them.
 """
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from state_backends import driver_status
+from state_backends import driver_status, epochs
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
 
 # The first half of the advisory lock's number, which keeps it apart from other locks; the SQL function
@@ -40,13 +41,16 @@ WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 # Every attempt at an open batch keeps the ttls of the first one. A shadow pipeline's batch has only the ttls that were
 # overridden; its other states use their declared ones.
 RECORD_BEGIN = """
-INSERT INTO tidemark.batch AS b (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, offsets, ttls)
-SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, %(fence)s, %(batch_time)s, clock_timestamp(), %(offsets)s::jsonb, (
+INSERT INTO tidemark.batch AS b
+    (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, ttls)
+SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, p.fence, p.epoch, p.token, %(batch_time)s, clock_timestamp(),
+    %(offsets)s::jsonb, (
     SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidemark.state s
     WHERE s.pipeline = p.name OR (s.pipeline = p.reprocesses AND s.edits ? 'ttl'))
 FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
 ON CONFLICT (pipeline, txid) DO UPDATE
-SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, batch_time = excluded.batch_time,
+SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, epoch = excluded.epoch,
+    token = excluded.token, batch_time = excluded.batch_time,
     started_at = excluded.started_at, offsets = excluded.offsets,
     ttls = CASE WHEN b.batch_time = excluded.batch_time THEN coalesce(b.ttls, excluded.ttls) ELSE excluded.ttls END,
     committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, tasks = NULL,
@@ -94,11 +98,14 @@ class BatchLedger:
     def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
         self.pipeline = pipeline
         self.fence: int | None = None
+        self.epoch = self.token = ""
         self._conn = conn
 
     def acquire(self, *, patience_ms: int = 1) -> int:
         """Take the pipeline over and return the new fence; work under an older fence is refused from then on.
 
+        The fence comes with a random token: where the ledger went back, an older driver may hold an equal fence. The
+        epoch is made again first if the ledger may have gone back (see epochs.py).
         Waits for transactions in flight under the old fence, so that afterwards none of them can commit.
         patience_ms: how long to wait for the lock, which PostgreSQL releases when it notices that a driver died.
         Raises PipelineHeldError, naming host, pid and since when, while another driver is alive.
@@ -107,12 +114,15 @@ class BatchLedger:
         if self.fence is None:
             self._take_lock(patience_ms)
         row = self._conn.execute(
-            "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING fence", [self.pipeline]
+            "UPDATE tidemark.pipeline SET fence = fence + 1, token = %s, epoch = coalesce(nullif(epoch, ''), %s) "
+            "WHERE name = %s RETURNING fence, token, epoch",
+            [secrets.token_hex(8), epochs.current_epoch(self._conn), self.pipeline],
         ).fetchone()
         if row is None:
             self.release()
             raise BatchOrderError(f"pipeline {self.pipeline!r} is not registered; register its states first")
-        self.fence = int(row[0])
+        self.fence, self.token, self.epoch = row
+        assert self.fence is not None
         driver_status.register_driver(self._conn, self.pipeline)
         return self.fence
 
@@ -131,7 +141,7 @@ class BatchLedger:
     def release(self) -> None:
         """Release the pipeline's lock. The end of the session does the same."""
         self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
-        self.fence = None
+        self.fence, self.token = None, ""
 
     def bind(self, checkpoint_id: str, *, rebind: bool = False) -> None:
         """Bind the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
@@ -170,11 +180,16 @@ class BatchLedger:
         Raises FencedError if another driver has taken over.
         """
         row = self._conn.execute(
-            "SELECT fence, committed_txid FROM tidemark.pipeline WHERE name = %s FOR SHARE", [self.pipeline]
+            "SELECT fence, token, committed_txid FROM tidemark.pipeline WHERE name = %s FOR SHARE", [self.pipeline]
         ).fetchone()
-        if row is None or row[0] != self.fence:
-            raise overtaken(self.pipeline, self.fence, None if row is None else row[0])
-        return int(row[1])
+        self.check(*(row[:2] if row else (None, "")))
+        assert row is not None
+        return int(row[2])
+
+    def check(self, fence: int | None, token: str) -> None:
+        """Raise FencedError unless the ledger's fence and token are this driver's; None: the pipeline is gone."""
+        if fence is None or (fence, token) != (self.fence, self.token):
+            raise _overtaken(self.pipeline, self.fence, fence)
 
     def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
         """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
@@ -223,8 +238,8 @@ class BatchLedger:
                 "UPDATE tidemark.pipeline SET committed_txid = open_txid, committed_attempt = open_attempt, "
                 "committed_batch_id = open_batch_id, committed_time = open_time, "
                 "open_txid = NULL, open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
-                "WHERE name = %s AND fence = %s AND open_txid = %s AND open_attempt = %s",
-                [batch.pipeline, batch.fence, batch.txid, batch.attempt],
+                "WHERE name = %s AND fence = %s AND token = %s AND open_txid = %s AND open_attempt = %s",
+                [batch.pipeline, batch.fence, batch.token, batch.txid, batch.attempt],
             ).rowcount
             if not done:
                 raise FencedError(_taken_over(batch))
@@ -268,8 +283,8 @@ class BatchLedger:
             row = cursor.execute(
                 "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
             ).fetchone()
-        if row is None or self.fence is None or row["fence"] != self.fence:
-            raise overtaken(self.pipeline, self.fence, None if row is None else row["fence"])
+        self.check(*((row["fence"], row["token"]) if row else (None, "")))
+        assert row is not None
         return row
 
     def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -311,7 +326,8 @@ class BatchLedger:
         ).fetchone()
         assert opened is not None
         assert self.fence is not None
-        return self._record(Batch(self.pipeline, self.fence, txid, attempt, opened[0]), batch_id, offsets)
+        batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0], epoch=row["epoch"], token=self.token)
+        return self._record(batch, batch_id, offsets)
 
     def _record(self, batch: Batch, batch_id: int, offsets: Any) -> Batch:
         self._conn.execute(
@@ -321,7 +337,6 @@ class BatchLedger:
                 "txid": batch.txid,
                 "attempt": batch.attempt,
                 "batch_id": batch_id,
-                "fence": batch.fence,
                 "batch_time": batch.batch_time,
                 "offsets": json.dumps(offsets),
             },
@@ -344,15 +359,16 @@ def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
     Call it inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
     """
     row = conn.execute(
-        "SELECT fence, open_txid, open_attempt FROM tidemark.pipeline WHERE name = %s FOR SHARE", [batch.pipeline]
+        "SELECT fence, token, open_txid, open_attempt FROM tidemark.pipeline WHERE name = %s FOR SHARE",
+        [batch.pipeline],
     ).fetchone()
-    if row is None or tuple(row) != (batch.fence, batch.txid, batch.attempt):
+    if row is None or tuple(row) != (batch.fence, batch.token, batch.txid, batch.attempt):
         raise FencedError(_taken_over(batch))
 
 
-def overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:
+def _overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:
     """Return the error for a driver with an outdated fence. found: the ledger's fence; None: the pipeline is gone."""
-    now = "no pipeline" if found is None else f"fence {found}"
+    now = "no pipeline" if found is None else f"fence {found}" + " of another acquisition" * (found == held)
     return FencedError(
         f"pipeline {pipeline!r}: this driver holds fence {held} and the ledger has {now}; "
         "another driver has taken over, so stop this one"
@@ -363,8 +379,8 @@ def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str,
     """Store the engine's metrics of a committed batch, any JSON object, unless another attempt has replaced it."""
     conn.execute(
         "UPDATE tidemark.batch SET metrics = %s::jsonb "
-        "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND committed_at IS NOT NULL",
-        [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence],
+        "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND token = %s AND committed_at IS NOT NULL",
+        [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence, batch.token],
     )
 
 

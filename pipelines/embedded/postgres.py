@@ -153,7 +153,7 @@ class EmbeddedPostgres:
 
     def start(self) -> None:
         """Start the server, after creating the database if there is none, and wait until it answers."""
-        programs = _programs()
+        programs = server_programs()
         user = server_user(self._data, programs / "postgres")
         _check_that_it_runs(user, programs)
         self._remove_killed_attempts()
@@ -258,7 +258,7 @@ class EmbeddedPostgres:
             return []
 
 
-def _programs() -> Path:
+def server_programs() -> Path:
     """Return the folder of PostgreSQL's programs in the wheel, without importing the wheel."""
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is None or wheel.origin is None:

@@ -19,7 +19,7 @@ def name(conn, request):
 
 class TestDesiredState:
     def test_at_first_a_pipeline_is_desired_to_run(self, conn, name):
-        assert read_desired_state(conn, name) == DesiredState(fence=0, held=False, paused=False)
+        assert read_desired_state(conn, name) == DesiredState(fence=0, token="", held=False, paused=False)
 
     def test_it_can_be_set_before_the_first_driver(self, conn, name):
         set_desired_state(conn, name, paused=True, by="ann")
@@ -56,7 +56,7 @@ class TestDesiredState:
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             set_desired_state(conn, "nothing", paused=True, by="ann")
 
-        assert read_desired_state(conn, "nothing") == DesiredState(fence=None, held=False, paused=False)
+        assert read_desired_state(conn, "nothing") == DesiredState(fence=None, token="", held=False, paused=False)
 
 
 class TestReport:

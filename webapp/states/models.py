@@ -67,6 +67,7 @@ class Batch(models.Model):
     total_dropped = models.BigIntegerField(null=True)
     ttls = models.JSONField(null=True)
     epoch = models.TextField()
+    token = models.TextField()
 
     class Meta:
         managed = False

@@ -1,19 +1,23 @@
 -- What tells that the ledger, a checkpoint, a source or a store has gone back, and who is changing a state's tables.
 
--- Epochs: the incarnations of the ledger. The newest row is the current one; rows are inserted and never updated.
+-- Epochs: the incarnations of the ledger; the newest row is the current one. A row is written by one transaction and
+-- never updated by a later one: xmin differs from made_by once it was restored or copied.
 CREATE TABLE tidemark.epoch (
-    number            integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    epoch             text NOT NULL UNIQUE,               -- random
-    reason            text NOT NULL,
-    made_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
-    made_by           xid8 NOT NULL DEFAULT pg_current_xact_id()  -- differs from xmin once the row was restored or copied
+    number   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    epoch    text NOT NULL UNIQUE,  -- random
+    reason   text NOT NULL,
+    identity jsonb NOT NULL,        -- the server, database and tables in which it was made
+    made_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    made_by  bigint                 -- xmin of the row as it was inserted
 );
 ALTER TABLE tidemark.pipeline
-    ADD COLUMN epoch text NOT NULL DEFAULT '',  -- of the driver that acquired the pipeline last
+    ADD COLUMN epoch text NOT NULL DEFAULT '',  -- of the pipeline's numbers; empty before its first driver
     ADD COLUMN token text NOT NULL DEFAULT '';  -- random, of each acquisition: fences of two epochs may be equal
+ALTER TABLE tidemark.batch
+    ADD COLUMN epoch text NOT NULL DEFAULT '',
+    ADD COLUMN token text NOT NULL DEFAULT '';
 
 -- The input of a batch.
-ALTER TABLE tidemark.batch ADD COLUMN epoch text NOT NULL DEFAULT '';
 
 -- Time.
 

@@ -1,0 +1,114 @@
+"""Epochs: which incarnation of the ledger its numbers belong to.
+
+Txids, fences and batch ids count up from one, so a ledger that went back (a backup restored, a standby promoted that
+lacked the last batches) gives the same numbers out again, for other work. An epoch is random and made again whenever
+the ledger may have gone back; numbers are compared within one epoch only.
+
+Two kinds of witnesses tell that it may have:
+
+- The server: its system identifier (another cluster), its timeline (a promotion, a recovery to a point in time), the
+  database's oid, the oids of the ledger's tables (a database or tables created again).
+- The row: `made_by` is the transaction that inserted it, and so is its system column `xmin`, which VACUUM leaves as it
+  is. A row that pg_restore, COPY or a replication slot has copied was inserted by another transaction. Rows are
+  therefore never updated by a later one.
+
+Both are kept by a cold copy of the data directory, or a snapshot of its disk, that is started again on the same server.
+"""
+
+import secrets
+from typing import LiteralString
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+# What the server is, each with the text that says what a difference means.
+SYSTEM, TIMELINE, DATABASE, TABLES = "system", "timeline", "database", "tables"
+
+QUERIES: dict[str, LiteralString] = {
+    SYSTEM: "SELECT system_identifier::text FROM pg_control_system()",
+    # Exact right after a promotion, while pg_control_checkpoint() still has the timeline of the last checkpoint.
+    TIMELINE: "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)",
+    DATABASE: "SELECT oid::text FROM pg_database WHERE datname = current_database()",
+    TABLES: "SELECT concat_ws(' ', 'tidemark.pipeline'::regclass::oid, 'tidemark.batch'::regclass::oid)",
+}
+
+MEANINGS = {
+    SYSTEM: "the ledger is on another server, whose system identifier is {is_now} and was {was}",
+    TIMELINE: "the server was promoted or recovered: its timeline is {is_now} and was {was}",
+    DATABASE: "the ledger is in another database, whose oid is {is_now} and was {was}",
+    TABLES: "the ledger's tables were created again: their oids are {is_now} and were {was}",
+}
+
+COPIED = "the ledger's rows were inserted again, by a restore or a copy"
+
+# An unknown value, where the role may not ask. It equals itself, so the other witnesses decide.
+UNKNOWN = ""
+
+
+def current_epoch(conn: psycopg.Connection) -> str:
+    """Return the ledger's epoch, a new one if the ledger may have gone back since the last was made.
+
+    A new one is recorded with its reason, and set on every pipeline. Waits for the batches of other pipelines that
+    are being written, if there are any.
+    """
+    identity = server_identity(conn)
+    if _newest(conn, identity)[1] is None:
+        return _newest(conn, identity)[0]
+    with conn.transaction():
+        # Two drivers that find the same restore must not make two epochs, the later of which would end the earlier.
+        conn.execute("LOCK TABLE tidemark.epoch IN SHARE ROW EXCLUSIVE MODE")
+        epoch, reason = _newest(conn, identity)
+        return epoch if reason is None else new_epoch(conn, reason)
+
+
+def new_epoch(conn: psycopg.Connection, reason: str, pipeline: str | None = None) -> str:
+    """Make an epoch, for an operation that takes a pipeline's ledger back on purpose, and return it.
+
+    reason: for people. pipeline: the one whose ledger goes back; None: all of them.
+    """
+    epoch = secrets.token_hex(8)
+    with conn.transaction():
+        number = conn.execute(
+            "INSERT INTO tidemark.epoch (epoch, reason, identity) VALUES (%s, %s, %s) RETURNING number",
+            [epoch, reason, Jsonb(server_identity(conn))],
+        ).fetchone()
+        # The same transaction or savepoint writes the row again, so its xmin stays.
+        conn.execute("UPDATE tidemark.epoch SET made_by = xmin::text::bigint WHERE number = %s", number)
+        conn.execute(
+            "UPDATE tidemark.pipeline SET epoch = %(epoch)s WHERE name = coalesce(%(pipeline)s, name)",
+            {"epoch": epoch, "pipeline": pipeline},
+        )
+    return epoch
+
+
+def server_identity(conn: psycopg.Connection) -> dict[str, str]:
+    """Return what tells this ledger from its copies elsewhere; `UNKNOWN` where the server does not say."""
+    return {name: _ask(conn, query) for name, query in QUERIES.items()}
+
+
+def _ask(conn: psycopg.Connection, query: LiteralString) -> str:
+    try:
+        with conn.transaction():
+            row = conn.execute(query).fetchone()
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported):
+        return UNKNOWN
+    return str(row[0]) if row else UNKNOWN
+
+
+def _newest(conn: psycopg.Connection, identity: dict[str, str]) -> tuple[str, str | None]:
+    """Return the newest epoch, and why it may not be the ledger's any more; None if it is."""
+    row = conn.execute(
+        "SELECT epoch, identity, made_by IS NOT DISTINCT FROM xmin::text::bigint FROM tidemark.epoch "
+        "ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return "", "the first driver started"
+    epoch, was, is_original = row
+    reasons = [
+        MEANINGS[name].format(is_now=is_now, was=was.get(name, UNKNOWN))
+        for name, is_now in identity.items()
+        if is_now != was.get(name, UNKNOWN)
+    ]
+    if not is_original:
+        reasons.append(COPIED)
+    return epoch, "; ".join(reasons) or None
