@@ -80,6 +80,16 @@ class FencedError(TidemarkError):
     retryable = True
 
 
+class StateBusyError(TidemarkError):
+    """Another work is under way on a state's tables: try again when it has ended. work: its name in state_lock.py."""
+
+    retryable = True
+
+    def __init__(self, message: str, work: str = "") -> None:
+        super().__init__(message)
+        self.work = work
+
+
 class PipelineHeldError(TidemarkError):
     """A live driver holds the pipeline: stop that driver first."""
 

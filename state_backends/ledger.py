@@ -18,6 +18,7 @@ from psycopg.rows import dict_row
 
 from state_backends import driver_status, epochs
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.state_lock import take_session_lock
 
 # The first half of the advisory lock's number, which keeps it apart from other locks; the SQL function
 # tidemark.has_driver repeats it.
@@ -259,24 +260,11 @@ class BatchLedger:
             )
 
     def _take_lock(self, patience_ms: int) -> None:
-        if not self._lock(patience_ms):
+        if not take_session_lock(self._conn, LOCK_CLASS, self.pipeline, patience_ms):
             raise PipelineHeldError(
                 f"pipeline {self.pipeline!r} is held by a live driver "
                 f"({driver_status.describe_holder(self._conn, self.pipeline)}); stop it before starting another"
             )
-
-    def _lock(self, patience_ms: int) -> bool:
-        try:
-            with self._conn.transaction():
-                before = self._conn.execute("SELECT current_setting('lock_timeout')").fetchone()
-                self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
-                # A lock of the session: it is still held after this transaction.
-                self._conn.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
-                # If the caller has a transaction open, its time-out must be as before.
-                self._conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
-        except psycopg.errors.LockNotAvailable:
-            return False
-        return True
 
     def _locked_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:

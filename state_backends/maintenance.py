@@ -18,6 +18,7 @@ from state_backends.committed import ledger_sql, live_sql
 from state_backends.errors import UnknownStateError
 from state_backends.protocols import BACKENDS
 from state_backends.spec import StateSpec
+from state_backends.state_lock import StateWork, lock_unless
 from state_backends.table import StateTable, columns
 
 # Rows per page: about 30 ms of work here; a driver that wants to commit waits no longer than one page.
@@ -126,14 +127,23 @@ class Horizon:
     ttl: timedelta | None
 
 
-def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> Iterator[Step]:
+def compact(
+    conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta, work: StateWork | None = None
+) -> Iterator[Step]:
     """Trim a registered state, a page per step; stop iterating to stop.
 
     conn: in autocommit mode. keep: how far back reads in the past and histories reach. At any batch younger than that
     the state can be read afterwards as it could be before; `tidemark.state.oldest_txid` says from which batch on.
+    work: the state's lock, if the caller holds it.
     In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
     would, tombstones, previous versions of wide values, ledger rows, dead space.
+    Raises UnknownStateError, StateBusyError while another work has the state's tables.
     """
+    with lock_unless(work, conn, spec.name, "compaction"):
+        yield from _compact(conn, spec, keep)
+
+
+def _compact(conn: psycopg.Connection, spec: StateSpec, keep: timedelta) -> Iterator[Step]:
     table, backend = StateTable(spec), BACKENDS[spec.backend]
     horizon = _horizon(conn, spec.name, keep)
     # Written first, done second: a reader that finds less than there was finds this, too.
@@ -152,14 +162,17 @@ def compact(conn: psycopg.Connection, spec: StateSpec, *, keep: timedelta) -> It
     yield Step("dead space", 0, 0)
 
 
-def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
+def expire(conn: psycopg.Connection, spec: StateSpec, *, work: StateWork | None = None) -> Iterator[Step]:
     """Delete expired rows of a registered state, a page per step; stop iterating to stop.
 
     conn: in autocommit mode. A row goes only if it is expired by the clock and the ttl of the batch that is open, or
     now if none is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch
     wrote stays, as that may be reverted. A changelog keeps its entries, which are past their ttl, too.
+    work: the state's lock, if the caller holds it.
+    Raises UnknownStateError, StateBusyError while another work has the state's tables.
     """
-    return BACKENDS[spec.backend].expire(conn, spec)
+    with lock_unless(work, conn, spec.name, "expiry"):
+        yield from BACKENDS[spec.backend].expire(conn, spec)
 
 
 def sizes(conn: psycopg.Connection, spec: StateSpec) -> dict[str, int]:

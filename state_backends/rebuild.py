@@ -12,6 +12,7 @@ from state_backends.committed import is_live
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
+from state_backends.state_lock import StateWork, lock_unless
 
 CHUNK_KEYS = 10_000
 
@@ -36,16 +37,26 @@ def rebuild(
     upto: int | None = None,
     chunk_keys: int = CHUNK_KEYS,
     resume_from: Key | None = None,
+    work: StateWork | None = None,
 ) -> Iterator[Progress]:
     """Put the rows of a state into `target`, in key order, a chunk of keys per step; stop iterating to stop.
 
     upto: the batch whose state to rebuild; None means the committed one, whatever has been written of an open one.
     resume_from: the `last_key` of a run that was cut short; starting over gives the same, only later.
+    work: the state's lock, if the caller holds it.
     Opaque rows carry their newest two versions, so that readers beside an open batch, replays and reverts find what
     they would have found. Left out is what the next merge would take as nothing: versions past their ttl, which
     lookups answer as missing from then on, and tombstones of batches that cannot be undone any more.
-    Raises OutOfReachError, NotCommittedError, UnknownStateError; StaleBatchError if `target` holds a newer row.
+    Raises OutOfReachError, NotCommittedError, UnknownStateError; StaleBatchError if `target` holds a newer row;
+    StateBusyError while another work has the state's tables: entries must not be deleted between two chunks.
     """
+    with lock_unless(work, log.conn, log.spec.name, "rebuild"):
+        yield from _rebuild(log, target, upto, chunk_keys, resume_from)
+
+
+def _rebuild(
+    log: Changelog, target: IBackingMap, upto: int | None, chunk_keys: int, resume_from: Key | None
+) -> Iterator[Progress]:
     extent = log.extent()
     txid = extent.committed if upto is None else upto
     done, of, last = 0, log.estimate_keys(), resume_from

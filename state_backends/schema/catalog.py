@@ -5,7 +5,8 @@ It is how the web learns what there is, and where a declaration meets the stored
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from state_backends.schema.evolution import UNSAID, Evolution, compare
 from state_backends.schema.install import install
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.spec import StateSpec
+from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
 from state_backends.table import StateTable
 
 
@@ -64,20 +66,20 @@ class Catalog:
         far while a migration copies one, which takes a transaction per chunk. The caller holds the pipeline.
         What people have set stands above what the specs say; `get` returns what is in force.
         Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
-        for a measure whose class has no line in AGGREGATORS.
+        for a measure whose class has no line in AGGREGATORS, StateBusyError while another work has the tables of a
+        state that is to change.
         """
         for spec in specs:
             _check_aggregators(spec)
         in_force = [self._in_force(spec) for spec in specs]
-        for spec in in_force:
-            self._evolution(pipeline, spec)
-        for spec in in_force:
-            self._copy(pipeline, spec, on_copied)
-        with self._conn.transaction():
-            # One registration at a time; readers of the catalog go on.
-            self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
-            for spec, declared in zip(in_force, specs, strict=True):
-                self._register(pipeline, spec, declared, guarantees[spec.name])
+        with self._locks(pipeline, in_force) as works:
+            for spec in in_force:
+                self._copy(pipeline, spec, on_copied)
+            with self._conn.transaction():
+                # One registration at a time; readers of the catalog go on.
+                self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+                for spec, declared in zip(in_force, specs, strict=True):
+                    self._register(pipeline, spec, declared, guarantees[spec.name], works.get(spec.name))
 
     def get(self, name: str) -> StateSpec:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
@@ -183,6 +185,17 @@ class Catalog:
         ).fetchone()
         return bool(row and row[0])
 
+    @contextmanager
+    def _locks(self, pipeline: str, specs: Sequence[StateSpec]) -> Iterator[Mapping[str, StateWork]]:
+        """Hold the lock of each state that has to change, from before its rows are copied until it is registered."""
+        evolutions = {spec.name: self._evolution(pipeline, spec) for spec in specs}
+        with ExitStack() as locks:
+            yield {
+                name: locks.enter_context(state_lock(self._conn, name, evolution.work, patience_ms=PATIENCE_MS))
+                for name, evolution in evolutions.items()
+                if evolution is not None and evolution.differences
+            }
+
     def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
         evolution = self._evolution(pipeline, spec)
         if evolution is not None and evolution.rewritten:
@@ -199,8 +212,12 @@ class Catalog:
                 "restore the declaration until the reprocess has ended, or abort that"
             )
 
-    def _register(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
+    def _register(
+        self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str, work: StateWork | None
+    ) -> None:
         evolution = self._evolution(pipeline, spec)
+        if evolution is not None and evolution.rewritten:
+            check_owner(self._conn, spec.name, work.token if work else "")
         self._create(spec) if evolution is None else self._evolve(spec, evolution)
         self._conn.execute(
             # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.

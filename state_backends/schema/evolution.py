@@ -38,6 +38,11 @@ class Evolution:
         return [*self.refused, *self.rewritten, *self.dropped, *(f"measure {measure!r} is new" for measure in self.new)]
 
     @property
+    def work(self) -> str:
+        """The name of what bridges the differences in state_lock.py."""
+        return "migration" if self.rewritten else "declaration"
+
+    @property
     def way_out(self) -> str:
         """Say what to do about what is refused."""
         again = "feed a new state from the start of the input"

@@ -23,10 +23,11 @@ from state_backends.errors import (
     NotCommittedError,
     OutOfReachError,
     SpecError,
+    StateBusyError,
     UnknownPipelineError,
     UnknownStateError,
 )
-from webapp.states.services import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
+from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -37,6 +38,7 @@ STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     UnknownPipelineError: HTTPStatus.NOT_FOUND,
     UnknownRunError: HTTPStatus.NOT_FOUND,
     StateBusyError: HTTPStatus.CONFLICT,
+    UnfinishedRunError: HTTPStatus.CONFLICT,
     RunFinishedError: HTTPStatus.CONFLICT,
     BrokerUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     OutOfReachError: HTTPStatus.GONE,

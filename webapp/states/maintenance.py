@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import psycopg
 from django.conf import settings
 from django.db.models.functions import Now
 from psycopg import sql
@@ -19,6 +18,7 @@ from structlog.contextvars import bound_contextvars
 from state_backends import BACKENDS, Catalog, StateSpec
 from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
 from state_backends.maintenance import Step, compact, expire, sizes
+from state_backends.state_lock import StateWork
 from webapp.states import queries, readers
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import StateSummary
@@ -135,39 +135,33 @@ def _counts(sources: dict[str, sql.Composed]) -> dict[str, int]:
 
 logger = logging.getLogger(__name__)
 
-# The first half of the advisory lock's number; the ledger's is the one before.
-LOCK_CLASS = 7103846
-
 WORKER_DIED = "its worker died; what it had done stays done, so ask again for the rest"
+
+MADE_ROOM = "stopped because another work waits for the state; what it had done stays done, so ask again for the rest"
 
 FAIL_DEAD_RUNS = """
 UPDATE tidemark.maintenance_run r SET status = 'failed', finished_at = now(), error = %(error)s
-WHERE status = 'running' AND NOT tidemark.is_locked(%(lock_class)s, r.state)
+WHERE status = 'running' AND NOT tidemark.is_worked_on(r.state, r.kind)
 """
 
 
-def lock(conn: psycopg.Connection, state: str) -> bool:
-    """Take the state's maintenance lock for as long as `conn` lives; False if a run has it."""
-    row = conn.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, state]).fetchone()
-    return bool(row and row[0])
-
-
-def carry_out(conn: psycopg.Connection, run_id: int) -> None:
-    """Do the work of a run that is marked running, and mark how it ended. conn: in autocommit mode, holds the lock."""
+def carry_out(work: StateWork, run_id: int) -> None:
+    """Do the work of a run that is marked running, and mark how it ended. work: holds the state's lock."""
     run = MaintenanceRun.objects.get(pk=run_id)
     with bound_contextvars(run=run_id, kind=run.kind, state=run.state_id):
         logger.info("maintenance begins", extra={"requested_by": run.requested_by})
-        status = _carry_out(conn, run)
+        status = _carry_out(work, run)
         logger.info("maintenance is over", extra={"status": str(status)})
 
 
-def _carry_out(conn: psycopg.Connection, run: MaintenanceRun) -> MaintenanceRun.Status:
+def _carry_out(work: StateWork, run: MaintenanceRun) -> MaintenanceRun.Status:
+    conn = work.conn
     try:
         # A writer goes first; a page that cannot have its rows by then fails the run, which harms nothing.
         conn.execute("SET lock_timeout = '60s'")
         spec = Catalog(conn).get(run.state_id)
         _save(run, before=sizes(conn, spec))
-        finished = _work(run, WORK[run.kind](conn, spec))
+        finished = _work(run, WORK[run.kind](work, spec), work)
         status = MaintenanceRun.Status.DONE if finished else MaintenanceRun.Status.CANCELLED
         _save(run, after=sizes(conn, spec), status=status, finished_at=Now())
         return status
@@ -177,14 +171,16 @@ def _carry_out(conn: psycopg.Connection, run: MaintenanceRun) -> MaintenanceRun.
         return MaintenanceRun.Status.FAILED
 
 
-def _work(run: MaintenanceRun, steps: Iterator[Step]) -> bool:
-    """Take the steps one by one. Returns False where the run was cancelled on the way."""
+def _work(run: MaintenanceRun, steps: Iterator[Step], work: StateWork) -> bool:
+    """Take the steps one by one. Returns False where the run was cancelled on the way, or makes room for a driver."""
     done: dict[str, Step] = {}
     with closing(steps):  # type: ignore[type-var]
         for step in steps:
             done[step.step] = step
             if not _report(run, done):
                 return False
+            if work.is_awaited():
+                return not _save(run, error=MADE_ROOM)
     return True
 
 
@@ -199,11 +195,15 @@ def _save(run: MaintenanceRun, **columns) -> bool:
     return bool(MaintenanceRun.objects.filter(pk=run.pk).update(**columns))
 
 
-def _compact(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
-    return compact(conn, spec, keep=timedelta(hours=settings.TIDEMARK_CHANGELOG_KEEP_HOURS))
+def _compact(work: StateWork, spec: StateSpec) -> Iterator[Step]:
+    return compact(work.conn, spec, keep=keeps(), work=work)
 
 
-WORK: dict[str, Callable[[psycopg.Connection, StateSpec], Iterator[Step]]] = {
+def _expire(work: StateWork, spec: StateSpec) -> Iterator[Step]:
+    return expire(work.conn, spec, work=work)
+
+
+WORK: dict[str, Callable[[StateWork, StateSpec], Iterator[Step]]] = {
     MaintenanceRun.Kind.COMPACTION: _compact,
-    MaintenanceRun.Kind.EXPIRY: expire,
+    MaintenanceRun.Kind.EXPIRY: _expire,
 }

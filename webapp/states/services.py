@@ -1,8 +1,8 @@
 """Services: what people ask for. Views, tasks, commands and admin actions call this.
 
 Maintenance of a state, a rebuild, another ttl or changelog, a pause of a pipeline. A maintenance run is a row from the
-request to the end. While one is carried out, its worker holds an advisory lock of the state; a run that says `running`
-without that lock has lost its worker.
+request to the end. While one is carried out, its worker holds the state's lock; a run that says `running` without
+that lock has lost its worker.
 """
 
 import logging
@@ -26,9 +26,10 @@ from state_backends import (
     driver_status,
     rebuild,
 )
-from state_backends.errors import SpecError, TidemarkError, UnknownPipelineError
+from state_backends.errors import SpecError, StateBusyError, TidemarkError, UnknownPipelineError
 from state_backends.rebuild import Progress
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
+from state_backends.state_lock import PATIENCE_MS, state_lock
 from state_backends.synchronizer.membership import compact_logs
 from webapp.accounts.audit.services import forget_old_entries, record
 from webapp.celery import app
@@ -46,7 +47,7 @@ SCHEDULE = "schedule"
 SEND_AGAIN_AFTER = timedelta(hours=1)
 
 
-class StateBusyError(TidemarkError):
+class UnfinishedRunError(TidemarkError):
     """A run for this state is queued or running: wait for it, or cancel it."""
 
     def __init__(self, message: str, run_id: int) -> None:
@@ -73,7 +74,7 @@ class CatalogBusyError(TidemarkError):
 def request_maintenance(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
     """Queue a compaction or an expiry of a state for the workers, and return the run.
 
-    Raises UnknownStateError, StateBusyError while another run of the state is queued or running, and
+    Raises UnknownStateError, UnfinishedRunError while another run of the state is queued or running, and
     BrokerUnavailableError where no task can be queued.
     """
     with transaction.atomic():
@@ -94,12 +95,17 @@ def maintain_now(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
 def run_maintenance(run_id: int) -> None:
     """Carry out a queued run. A run that has ended or is held by another worker is left alone; a task may come twice.
 
-    A failure is recorded in the run. Raises UnknownRunError.
+    A failure is recorded in the run, also that another work has the state's tables. Raises UnknownRunError.
     """
     run = find_run(run_id)
     with readers.own_connection() as conn:
-        if maintenance.lock(conn, run.state_id) and _claim(run_id):
-            maintenance.carry_out(conn, run_id)
+        try:
+            with state_lock(conn, run.state_id, run.kind) as work:
+                if _claim(run_id):
+                    maintenance.carry_out(work, run_id)
+        except StateBusyError as busy:
+            if busy.work not in Kind.values:
+                _fail_queued(run_id, str(busy))
 
 
 def cancel_maintenance(run_id: int, *, requested_by: str) -> MaintenanceRun:
@@ -138,9 +144,7 @@ def fail_dead_runs() -> int:
     """Mark the runs failed whose worker is gone. Returns their number."""
     # The row is checked again under its lock, so a run that ends between the two looks is left alone.
     with connection.cursor() as cursor:
-        cursor.execute(
-            maintenance.FAIL_DEAD_RUNS, {"error": maintenance.WORKER_DIED, "lock_class": maintenance.LOCK_CLASS}
-        )
+        cursor.execute(maintenance.FAIL_DEAD_RUNS, {"error": maintenance.WORKER_DIED})
         return cursor.rowcount
 
 
@@ -179,8 +183,8 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
     """Put the rows of a state into a backend from its changelog, as of the committed batch; yield progress.
 
     to: a name in BACKENDS. resume_from: the last key that a run which was cut short has done.
-    Raises UnknownStateError, PipelineHeldError while a driver lives; SpecError for a state without a changelog, or
-    without a table where the rows are to go into one.
+    Raises UnknownStateError, PipelineHeldError while a driver lives, StateBusyError while another work has the state's
+    tables; SpecError for a state without a changelog, or without a table where the rows are to go into one.
     """
     with readers.own_connection() as conn:
         spec = Catalog(conn).get(state)
@@ -189,11 +193,12 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
             raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
         after = None if resume_from is None else spec.check_key(resume_from)
         pipeline = State.objects.get(name=state).pipeline_id
-        with BatchLedger(conn, pipeline).idle():
+        lock = state_lock(conn, state, "rebuild", patience_ms=PATIENCE_MS)
+        with BatchLedger(conn, pipeline).idle(), lock as work:
             target, committed = backend.rows(conn, spec), log.extent().committed
             # What a driver that died has left of the next batch goes first, as it would at the next start.
             target.revert(committed + 1)
-            yield from rebuild(log, target, resume_from=after)
+            yield from rebuild(log, target, resume_from=after, work=work)
             backend.end_rebuild(conn, spec, committed)
 
 
@@ -245,7 +250,7 @@ def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
         Catalog(readers.connection()).get(state)
     going = MaintenanceRun.objects.filter(state=state, status__in=MaintenanceRun.UNFINISHED).first()
     if going is not None:
-        raise StateBusyError(
+        raise UnfinishedRunError(
             f"state {state!r}: {going.kind} {going.id} is {going.status} already, asked for by {going.requested_by}; "
             "wait until it is done, or cancel it",
             going.id,
@@ -272,19 +277,24 @@ def _claim(run_id: int) -> bool:
     return False
 
 
+def _fail_queued(run_id: int, reason: str) -> None:
+    queued = MaintenanceRun.objects.filter(pk=run_id, status=Status.QUEUED)
+    queued.update(status=Status.FAILED, finished_at=Now(), error=reason)
+
+
 def _send(run_id: int) -> None:
     try:
         app.send_task(TASK, args=[run_id])
     except BrokerError as error:
         reason = f"the task queue does not answer ({error}); check that Redis runs, and try again"
-        MaintenanceRun.objects.filter(pk=run_id).update(status=Status.FAILED, finished_at=Now(), error=reason)
+        _fail_queued(run_id, reason)
         raise BrokerUnavailableError(reason) from error
 
 
 def _request_unless_busy(kind: str, state: str) -> MaintenanceRun | None:
     try:
         return request_maintenance(kind=kind, state=state, requested_by=SCHEDULE)
-    except StateBusyError as busy:
+    except UnfinishedRunError as busy:
         logger.info("not scheduled: %s", busy)
         return None
 

@@ -23,7 +23,26 @@ ALTER TABLE tidemark.batch
 
 -- The reprocess of a pipeline.
 
--- Work on a state's tables.
+-- Work on a state's tables: who holds, or held last, the advisory locks of state_lock.py.
+CREATE TABLE tidemark.state_work (
+    state       text COLLATE "C" NOT NULL,  -- may not be registered yet
+    tables      text NOT NULL CHECK (tables IN ('live', 'shadow')),
+    work        text NOT NULL,
+    token       text NOT NULL,              -- random, of this time that the lock was taken
+    host        text NOT NULL,
+    pid         integer NOT NULL,
+    backend_pid integer NOT NULL,           -- of the session that holds the lock
+    since       timestamptz NOT NULL,
+    PRIMARY KEY (state, tables)
+);
+
+-- Whether a session does this work on a state's live tables. The number is the lock class of state_lock.py.
+CREATE FUNCTION tidemark.is_worked_on(state text, work text)
+    RETURNS boolean LANGUAGE sql STABLE
+    RETURN tidemark.is_locked(7103846, is_worked_on.state) AND EXISTS (
+        SELECT FROM tidemark.state_work w
+        WHERE w.state = is_worked_on.state AND w.work = is_worked_on.work AND w.tables = 'live'
+    );
 
 -- How far a state is fed.
 

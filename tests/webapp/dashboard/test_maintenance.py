@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -6,11 +7,11 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
+from state_backends.state_lock import state_lock
 from tests.webapp.dashboard.page_text import text, with_steady_ages
 from webapp.celery import app
 from webapp.dashboard.maintenance import RunView
 from webapp.dashboard.views import operations
-from webapp.states.maintenance import lock
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
 
@@ -40,10 +41,11 @@ def run(**columns) -> MaintenanceRun:
     return MaintenanceRun.objects.create(kind="compaction", state_id=CARRIERS, requested_by="ann", **columns)
 
 
-def running(connection, **columns) -> MaintenanceRun:
-    """A run that a worker executes: the state's lock is held."""
-    assert lock(connection, CARRIERS)
-    return run(status="running", started_at=datetime.now(UTC), before=BEFORE, **columns)
+@pytest.fixture
+def running(connection) -> Iterator[Callable[..., MaintenanceRun]]:
+    """Makes a run that a worker executes: the state's lock is held."""
+    with state_lock(connection, CARRIERS, "compaction"):
+        yield lambda **columns: run(status="running", started_at=datetime.now(UTC), before=BEFORE, **columns)
 
 
 class TestMaintenancePage:
@@ -54,8 +56,8 @@ class TestMaintenancePage:
 
         assert re.search(rf"{CARRIERS} 60 [\d.]+ kB on 400 days 5 min ago — flights_by_hour ", page)
 
-    def test_an_active_run_shows_its_progress(self, filled, reader):
-        running(filled.conn, progress={"steps": [{"step": "changelog entries", "seen": 61, "removed": 1}]})
+    def test_an_active_run_shows_its_progress(self, filled, reader, running):
+        running(progress={"steps": [{"step": "changelog entries", "seen": 61, "removed": 1}]})
 
         response = reader.get("/maintenance")
 
@@ -102,8 +104,8 @@ class TestMaintenancePage:
         assert "No states yet" in page
         assert "No runs yet." in page
 
-    def test_progress_of_a_run_brings_new_content(self, filled, reader):
-        going = running(filled.conn)
+    def test_progress_of_a_run_brings_new_content(self, filled, reader, running):
+        going = running()
         query = {"v": re.search(r"&quot;v&quot;:&quot;(\w+)", reader.get("/maintenance").content.decode())[1]}
         headers = {"HX-Request": "true"}
         unchanged = reader.get("/maintenance", query, headers=headers)
@@ -204,8 +206,8 @@ class TestRequestingARun:
 
 
 class TestCancelling:
-    def test_an_operator_cancels_a_run(self, filled, operator):
-        going = running(filled.conn)
+    def test_an_operator_cancels_a_run(self, filled, operator, running):
+        going = running()
 
         response = operator.post(f"/maintenance/{going.id}/cancel", follow=True)
 

@@ -9,13 +9,14 @@ from django.utils import timezone
 from state_backends import StateSynchronizer
 from state_backends import maintenance as trimming
 from state_backends.errors import UnknownStateError
+from state_backends.state_lock import state_lock
 from webapp.celery import app
 from webapp.states import maintenance, readers, services
 from webapp.states.models import MaintenanceRun
 from webapp.states.services import (
     BrokerUnavailableError,
     RunFinishedError,
-    StateBusyError,
+    UnfinishedRunError,
     UnknownRunError,
     cancel_maintenance,
     maintain_all,
@@ -39,13 +40,10 @@ def make_run(**columns):
 
 
 @contextmanager
-def locked(state):
-    """A worker is at this state."""
-    with readers.own_connection() as conn:
-        assert maintenance.lock(conn, state)
+def locked(state, work="compaction"):
+    """Another process works on this state."""
+    with readers.own_connection() as conn, state_lock(conn, state, work):
         yield
-        # The end of a session would do, a moment later.
-        conn.execute("SELECT pg_advisory_unlock_all()")
 
 
 class TestRequest:
@@ -61,7 +59,7 @@ class TestRequest:
     def test_a_state_has_one_run_at_a_time(self, lasting):
         first = request_maintenance(kind="compaction", state=CARRIERS, requested_by="ann")
 
-        with pytest.raises(StateBusyError) as refused:
+        with pytest.raises(UnfinishedRunError) as refused:
             request_maintenance(kind="expiry", state=CARRIERS, requested_by="bob")
 
         assert str(refused.value) == (
@@ -76,7 +74,7 @@ class TestRequest:
         def ask():
             try:
                 accepted.append(request_maintenance(kind="compaction", state=CARRIERS, requested_by="ann"))
-            except StateBusyError as error:
+            except UnfinishedRunError as error:
                 refused.append(error)
             finally:
                 connection.close()
@@ -178,6 +176,37 @@ class TestRun:
         run.refresh_from_db()
         assert run.status == "running"
 
+    def test_a_run_fails_by_name_while_the_tables_are_copied(self, lasting):
+        run = make_run()
+
+        with locked(CARRIERS, "migration"):
+            run_maintenance(run.id)
+
+        run.refresh_from_db()
+        assert run.status == "failed"
+        assert run.error.startswith(
+            f"state '{CARRIERS}': compaction cannot begin, its live tables are held by migration on host"
+        )
+
+    def test_a_run_makes_room_for_a_work_that_waits(self, lasting, monkeypatch):
+        monkeypatch.setattr(trimming, "PAGE_ROWS", 20)
+        waiting = threading.Thread(target=lambda: locked_once(CARRIERS, "migration"))
+        pages = []
+
+        def begin_to_wait():
+            if not pages:
+                waiting.start()
+                wait_until_awaited()
+            pages.append(1)
+
+        watch_pages(monkeypatch, begin_to_wait)
+
+        run = maintain_now(kind="expiry", state=CARRIERS, requested_by="ann")
+
+        waiting.join()
+        assert (run.status, run.progress["steps"][0]["seen"], len(pages)) == ("cancelled", 20, 1)
+        assert run.error == maintenance.MADE_ROOM
+
     def test_a_run_whose_worker_died_is_not_taken_up_again(self, lasting):
         run = make_run(status="running")
 
@@ -276,6 +305,17 @@ class TestSchedule:
         remaining = set(MaintenanceRun.objects.values_list("id", flat=True))
         assert kept.id in remaining
         assert old.id not in remaining
+
+
+def locked_once(state, work):
+    with readers.own_connection() as conn, state_lock(conn, state, work, patience_ms=30_000):
+        pass
+
+
+def wait_until_awaited():
+    with readers.own_connection() as conn:
+        while conn.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone() is None:
+            pass
 
 
 def watch_pages(monkeypatch, look):

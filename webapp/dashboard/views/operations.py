@@ -25,7 +25,7 @@ from webapp.dashboard.views.live import (
 from webapp.states import queries, services
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
-from webapp.states.services import BrokerUnavailableError, RunFinishedError, StateBusyError, UnknownRunError
+from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 
 PAGE_RUNS = 25
 
@@ -77,7 +77,7 @@ def request_run(request, name, kind):
         queued = services.request_maintenance(kind=kind, state=name, requested_by=request.user.get_username())
     except UnknownStateError:
         return unknown_state(request, name)
-    except StateBusyError as busy:
+    except UnfinishedRunError as busy:
         return _redirect(request, messages.WARNING, busy, "dashboard:run", busy.run_id)
     except BrokerUnavailableError as error:
         return _redirect(request, messages.ERROR, error, "dashboard:maintenance")

@@ -23,7 +23,7 @@ from webapp.states.admin.base import (
 )
 from webapp.states.maintenance import Plan
 from webapp.states.models import MaintenanceRun, State
-from webapp.states.services import BrokerUnavailableError, RunFinishedError, StateBusyError
+from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError
 
 Kind = MaintenanceRun.Kind
 
@@ -206,7 +206,7 @@ def _request_run(request: HttpRequest, kind: Kind, state: str) -> int | None:
     """Return the id of the queued run, or of the active run that prevents it."""
     try:
         run = services.request_maintenance(kind=kind, state=state, requested_by=request.user.get_username())
-    except StateBusyError as busy:
+    except UnfinishedRunError as busy:
         messages.warning(request, str(busy))
         return busy.run_id
     except BrokerUnavailableError as error:

@@ -8,7 +8,7 @@ from webapp.accounts.services import create_api_key
 from webapp.celery import app
 from webapp.states import services
 from webapp.states.models import MaintenanceRun
-from webapp.states.services import RunFinishedError, StateBusyError
+from webapp.states.services import RunFinishedError, UnfinishedRunError
 
 STATE, PIPELINE = "flights_by_carrier", "flights"
 
@@ -37,7 +37,7 @@ def test_a_request_is_recorded_with_its_run(filled):
 def test_a_refused_request_is_not_recorded(filled):
     request()
 
-    with pytest.raises(StateBusyError):
+    with pytest.raises(UnfinishedRunError):
         request("bob")
 
     assert [actor for _, _, actor in entries()] == ["ada"]
