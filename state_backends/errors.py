@@ -102,6 +102,10 @@ class BatchOrderError(TidemarkError):
     """A batch is neither the next nor the last committed one: the checkpoint and the ledger disagree."""
 
 
+class RewindError(TidemarkError):
+    """A pipeline cannot be taken back to that batch: choose one of those that the message names, or reprocess."""
+
+
 class OutOfReachError(TidemarkError):
     """A batch is too old to be read: ask for a later one. oldest: the oldest one that can be read."""
 

@@ -71,7 +71,7 @@ def _rebuild(
 
 
 def _put(chunk: Sequence[tuple[Key, list[Change]]], target: IBackingMap, txid: int, extent: Extent) -> None:
-    rows = {key: _row(target.spec, versions) for key, versions in chunk if _is_needed(versions[0], txid, extent)}
+    rows = {key: stored_row(target.spec, versions) for key, versions in chunk if _is_needed(versions[0], txid, extent)}
     target.multi_put(list(rows), list(rows.values()))
 
 
@@ -81,7 +81,8 @@ def _is_needed(newest: Change, txid: int, extent: Extent) -> bool:
     return is_live(False, newest.batch_time, extent.ttl, extent.clock)
 
 
-def _row(spec: StateSpec, versions: Sequence[Change]) -> Versioned:
+def stored_row(spec: StateSpec, versions: Sequence[Change]) -> Versioned:
+    """Return the row whose newest two versions these are, the newest first, or the only one."""
     newest, *before = versions
     value = _value(spec, newest)
     if spec.kind != "opaque" or not before:
