@@ -5,6 +5,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+from state_backends.ledger import BatchLedger
+from state_backends.schema import reprocess
+from state_backends.schema.reprocess import Phase
+
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
     """Return the offset of each source at the end of a batch, or None if the file cannot be read or parsed."""
@@ -33,23 +39,51 @@ def shadow_checkpoint(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.reprocess")
 
 
-def promote(checkpoint: Path, bound: str | None) -> None:
-    """Replace the pipeline's folder by that of a reprocess, if the ledger is bound to the latter.
+def settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+    """Move the folder of a reprocess into the pipeline's place, if it is the one that the ledger is bound to.
 
-    bound: the checkpoint id in the ledger. If this is killed, the next call finishes it.
+    The caller holds the pipeline. Killed anywhere, it is finished by the next call. Where neither folder is the one
+    that the ledger is bound to, both stay as they are.
     """
+    with conn.transaction():
+        record = reprocess.newest(conn, pipeline)
+        bound = BatchLedger(conn, pipeline).checkpoint_id()
+        if bound is None:
+            return
+        _settle_folders(checkpoint, bound)
+        if record is not None and record.phase == Phase.SWAPPED and checkpoint_id(checkpoint) == bound:
+            reprocess.enter(conn, pipeline, Phase.SWAPPED, Phase.SETTLED)
+
+
+def _settle_folders(checkpoint: Path, bound: str) -> None:
     shadow, replaced = shadow_checkpoint(checkpoint), checkpoint.with_name(f"{checkpoint.name}.replaced")
-    if bound is None or _query_id(shadow) != bound:
-        return
-    if checkpoint.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
-        checkpoint.rename(replaced)
-    shadow.rename(checkpoint)
-    shutil.rmtree(replaced, ignore_errors=True)
+    if checkpoint_id(shadow) == bound:
+        if checkpoint.exists():
+            remove(replaced)
+            move(checkpoint, replaced)
+        move(shadow, checkpoint)
+    if checkpoint_id(checkpoint) == bound:
+        remove(replaced)
 
 
-def _query_id(checkpoint: Path) -> str | None:
+def remove_shadow_checkpoint(checkpoint: Path, bound: str | None) -> None:
+    """Remove the folder of a reprocess, unless the ledger is bound to it."""
+    shadow = shadow_checkpoint(checkpoint)
+    if bound is None or checkpoint_id(shadow) != bound:
+        remove(shadow)
+
+
+def checkpoint_id(checkpoint: Path) -> str | None:
+    """Return the id of the query that a checkpoint belongs to, None where there is none."""
     try:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError):
         return None
+
+
+def move(source: Path, target: Path) -> None:
+    source.rename(target)
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

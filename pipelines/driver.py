@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from pipelines.check import check
-from pipelines.checkpoint import promote
+from pipelines.checkpoint import settle
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
@@ -111,7 +111,7 @@ class Driver:
 
     def _run_session(self, session: DriverSession) -> None:
         # A reprocess may have been killed between its swap and the move of its checkpoint.
-        promote(self._options.checkpoint, session.ledger.checkpoint_id())
+        settle(session.conn, session.name, self._options.checkpoint)
         ended = False
         while not ended and not self._stopping.is_set():
             self._wait_while_paused(session)

@@ -4,15 +4,15 @@ Runs through the input there is until it has caught up, with a checkpoint of its
 where it was. The driver of the pipeline may go on meanwhile; the swap overtakes it.
 """
 
-import shutil
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 from pyspark.sql import SparkSession
 
-from pipelines.checkpoint import promote, shadow_checkpoint
+from pipelines.checkpoint import remove_shadow_checkpoint, settle, shadow_checkpoint
 from pipelines.connections import connect
 from pipelines.driver import Driver, RunOptions
 from pipelines.driver_session import PATIENCE_MS, DriverSession
@@ -22,6 +22,7 @@ from pipelines.query import OnBatch
 from state_backends.ledger import Batch, BatchLedger
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
+from state_backends.schema.reprocess import Phase, newest
 from state_backends.schema.swap import Swap, shadow_name
 
 # A pass over what has landed since the last one that takes no longer has caught up; the rest is the next driver's.
@@ -41,11 +42,6 @@ class ShadowSession(DriverSession):
         return shadow_name(pipeline.name)
 
     def _take_over(self) -> None:
-        catalog, pipeline = Catalog(self.conn), self.pipeline
-        spout = pipeline.source.spout
-        catalog.register_pipeline(pipeline.name, spout=spout, description=pipeline.description)
-        swap = Swap(self.conn, pipeline.name)
-        swap.begin(pipeline.specs, spout=spout, description=pipeline.description)
         self.ledger.acquire(patience_ms=PATIENCE_MS)
 
 
@@ -83,13 +79,35 @@ class Reprocess:
 
         Raises what a driver raises; the shadow stays as it is, to go on with or to abort.
         """
-        while not self.stopping.is_set():
-            began = time.monotonic()
-            batches = self._pass()
-            if not self.stopping.is_set() and (batches <= 1 or time.monotonic() - began < CAUGHT_UP_SECONDS):
-                self._swap()
-                return True
+        with connect(self.dsn, f"{self.pipeline.name} reprocess") as conn:
+            self._begin(conn)
+            while not self.stopping.is_set():
+                began = time.monotonic()
+                batches = self._pass()
+                if not self.stopping.is_set() and (batches <= 1 or time.monotonic() - began < CAUGHT_UP_SECONDS):
+                    self._swap(conn)
+                    return True
         return False
+
+    def _begin(self, conn: psycopg.Connection) -> None:
+        """Create the shadow, or go on with the one there is."""
+        catalog, pipeline = Catalog(conn), self.pipeline
+        catalog.install()
+        spout, description = pipeline.source.spout, pipeline.description
+        catalog.register_pipeline(pipeline.name, spout=spout, description=description)
+        self._settle_former(conn)
+        swap = Swap(conn, pipeline.name)
+        with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
+            if not swap.exists:
+                # What one left that was aborted; Spark would take it for the beginning of this one.
+                remove_shadow_checkpoint(self.checkpoint, BatchLedger(conn, pipeline.name).checkpoint_id())
+            swap.begin(pipeline.specs, spout=spout, description=description, checkpoint=str(self.checkpoint.absolute()))
+
+    def _settle_former(self, conn: psycopg.Connection) -> None:
+        """Finish the reprocess before this one, whose checkpoint may be where this one's belongs."""
+        former = newest(conn, self.pipeline.name)
+        if former is not None and former.phase == Phase.SWAPPED:
+            self._settle(conn)
 
     def _pass(self) -> int:
         """Run through the input there is; return the number of batches."""
@@ -104,22 +122,27 @@ class Reprocess:
         Driver(self.pipeline, self.spark, self.dsn, options, note, self.stopping, ShadowSession).run()
         return batches
 
-    def _swap(self) -> None:
-        name = self.pipeline.name
-        with connect(self.dsn, f"{name} swap") as conn:
-            # No driver may feed the shadow while it moves.
-            with BatchLedger(conn, shadow_name(name)).idle(patience_ms=PATIENCE_MS):
-                Swap(conn, name).swap(self.pipeline.specs, self.pipeline.guarantees)
-            with BatchLedger(conn, name).idle(patience_ms=HANDOVER_PATIENCE_MS):
-                promote(self.checkpoint, BatchLedger(conn, name).checkpoint_id())
+    def _swap(self, conn: psycopg.Connection) -> None:
+        swap = Swap(conn, self.pipeline.name)
+        # No driver may feed the shadow while it moves.
+        with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
+            swap.swap(self.pipeline.specs, self.pipeline.guarantees)
+        self._settle(conn)
+
+    def _settle(self, conn: psycopg.Connection) -> None:
+        with BatchLedger(conn, self.pipeline.name).idle(patience_ms=HANDOVER_PATIENCE_MS):
+            settle(conn, self.pipeline.name, self.checkpoint)
 
 
 def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
-    """Give a reprocess up: its tables, its ledger and its checkpoint go. Raises PipelineHeldError while it runs."""
+    """Give a reprocess up: its tables, its ledger and its checkpoint go.
+
+    Raises PipelineHeldError while it runs, SwapError once it has replaced the states and has not moved its checkpoint.
+    """
     with (
         connect(dsn, f"{pipeline} abort") as conn,
         # Patient with the session of a reprocess that has ended a moment ago.
         BatchLedger(conn, shadow_name(pipeline)).idle(patience_ms=PATIENCE_MS),
     ):
         Swap(conn, pipeline).abort()
-        shutil.rmtree(shadow_checkpoint(checkpoint), ignore_errors=True)
+        remove_shadow_checkpoint(checkpoint, BatchLedger(conn, pipeline).checkpoint_id())

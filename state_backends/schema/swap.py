@@ -14,8 +14,10 @@ from state_backends.changelog import Changelog
 from state_backends.errors import SpecMismatchError, SwapError
 from state_backends.ledger import CHANNEL
 from state_backends.protocols import BACKENDS
+from state_backends.schema import reprocess
 from state_backends.schema.catalog import Catalog, definition
 from state_backends.schema.evolution import UNSAID
+from state_backends.schema.reprocess import Phase
 from state_backends.spec import StateSpec
 
 # Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
@@ -45,10 +47,10 @@ class Swap:
     def exists(self) -> bool:
         return self._conn.execute("SELECT FROM tidemark.pipeline WHERE name = %s", [self.name]).fetchone() is not None
 
-    def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "") -> None:
+    def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "", checkpoint: str = "") -> None:
         """Create ledger and shadow tables, or go on with those that are there.
 
-        Overrides of ttl and changelog count as far as they were set by then.
+        Overrides of ttl and changelog count as far as they were set by then. checkpoint: Spark's folder, for people.
         Raises SpecMismatchError where they were begun for other declarations, where a state is another pipeline's, and
         where a state of the pipeline lives, or is to live, in a backend without shadows.
         """
@@ -59,6 +61,7 @@ class Swap:
                 self._check_same(self._as_begun(specs))
                 return
             self._register(spout, description)
+            reprocess.begin(self._conn, self.pipeline, checkpoint)
             for spec in map(Catalog(self._conn).with_overrides, specs):
                 BACKENDS[spec.backend].create_shadow(self._conn, spec)
                 self._conn.execute(
@@ -80,11 +83,24 @@ class Swap:
                     raise
 
     def abort(self) -> None:
-        """Drop the shadow; the pipeline is as it was. Nothing happens where there is none."""
+        """Drop the shadow; the pipeline is as it was. Nothing happens where there is none.
+
+        Raises SwapError where it has been swapped in and the checkpoint is still to be moved.
+        """
         with self._conn.transaction():
+            record = reprocess.newest(self._conn, self.pipeline)
+            if record is not None and record.phase == Phase.SWAPPED:
+                raise SwapError(
+                    f"pipeline {self.pipeline!r}: its reprocess replaced the states at "
+                    f"{record.swapped_at:%Y-%m-%d %H:%M:%S %Z}, so it cannot be aborted any more; start the pipeline, "
+                    "which moves the new checkpoint into place"
+                )
+            if not self.exists:
+                return
             for spec in self._specs():
                 BACKENDS[spec.backend].drop_shadow(self._conn, spec)
             self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
+            reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.ABORTED)
 
     def _register(self, spout: str, description: str) -> None:
         self._conn.execute(
@@ -152,6 +168,7 @@ class Swap:
             for declared in sorted(specs, key=lambda spec: spec.name):
                 self._replace(declared, guarantees[declared.name])
             self._hand_over(base)
+            reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
             self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
 
     def _fence_off(self) -> tuple[int, int | None]:

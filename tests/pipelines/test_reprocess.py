@@ -6,7 +6,6 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from pipelines import reprocess as reprocess_module
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
@@ -174,17 +173,6 @@ def test_the_driver_may_go_on_meanwhile_and_is_overtaken_by_the_swap(counted):
     assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}, "cow": {"letters": 3}}
 
 
-def test_a_swap_that_was_cut_short_before_the_checkpoint_moved_is_finished_by_the_next_start(counted, monkeypatch):
-    monkeypatch.setattr(reprocess_module, "promote", lambda checkpoint, bound: None)
-    reprocess(counted, words(counted.input, LETTERS)).run()
-    assert counted.checkpoint.with_name("checkpoint.reprocess").exists()
-    counted.land("3.txt", "dog")
-
-    counted.run(words(counted.input, LETTERS))
-
-    assert counted.values("words") == {"dog": {"letters": 9}, "cat": {"letters": 3}}
-
-
 def test_a_swap_behind_a_batch_that_is_open_leaves_no_row_of_it(counted):
     """The pipeline's driver was killed in mid-batch; its states without a successor go back."""
     other = StateSpec("kept", key={"word": "text"}, measures={"count": Count()})
@@ -206,7 +194,9 @@ def test_a_swap_behind_a_batch_that_is_open_leaves_no_row_of_it(counted):
 
 
 def test_a_second_reprocess_of_a_pipeline_is_refused_while_the_first_lives(counted):
-    with ShadowSession(words(counted.input, LETTERS), counted.dsn):
+    pipeline = words(counted.input, LETTERS)
+    Swap(counted.conn, "word_count").begin(pipeline.specs, spout="transactional")
+    with ShadowSession(pipeline, counted.dsn):
         with pytest.raises(PipelineHeldError, match="'word_count@reprocess' is held by a live driver"):
             reprocess(counted, words(counted.input, LETTERS)).run()
         with pytest.raises(PipelineHeldError):

@@ -149,6 +149,27 @@ class State(models.Model):
         return (UNSAID | self.definition)["backend"]
 
 
+class Reprocess(models.Model):
+    """A reprocess of a pipeline's states; the newest may be unfinished."""
+
+    id = models.BigIntegerField(primary_key=True)
+    pipeline = models.ForeignKey(Pipeline, models.DO_NOTHING, db_column="pipeline", related_name="reprocess_runs")
+    phase = models.TextField()
+    checkpoint = models.TextField()
+    started_at = models.DateTimeField()
+    swapped_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = table("reprocess")
+        ordering = ["-id"]
+        verbose_name_plural = "reprocesses"
+
+    def __str__(self):
+        return f"reprocess of {self.pipeline_id}, {self.phase}"
+
+
 class DeadLetter(models.Model):
     id = models.BigIntegerField(primary_key=True)
     pipeline = models.ForeignKey(Pipeline, models.DO_NOTHING, db_column="pipeline", related_name="letters")

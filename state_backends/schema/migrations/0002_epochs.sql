@@ -21,7 +21,19 @@ ALTER TABLE tidemark.batch
 
 -- Time.
 
--- The reprocess of a pipeline.
+-- The reprocesses of a pipeline, of which the newest may be unfinished; see state_backends/schema/reprocess.py.
+CREATE TABLE tidemark.reprocess (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline   text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    phase      text NOT NULL DEFAULT 'feeding' CHECK (phase IN ('feeding', 'swapped', 'settled', 'aborted')),
+    checkpoint text NOT NULL DEFAULT '',  -- Spark's folder of the pipeline; that of the shadow is beside it
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    swapped_at timestamptz,
+    ended_at   timestamptz                -- when it was settled or aborted
+);
+CREATE UNIQUE INDEX reprocess_unfinished ON tidemark.reprocess (pipeline) WHERE phase IN ('feeding', 'swapped');
+INSERT INTO tidemark.reprocess (pipeline, started_at)
+    SELECT reprocesses, created_at FROM tidemark.pipeline WHERE reprocesses IS NOT NULL;
 
 -- Work on a state's tables: who holds, or held last, the advisory locks of state_lock.py.
 CREATE TABLE tidemark.state_work (
