@@ -80,23 +80,24 @@ class Reprocess:
         Raises what a driver raises; the shadow stays as it is, to go on with or to abort.
         """
         with connect(self.dsn, f"{self.pipeline.name} reprocess") as conn:
-            self._begin(conn)
-            while not self.stopping.is_set():
-                began = time.monotonic()
-                batches = self._pass()
-                if not self.stopping.is_set() and (batches <= 1 or time.monotonic() - began < CAUGHT_UP_SECONDS):
-                    self._swap(conn)
-                    return True
+            Catalog(conn).install()
+            swap = Swap(conn, self.pipeline.name)
+            with swap.owning(self.pipeline.specs):
+                self._begin(conn, swap)
+                while not self.stopping.is_set():
+                    began = time.monotonic()
+                    batches = self._pass()
+                    if not self.stopping.is_set() and (batches <= 1 or time.monotonic() - began < CAUGHT_UP_SECONDS):
+                        self._swap(conn, swap)
+                        return True
         return False
 
-    def _begin(self, conn: psycopg.Connection) -> None:
+    def _begin(self, conn: psycopg.Connection, swap: Swap) -> None:
         """Create the shadow, or go on with the one there is."""
         catalog, pipeline = Catalog(conn), self.pipeline
-        catalog.install()
         spout, description = pipeline.source.spout, pipeline.description
         catalog.register_pipeline(pipeline.name, spout=spout, description=description)
         self._settle_former(conn)
-        swap = Swap(conn, pipeline.name)
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             if not swap.exists:
                 # What one left that was aborted; Spark would take it for the beginning of this one.
@@ -122,8 +123,7 @@ class Reprocess:
         Driver(self.pipeline, self.spark, self.dsn, options, note, self.stopping, ShadowSession).run()
         return batches
 
-    def _swap(self, conn: psycopg.Connection) -> None:
-        swap = Swap(conn, self.pipeline.name)
+    def _swap(self, conn: psycopg.Connection, swap: Swap) -> None:
         # No driver may feed the shadow while it moves.
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             swap.swap(self.pipeline.specs, self.pipeline.guarantees)

@@ -5,7 +5,8 @@ above those of the pipeline, which may go on meanwhile, so that to a reader they
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -19,6 +20,7 @@ from state_backends.schema.catalog import Catalog, definition
 from state_backends.schema.evolution import UNSAID
 from state_backends.schema.reprocess import Phase
 from state_backends.spec import StateSpec
+from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
 
 # Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
 ROOM = 10_000_000
@@ -35,26 +37,41 @@ def shadow_name(pipeline: str) -> str:
 class Swap:
     """The shadow of one pipeline's states.
 
-    conn: a psycopg connection in autocommit mode, of the process that feeds the shadow.
+    conn: a psycopg connection in autocommit mode, of the process that feeds the shadow. Whoever fills the shadow owns
+    it (see `owning`), so that a migration, which fills the same tables, is refused meanwhile and refuses a reprocess.
     """
 
     def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
         self.pipeline = pipeline
         self.name = shadow_name(pipeline)
         self._conn = conn
+        self._works: dict[str, StateWork] = {}
 
     @property
     def exists(self) -> bool:
         return self._conn.execute("SELECT FROM tidemark.pipeline WHERE name = %s", [self.name]).fetchone() is not None
+
+    @contextmanager
+    def owning(self, specs: Iterable[StateSpec]) -> Iterator[None]:
+        """Own the shadow tables of these states until the end of the context; nothing else fills or drops them then.
+
+        Calls may be nested: the outermost one owns them. Raises StateBusyError, which names the other work.
+        """
+        with ExitStack() as locks:
+            # In one order, so that of two that begin at once one gets them all.
+            for name in sorted({spec.name for spec in specs} - self._works.keys()):
+                self._works[name] = locks.enter_context(state_lock(self._conn, name, "reprocess"))
+                locks.callback(self._works.pop, name)
+            yield
 
     def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "", checkpoint: str = "") -> None:
         """Create ledger and shadow tables, or go on with those that are there.
 
         Overrides of ttl and changelog count as far as they were set by then. checkpoint: Spark's folder, for people.
         Raises SpecMismatchError where they were begun for other declarations, where a state is another pipeline's, and
-        where a state of the pipeline lives, or is to live, in a backend without shadows.
+        where a state of the pipeline lives, or is to live, in a backend without shadows. Raises StateBusyError.
         """
-        with self._conn.transaction():
+        with self.owning(specs), self._conn.transaction():
             self._check_owners(specs)
             self._check_backends(specs)
             if self.exists:
@@ -73,21 +90,23 @@ class Swap:
         """Put the shadow in the pipeline's place: states, ledger, batches, dead letters, all or nothing.
 
         It fences off a driver of the pipeline. Readers see the old states whole, then the new ones whole.
-        Raises SwapError where there is no shadow, or where the pipeline's txids have reached those of the shadow.
+        Raises SwapError where there is no shadow, or where the pipeline's txids have reached those of the shadow,
+        StateBusyError where another work has the tables of a state.
         """
-        for attempt in range(1, SWAP_TRIES + 1):
-            try:
-                return self._swap(specs, guarantees)
-            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-                if attempt == SWAP_TRIES:
-                    raise
+        with self.owning(specs), self._locked_live(specs):
+            for attempt in range(1, SWAP_TRIES + 1):
+                try:
+                    return self._swap(specs, guarantees)
+                except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                    if attempt == SWAP_TRIES:
+                        raise
 
     def abort(self) -> None:
         """Drop the shadow; the pipeline is as it was. Nothing happens where there is none.
 
-        Raises SwapError where it has been swapped in and the checkpoint is still to be moved.
+        Raises SwapError where it has been swapped in and the checkpoint is still to be moved, StateBusyError.
         """
-        with self._conn.transaction():
+        with self.owning(self._specs()), self._conn.transaction():
             record = reprocess.newest(self._conn, self.pipeline)
             if record is not None and record.phase == Phase.SWAPPED:
                 raise SwapError(
@@ -101,6 +120,13 @@ class Swap:
                 BACKENDS[spec.backend].drop_shadow(self._conn, spec)
             self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
             reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.ABORTED)
+
+    @contextmanager
+    def _locked_live(self, specs: Iterable[StateSpec]) -> Iterator[None]:
+        with ExitStack() as locks:
+            for name in sorted(spec.name for spec in specs):
+                locks.enter_context(state_lock(self._conn, name, "swap", patience_ms=PATIENCE_MS))
+            yield
 
     def _register(self, spout: str, description: str) -> None:
         self._conn.execute(
@@ -209,6 +235,7 @@ class Swap:
                     Changelog(self._conn, spec).revert(open_txid)
 
     def _replace(self, declared: StateSpec, guarantee: str) -> None:
+        check_owner(self._conn, declared.name, self._works[declared.name].token)
         (spec,) = self._as_begun([declared])
         catalog = Catalog(self._conn)
         old = catalog.get(spec.name) if spec.name in catalog.names() else None
