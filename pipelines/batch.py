@@ -63,13 +63,23 @@ class BatchRunner:
         # may have run with more of them than this one has.
         catalog = Catalog(conn)
         self._known = catalog.shadow_specs(ledger.pipeline) if shadow else catalog.specs(ledger.pipeline)
+        # Only opaque rows can be reverted, and no store of the user's own.
+        kinds = [f"state {spec.name}" for spec in self._known if spec.kind != "opaque"]
+        self._irreversible = (*kinds, *(f"store {type(store).__name__}" for store in pipeline.stores))
         # Only a driver that starts begins or drops a changelog, and this one has started.
         self._logged = frozenset(spec.name for spec in self._known if spec.changelog)
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
-        offsets = batch_offsets(self._checkpoint, batch_id)
-        batch = self._ledger.begin(batch_id, spout=self.pipeline.source.spout, offsets=offsets)
+        source = self.pipeline.source
+        batch = self._ledger.begin(
+            batch_id,
+            spout=source.spout,
+            offsets=batch_offsets(self._checkpoint, batch_id),
+            held=source.held(self._checkpoint, batch_id),
+            sources=source.identities(),
+            irreversible=self._irreversible,
+        )
         if batch is None:
             return None
         with bound_contextvars(pipeline=batch.pipeline, txid=batch.txid, attempt=batch.attempt):

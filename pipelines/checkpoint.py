@@ -21,6 +21,18 @@ def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
     return [None if offset == "-" else json.loads(offset) for offset in offsets]
 
 
+def offset_range(checkpoint: Path, batch_id: int, place: int = 0) -> tuple[Any, Any] | None:
+    """Return the offsets between which a source's part of a batch lies, or None if the checkpoint does not say.
+
+    place: the number of the source. The first offset is None if the batch is the source's first one.
+    """
+    ends = batch_offsets(checkpoint, batch_id)
+    starts = batch_offsets(checkpoint, batch_id - 1) if batch_id else []
+    if ends is None or starts is None or place >= len(ends):
+        return None
+    return (starts[place] if place < len(starts) else None), ends[place]
+
+
 def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
     """Return the offset at the end of the last batch that Spark noted as done, or None before the first one.
 

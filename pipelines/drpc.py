@@ -26,6 +26,7 @@ from pipelines.sources.source import Parsed, Pending, declared
 from pipelines.stream import Node, PartitionPersist, PersistentAggregate, Stream
 from state_backends.dead_letters import DeadLetter
 from state_backends.ledger import Batch
+from state_backends.source_input import Identity, SourceInput
 
 
 class Arguments:
@@ -57,6 +58,12 @@ class Arguments:
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
         return None
+
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        return None
+
+    def identity(self) -> Identity:
+        return {}
 
     def _refuse(self) -> NoReturn:
         raise PipelineError("Arguments feed no pipeline; give their stream to execute(), or read it from a source")

@@ -106,6 +106,14 @@ class RewindError(TidemarkError):
     """A pipeline cannot be taken back to that batch: choose one of those that the message names, or reprocess."""
 
 
+class InputChangedError(TidemarkError):
+    """A batch that was counted comes again with other input: restore the checkpoint, or do what the message says."""
+
+
+class SourceReplacedError(TidemarkError):
+    """A topic, folder or the like was deleted and made again under its name: reprocess, or rebind to the new one."""
+
+
 class OutOfReachError(TidemarkError):
     """A batch is too old to be read: ask for a later one. oldest: the oldest one that can be read."""
 

@@ -6,8 +6,9 @@ committing a batch update it, and so wait for them.
 """
 
 import json
+import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -17,7 +18,15 @@ import psycopg
 from psycopg.rows import dict_row
 
 from state_backends import driver_status, epochs
-from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.errors import (
+    BatchOrderError,
+    CheckpointMismatchError,
+    FencedError,
+    InputChangedError,
+    PipelineHeldError,
+    SourceReplacedError,
+)
+from state_backends.source_input import Identity, SourceInput, difference, fingerprints, merged, replaced
 from state_backends.state_lock import take_session_lock
 
 # The first half of the advisory lock's number, which keeps it apart from other locks; the SQL function
@@ -26,6 +35,8 @@ LOCK_CLASS = 7103845
 
 CHANNEL = "tidemark"
 
+logger = logging.getLogger(__name__)
+
 # Totals are running sums over batches. Where the batch before has none, the total starts from the stored dead letters.
 RECORD_COMMIT = """
 UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
@@ -33,6 +44,9 @@ UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_i
     tasks = %(tasks)s::jsonb, watermark = %(watermark)s, marks = %(marks)s::jsonb,
     total_dead_letters = %(dead_letters)s::bigint + coalesce(before.total_dead_letters, (
         SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = %(pipeline)s AND l.txid < %(txid)s)),
+    total_rows_in = %(rows_in)s::bigint + coalesce(before.total_rows_in, (
+        SELECT sum(r.rows_in)::bigint FROM tidemark.batch r JOIN tidemark.pipeline p ON p.name = r.pipeline
+        WHERE p.name = %(pipeline)s AND r.txid > p.fed_after AND r.txid < %(txid)s), 0),
     total_late = %(late)s::bigint + coalesce(before.total_late, 0),
     total_dropped = %(dropped)s::bigint + coalesce(before.total_dropped, 0)
 FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipeline)s AND before.txid = %(txid)s - 1
@@ -43,19 +57,30 @@ WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 # overridden; its other states use their declared ones.
 RECORD_BEGIN = """
 INSERT INTO tidemark.batch AS b
-    (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, ttls)
+    (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, input, ttls)
 SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, p.fence, p.epoch, p.token, %(batch_time)s, clock_timestamp(),
-    %(offsets)s::jsonb, (
+    %(offsets)s::jsonb, %(input)s::jsonb, (
     SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidemark.state s
     WHERE s.pipeline = p.name OR (s.pipeline = p.reprocesses AND s.edits ? 'ttl'))
 FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
 ON CONFLICT (pipeline, txid) DO UPDATE
 SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, epoch = excluded.epoch,
     token = excluded.token, batch_time = excluded.batch_time,
-    started_at = excluded.started_at, offsets = excluded.offsets,
+    started_at = excluded.started_at, offsets = excluded.offsets, input = excluded.input,
     ttls = CASE WHEN b.batch_time = excluded.batch_time THEN coalesce(b.ttls, excluded.ttls) ELSE excluded.ttls END,
     committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, tasks = NULL,
-    watermark = NULL, marks = '{}', metrics = '{}', total_dead_letters = NULL, total_late = NULL, total_dropped = NULL
+    watermark = NULL, marks = '{}', metrics = '{}', total_dead_letters = NULL, total_late = NULL, total_dropped = NULL,
+    total_rows_in = NULL
+"""
+
+RECORD_FILES = """
+INSERT INTO tidemark.input_file (pipeline, txid, source, files) VALUES (%s, %s, %s, %s::jsonb)
+"""
+
+RECORD_FIRST = """
+INSERT INTO tidemark.first_input (pipeline, txid, offsets, input)
+SELECT b.pipeline, b.txid, b.offsets, b.input FROM tidemark.batch b WHERE b.pipeline = %s AND b.txid = %s
+ON CONFLICT (pipeline) DO UPDATE SET txid = excluded.txid, offsets = excluded.offsets, input = excluded.input
 """
 
 TTLS = """
@@ -144,15 +169,20 @@ class BatchLedger:
         self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
         self.fence, self.token = None, ""
 
-    def bind(self, checkpoint_id: str, *, rebind: bool = False) -> None:
+    def bind(self, checkpoint_id: str, *, sources: Sequence[Identity] = (), rebind: bool = False) -> None:
         """Bind the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
 
-        rebind: accept another checkpoint and count its batches from 0. Only the operator can know that the source
-        continues where the states stopped.
-        Raises CheckpointMismatchError if batches were committed from another checkpoint.
+        sources: what each source reads, with its id. rebind: accept another checkpoint and count its batches from 0,
+        and accept sources that were replaced. Only the operator can know that the source continues where the states
+        stopped.
+        Raises CheckpointMismatchError if batches were committed from another checkpoint, SourceReplacedError if they
+        were read from a source of another id.
         """
         with self._conn.transaction():
             row = self._locked_row()
+            if not rebind:
+                self._check_sources(row, sources)
+            self._keep_sources(row, sources)
             if row["checkpoint_id"] == checkpoint_id:
                 return
             is_new = row["reprocesses"] is not None and row["checkpoint_id"] is None
@@ -192,26 +222,48 @@ class BatchLedger:
         if fence is None or (fence, token) != (self.fence, self.token):
             raise _overtaken(self.pipeline, self.fence, fence)
 
-    def begin(self, batch_id: int, *, spout: str = "opaque", offsets: Any = None) -> Batch | None:
+    def begin(
+        self,
+        batch_id: int,
+        *,
+        spout: str = "opaque",
+        offsets: Any = None,
+        held: Sequence[SourceInput | None] | None = None,
+        sources: Sequence[Identity] = (),
+        irreversible: Sequence[str] = (),
+    ) -> Batch | None:
         """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
 
         Normally it is the next batch; if that is open already, an earlier attempt died and this is a retry. The
-        committed batch comes again if Spark died before it recorded our commit: a transactional spout brings the same
-        tuples, so it is skipped; for any other spout the commit is reverted and the new tuples are applied. That is
-        impossible once the batch after it has been opened, since its revert used up the previous versions.
-        offsets: the source's position, any JSON value, stored with the batch.
-        Raises FencedError if another driver has taken over, BatchOrderError for any other batch.
+        committed batch comes again if Spark died before it recorded our commit, or if its checkpoint went back. With
+        the same input of a transactional spout it is skipped; with other input, or of any other spout, the commit is
+        reverted and the new tuples are applied. That is impossible once the batch after it has been opened, since its
+        revert used up the previous versions; the same input is then skipped, whatever the spout.
+        offsets: the source's position, any JSON value, stored with the batch. held: what each source gave to the batch;
+        None where that is unknown, and then taken to be the same. sources: what each source reads, with its id.
+        irreversible: states and stores that cannot be reverted, so that only the same input may be applied to them.
+        Raises FencedError if another driver has taken over, InputChangedError for other input that cannot be applied,
+        SourceReplacedError for a source of another id, BatchOrderError for any other batch.
         """
         with self._conn.transaction():
             row = self._locked_row()
+            self._check_sources(row, sources)
             if batch_id == row["committed_batch_id"] and batch_id >= 0:
-                if spout == "transactional":
+                changed = self._difference(row["committed_txid"], held)
+                if changed:
+                    self._check_revertible(row, changed, irreversible)
+                elif spout == "transactional" or (changed == "" and row["open_txid"] is not None):
                     return None
                 if row["open_txid"] is None:
                     row = self._reverted_commit(row)
+            elif batch_id == row["open_batch_id"]:
+                changed = self._difference(row["open_txid"], held)
+                if changed and irreversible:
+                    raise self._input_changed(row["open_txid"], changed, _cannot_revert(irreversible))
             if batch_id != row["committed_batch_id"] + 1:
                 raise BatchOrderError(self._out_of_order(batch_id, row))
-            return self._open(row, batch_id, offsets)
+            self._keep_sources(row, sources)
+            return self._open(row, batch_id, offsets, held)
 
     def commit(
         self,
@@ -275,6 +327,48 @@ class BatchLedger:
         assert row is not None
         return row
 
+    def _check_sources(self, row: Mapping[str, Any], sources: Sequence[Identity]) -> None:
+        # A pipeline that has counted nothing yet may read whatever there is.
+        has_counted = row["committed_txid"] > row["fed_after"]
+        for name, before, now in replaced(row["sources"], sources) if has_counted else []:
+            raise SourceReplacedError(
+                f"pipeline {self.pipeline!r}: its source {name!r} is {now!r} now, and its states were fed from "
+                f"{before!r} up to batch {row['committed_txid']}: it was deleted and made again, or moved, and input "
+                "would be left out or counted twice; run with --reprocess to rebuild the states from what it holds "
+                "now, or with --rebind if it continues exactly where they stopped (and with another --checkpoint, "
+                "if it is to be counted from its start)"
+            )
+
+    def _keep_sources(self, row: Mapping[str, Any], sources: Sequence[Identity]) -> None:
+        known = merged(row["sources"], sources)
+        if known != row["sources"]:
+            self._conn.execute(
+                "UPDATE tidemark.pipeline SET sources = %s::jsonb WHERE name = %s", [json.dumps(known), self.pipeline]
+            )
+
+    def _difference(self, txid: int, held: Sequence[SourceInput | None] | None) -> str | None:
+        """Return how a batch's input differs from what was stored: empty if it does not, None if that is unknown."""
+        stored = self._conn.execute(
+            "SELECT input FROM tidemark.batch WHERE pipeline = %s AND txid = %s", [self.pipeline, txid]
+        ).fetchone()
+        return difference(stored[0] if stored else None, held)
+
+    def _check_revertible(self, row: Mapping[str, Any], changed: str, irreversible: Sequence[str]) -> None:
+        """Raise InputChangedError unless the committed batch can be reverted, to be applied with its new input."""
+        txid = row["committed_txid"]
+        if row["open_txid"] is not None:
+            raise self._input_changed(txid, changed, f"batch {row['open_txid']} has begun since")
+        if irreversible:
+            raise self._input_changed(txid, changed, _cannot_revert(irreversible))
+        logger.warning("pipeline %s: batch %s comes with other input (%s): reverted", self.pipeline, txid, changed)
+
+    def _input_changed(self, txid: int, changed: str, reason: str) -> InputChangedError:
+        return InputChangedError(
+            f"pipeline {self.pipeline!r}: batch {txid} comes again with other input ({changed}), and cannot be "
+            f"reverted: {reason}; restore the newest checkpoint, or run with --reprocess to rebuild the states from "
+            "the start of the input"
+        )
+
     def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the ledger row as it was before the committed batch was committed."""
         before = self._conn.execute(
@@ -291,7 +385,9 @@ class BatchLedger:
             "open_attempt": row["committed_attempt"],
         }
 
-    def _open(self, row: dict[str, Any], batch_id: int, offsets: Any) -> Batch:
+    def _open(
+        self, row: dict[str, Any], batch_id: int, offsets: Any, held: Sequence[SourceInput | None] | None
+    ) -> Batch:
         txid = row["committed_txid"] + 1
         retry = row["open_txid"] == txid
         attempt = (row["open_attempt"] or 0) + 1 if retry else 1
@@ -315,9 +411,24 @@ class BatchLedger:
         assert opened is not None
         assert self.fence is not None
         batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0], epoch=row["epoch"], token=self.token)
-        return self._record(batch, batch_id, offsets)
+        self._record_files(batch, held or ())
+        batch = self._record(batch, batch_id, offsets, held)
+        if txid == row["fed_after"] + 1:
+            self._conn.execute(RECORD_FIRST, [self.pipeline, txid])
+        return batch
 
-    def _record(self, batch: Batch, batch_id: int, offsets: Any) -> Batch:
+    def _record_files(self, batch: Batch, held: Sequence[SourceInput | None]) -> None:
+        if not any(part is not None and part.listed for part in held):
+            return
+        self._conn.execute(
+            "DELETE FROM tidemark.input_file WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
+        )
+        for place, part in enumerate(held):
+            if part is not None and part.listed and part.items:
+                files = json.dumps(dict(part.items))
+                self._conn.execute(RECORD_FILES, [batch.pipeline, batch.txid, place, files])
+
+    def _record(self, batch: Batch, batch_id: int, offsets: Any, held: Sequence[SourceInput | None] | None) -> Batch:
         self._conn.execute(
             RECORD_BEGIN,
             {
@@ -327,6 +438,7 @@ class BatchLedger:
                 "batch_id": batch_id,
                 "batch_time": batch.batch_time,
                 "offsets": json.dumps(offsets),
+                "input": None if held is None else json.dumps(fingerprints(held)),
             },
         )
         ttls: dict[str, timedelta | None] = dict(self._conn.execute(TTLS, [batch.pipeline, batch.txid]).fetchall())
@@ -370,6 +482,10 @@ def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str,
         "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND token = %s AND committed_at IS NOT NULL",
         [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence, batch.token],
     )
+
+
+def _cannot_revert(irreversible: Sequence[str]) -> str:
+    return f"{', '.join(map(repr, irreversible))} cannot go back"
 
 
 def _taken_over(batch: Batch) -> str:

@@ -171,6 +171,7 @@ class Rewind:
         place = {"pipeline": self.pipeline, "to": self.to}
         self._conn.execute("DELETE FROM tidemark.dead_letter WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
+        self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute(CATALOG, place | {"logged": list(logged)})
 
     def _ledger_row(self) -> dict[str, Any]:

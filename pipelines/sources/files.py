@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from pipelines.checkpoint import offset_range
 from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
+from pipelines.sources.file_log import ProcessedFiles, log_number, logged_files, modified_now, path_of
 from pipelines.sources.parsing import (
     A_HEADER,
     BAD_LINE,
@@ -32,6 +33,7 @@ from pipelines.sources.parsing import (
 )
 from pipelines.sources.source import Parsed, Pending, declared, nullable, required
 from state_backends.dead_letters import DeadLetter
+from state_backends.source_input import Identity, SourceInput
 
 # Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
 # `mv` and `rsync` keep it. Remembering a file costs about 200 bytes of the driver's memory.
@@ -43,42 +45,6 @@ FILE = "_file"  # the column that says which file a row came from
 BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
 
 LINE = StructType().add("line", "string")
-
-
-class ProcessedFiles:
-    """The names of the files that batches of one checkpoint have taken, from Spark's log in the checkpoint.
-
-    The log has a file per batch, and sometimes a `.compact` one that repeats all before it. Each is read once, so
-    asking every second stays cheap.
-    """
-
-    def __init__(self, checkpoint: Path, place: int = 0) -> None:
-        self._log = checkpoint / "sources" / str(place)
-        self._names: set[str] = set()
-        self._read_up_to = -1
-
-    def names(self) -> set[str]:
-        """Return all names logged so far; empty before the first batch."""
-        entries = sorted(self._entries())
-        for batch_id, path in entries:
-            if batch_id > self._read_up_to:
-                self._names |= _names(path)
-        self._read_up_to = max([self._read_up_to, *(batch_id for batch_id, _ in entries)])
-        return self._names
-
-    def _entries(self) -> list[tuple[int, Path]]:
-        if not self._log.is_dir():
-            return []
-        named = ((path.name.removesuffix(".compact"), path) for path in self._log.iterdir())
-        return [(int(number), path) for number, path in named if number.isdecimal()]
-
-
-def _names(path: Path) -> set[str]:
-    try:
-        _version, *lines = path.read_text().splitlines()
-    except FileNotFoundError:  # Spark has compacted it since; the compact one has its names
-        return set()
-    return {Path(unquote(urlparse(json.loads(line)["path"]).path)).name for line in lines if line}
 
 
 class Folder:
@@ -119,6 +85,25 @@ class Folder:
         oldest = datetime.fromtimestamp(min(waiting), UTC).isoformat() if waiting else None
         return Pending(len(waiting), "files", oldest)
 
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        """Return the batch's files, by path in the folder, with the time of modification that they have now."""
+        offsets = offset_range(checkpoint, batch_id, place)
+        if offsets is None:
+            return None
+        first, last = (log_number(offset) for offset in offsets)
+        planned = logged_files(checkpoint / "sources" / str(place), first + 1, last)
+        if planned is None:
+            return None
+        items = {self._name(path): modified_now(path, modified) for path, modified in planned.items()}
+        return SourceInput("files", items, listed=True)
+
+    def identity(self) -> Identity:
+        return {}
+
+    def _name(self, path: Path) -> str:
+        folder = self.folder.absolute()
+        return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
     def _landed(self) -> list[Path]:
         return [path for path in self.folder.glob(self.pattern) if not path.name.startswith(("_", "."))]
 
@@ -136,11 +121,6 @@ class Folder:
             .option("ignoreMissingFiles", "false")
             .load(str(self.folder))
         )
-
-
-def path_of(file: str) -> Path:
-    """Return the path that a value of the column FILE names."""
-    return Path(unquote(urlparse(file).path))
 
 
 class _LineFiles(Folder):

@@ -21,12 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.checkpoint import committed_offset
+from pipelines.checkpoint import committed_offset, offset_range
 from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
 from pipelines.sources.source import Parsed, Pending, declared
 from state_backends.dead_letters import DeadLetter
+from state_backends.source_input import Identity, SourceInput
 
 # Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -154,6 +155,22 @@ class KafkaTopics:
         """
         count = None if self._lag is None else self._lag.messages(checkpoint, place)
         return None if count is None else Pending(count, "messages", None)
+
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        """Return the offsets [from, to] of each partition that the batch reads; from is null for a new partition."""
+        offsets = offset_range(checkpoint, batch_id, place)
+        if offsets is None or offsets[1] is None:
+            return None
+        start = offsets[0] or _first_offsets(checkpoint, place) or {}
+        moved = {
+            f"{topic}/{partition}": [start.get(topic, {}).get(partition), end]
+            for topic, partitions in offsets[1].items()
+            for partition, end in partitions.items()
+        }
+        return SourceInput("partitions", {name: ends for name, ends in moved.items() if ends[0] != ends[1]})
+
+    def identity(self) -> Identity:
+        return {}
 
     @property
     def _name(self) -> str:

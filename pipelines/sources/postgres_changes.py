@@ -27,9 +27,10 @@ from pipelines.sources.postgres_copy import FirstCopy
 from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
 from pipelines.sources.postgres_slot import Slot, connect
 from pipelines.sources.postgres_table import Table, find_table
-from pipelines.sources.source import Parsed, Pending, python_stream
+from pipelines.sources.source import Parsed, Pending, offsets_held, python_stream
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
+from state_backends.source_input import Identity, SourceInput
 
 DELETED, BAD, REASON = "_deleted", "_bad", "_reason"
 OWN = (CHANGE, DELETED, LSN, AT)
@@ -149,6 +150,13 @@ class PostgresChanges:
         if state is None:
             return None
         return Pending(state.retained_bytes, "bytes of log", None, self._alarm(state.retained_bytes))
+
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        """Return the positions [from, to] in the copy or in the server's log."""
+        return offsets_held(checkpoint, batch_id, place, f"slot {self.slot}")
+
+    def identity(self) -> Identity:
+        return {}
 
     def _alarm(self, retained_bytes: int) -> str | None:
         if retained_bytes <= self.max_slot_bytes:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from pipelines.checkpoint import committed_offset
+from pipelines.checkpoint import committed_offset, offset_range
 from pipelines.errors import PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import (
@@ -44,6 +44,7 @@ from pipelines.sources.redis_reader import (
 from pipelines.sources.source import Parsed, Pending, python_stream
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
+from state_backends.source_input import Identity, SourceInput
 
 AT, BAD, REASON = "_at", "_bad", "_reason"
 OWN = (STREAM, ID, AT)
@@ -170,6 +171,18 @@ class RedisStreams:
         except redis.RedisError:
             return None
         return Pending(count, "entries", _time_of(oldest))
+
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        """Return the ids (from, to] of each stream that the batch reads."""
+        offsets = offset_range(checkpoint, batch_id, place)
+        if offsets is None or offsets[1] is None:
+            return None
+        start, end = offsets[0] or {}, offsets[1]
+        ids = {stream: [start.get(stream, {"id": START})["id"], end[stream]["id"]] for stream in end}
+        return SourceInput("streams", {stream: ends for stream, ends in ids.items() if ends[0] != ends[1]})
+
+    def identity(self) -> Identity:
+        return {}
 
     def _settings(self) -> StreamSettings:
         url = self._url or os.environ.get("REDIS_URL")

@@ -12,6 +12,7 @@ from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from pipelines.sources.source import Parsed, Pending
 from state_backends.dead_letters import DeadLetter
+from state_backends.source_input import Identity, SourceInput
 
 
 class _WithoutReplay:
@@ -26,6 +27,12 @@ class _WithoutReplay:
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
         return None
+
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        return None
+
+    def identity(self) -> Identity:
+        return {}
 
 
 class Rate(_WithoutReplay):

@@ -15,9 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.checkpoint import offset_range
 from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from state_backends.dead_letters import DeadLetter
+from state_backends.source_input import Identity, SourceInput
 
 # From the strongest promise to the weakest.
 STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
@@ -84,6 +86,18 @@ class Source(Protocol):
         place: which of the query's sources this is; Spark numbers them in the checkpoint.
         """
 
+    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+        """Return what the checkpoint says that a planned batch holds of this source, or None where it does not say.
+
+        The same input gives the same items; a batch that comes again is compared by them.
+        """
+
+    def identity(self) -> Identity:
+        """Return what is read, by name, with an id that changes if it is deleted and made again. Call it after `load`.
+
+        Empty if there is no such id. A running query asks before each batch.
+        """
+
 
 class Sources:
     """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the raw input of its source.
@@ -113,6 +127,14 @@ class Sources:
             return [batch]
         return [batch.where(f"_{place} is not null").select(f"_{place}.*") for place in range(len(self._sources))]
 
+    def held(self, checkpoint: Path, batch_id: int) -> list[SourceInput | None]:
+        """Return what each source gave to a planned batch, None where the checkpoint does not say."""
+        return [source.held(checkpoint, batch_id, place) for place, source in enumerate(self._sources)]
+
+    def identities(self) -> list[Identity]:
+        """Return what each source reads, with its id."""
+        return [source.identity() for source in self._sources]
+
     def pending(self, checkpoint: Path) -> Pending | None:
         """Return what all sources together have pending, or None where no source knows."""
         parts = [source.pending(checkpoint, place) for place, source in enumerate(self._sources)]
@@ -127,6 +149,15 @@ def as_progress(pending: Pending | None) -> dict[str, Any]:
     if pending is None:
         return {}
     return {"pending": {name: value for name, value in vars(pending).items() if name != "alarm" or value is not None}}
+
+
+def offsets_held(checkpoint: Path, batch_id: int, place: int, name: str) -> SourceInput | None:
+    """Return what a batch holds of a source that is read as a whole, by its offsets [from, to]."""
+    offsets = offset_range(checkpoint, batch_id, place)
+    if offsets is None:
+        return None
+    start, end = offsets
+    return SourceInput("positions", {} if start == end else {name: [start, end]})
 
 
 def declared(schema: str | StructType, where: str, reserved: Iterable[str] = ()) -> StructType:

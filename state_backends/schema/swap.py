@@ -130,10 +130,10 @@ class Swap:
 
     def _register(self, spout: str, description: str) -> None:
         self._conn.execute(
-            "INSERT INTO tidemark.pipeline (name, spout, description, reprocesses, committed_txid, committed_time) "
-            "SELECT %(name)s, %(spout)s, %(description)s, %(pipeline)s, "
-            "(coalesce(max(p.committed_txid), 0) / %(room)s + 1) * %(room)s, max(p.committed_time) "
-            "FROM tidemark.pipeline p WHERE p.name = %(pipeline)s",
+            "INSERT INTO tidemark.pipeline (name, spout, description, reprocesses, committed_txid, committed_time, "
+            "fed_after) SELECT %(name)s, %(spout)s, %(description)s, %(pipeline)s, b.base, b.time, b.base FROM ("
+            "SELECT (coalesce(max(p.committed_txid), 0) / %(room)s + 1) * %(room)s AS base, "
+            "max(p.committed_time) AS time FROM tidemark.pipeline p WHERE p.name = %(pipeline)s) b",
             {
                 "name": self.name,
                 "spout": spout,
@@ -254,10 +254,15 @@ HAND_OVER = [
     "UPDATE tidemark.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s",
     "DELETE FROM tidemark.batch WHERE pipeline = %(old)s AND txid > %(base)s",
     "UPDATE tidemark.batch SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "DELETE FROM tidemark.input_file WHERE pipeline = %(old)s AND txid > %(base)s",
+    "UPDATE tidemark.input_file SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "DELETE FROM tidemark.first_input WHERE pipeline = %(old)s",
+    "UPDATE tidemark.first_input SET pipeline = %(old)s WHERE pipeline = %(new)s",
     "UPDATE tidemark.state s SET oldest_txid = least((SELECT min(b.txid) FROM tidemark.batch b "
     "WHERE b.pipeline = %(old)s AND b.txid > %(base)s), p.committed_txid) FROM tidemark.pipeline p, "
     "tidemark.successor_state n WHERE p.name = %(new)s AND n.pipeline = p.name AND s.name = n.name",
-    "UPDATE tidemark.pipeline o SET spout = n.spout, checkpoint_id = n.checkpoint_id, "
+    "UPDATE tidemark.pipeline o SET spout = n.spout, checkpoint_id = n.checkpoint_id, sources = n.sources, "
+    "fed_after = n.fed_after, "
     "committed_txid = n.committed_txid, committed_attempt = n.committed_attempt, "
     "committed_batch_id = n.committed_batch_id, committed_time = n.committed_time, open_txid = NULL, "
     "open_attempt = NULL, open_batch_id = NULL, open_time = NULL "

@@ -1,11 +1,14 @@
 """Replays through Spark: whatever a failed attempt wrote and its replay contains, every tuple counts once."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
+from state_backends.errors import InputChangedError
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 
 pytestmark = pytest.mark.spark
@@ -20,7 +23,7 @@ class EditedFiles(TextFiles):
     spout = "opaque"
 
 
-def words_and_lines(folder, source=EditedFiles, fault=None):
+def words_and_lines(folder, source=EditedFiles, fault=None, files_per_batch=1, kind="opaque"):
     """Two states; the second fails while `fault` is not empty, after the first has written."""
 
     def fail(lines):
@@ -28,11 +31,18 @@ def words_and_lines(folder, source=EditedFiles, fault=None):
             raise InjectedFault(fault.pop())
         return lines
 
-    lines = Stream.read(source(folder, files_per_batch=1))
+    lines = Stream.read(source(folder, files_per_batch=files_per_batch))
     words = lines.each(word="explode(split(line, ' '))").group_by("word").persistent_aggregate(WORDS)
     # None of the new values is counted, but reading them makes the second state's job run after the first one's.
     after_words = words.new_values_stream().where("false").transform(fail)
-    return Pipeline("words", [lines.merge(after_words).persistent_aggregate(LINES)])
+    return Pipeline("words", [lines.merge(after_words).persistent_aggregate(replace(LINES, kind=kind))])
+
+
+def forget_last_plan(workspace, batch_id, *, log=True):
+    """Leave the checkpoint as a power cut does that takes the last batch's files: Spark plans that batch again."""
+    for folder in ("offsets", "commits", *(["sources/0"] if log else [])):
+        for path in ((workspace.checkpoint / folder / name) for name in (f"{batch_id}", f".{batch_id}.crc")):
+            path.unlink(missing_ok=True)
 
 
 def counts(workspace):
@@ -98,6 +108,51 @@ def test_a_committed_transactional_batch_is_skipped_when_it_is_replayed(workspac
 
     assert batches == []
     assert counts(workspace) == {"dog": 1, "cat": 1}
+
+
+@pytest.mark.parametrize("log", [True, False], ids=["without the log of files", "with the log of files"])
+def test_a_committed_batch_that_is_planned_again_with_more_files_counts_all_of_them(workspace, log):
+    """Skipped by its number, the batch's new file would never be counted."""
+    workspace.land("1.txt", "dog cat")
+    workspace.run(words_and_lines(workspace.input, source=TextFiles))
+    workspace.land("2.txt", "dog cow")
+    workspace.run(words_and_lines(workspace.input, source=TextFiles))
+    forget_last_plan(workspace, 1, log=log)
+    workspace.land("3.txt", "cow")
+
+    batches = workspace.run(words_and_lines(workspace.input, source=TextFiles, files_per_batch=2))
+
+    assert batches == [(2, 2)]
+    assert counts(workspace) == {"dog": 2, "cat": 1, "cow": 2}
+    assert workspace.values("lines") == {(): {"count": 3}}
+    assert workspace.rows("SELECT txid, files FROM tidemark.input_file ORDER BY txid") == [
+        (1, {"1.txt": 1_700_000_000_000}),
+        (2, {"2.txt": 1_700_000_001_000, "3.txt": 1_700_000_002_000}),
+    ]
+
+
+def test_a_committed_batch_with_other_files_is_refused_where_a_state_cannot_be_reverted(workspace):
+    workspace.land("1.txt", "dog")
+    workspace.run(words_and_lines(workspace.input, source=TextFiles, kind="transactional"))
+    forget_last_plan(workspace, 0)
+    workspace.land("2.txt", "cat")
+
+    with pytest.raises(InputChangedError, match=r"batch 1 comes again .*additional: '2.txt'.*'state lines'"):
+        workspace.run(words_and_lines(workspace.input, source=TextFiles, kind="transactional", files_per_batch=2))
+
+    assert counts(workspace) == {"dog": 1}
+
+
+def test_a_file_that_was_rewritten_after_its_batch_was_counted_is_counted_as_it_is_now(workspace):
+    first = workspace.land("1.txt", "dog cat")
+    workspace.run(words_and_lines(workspace.input, source=TextFiles))
+    workspace.forget_last_commit()
+
+    first.write_text("cat\n")
+    batches = workspace.run(words_and_lines(workspace.input, source=TextFiles))
+
+    assert batches == [(1, 2)]
+    assert counts(workspace) == {"cat": 1}
 
 
 def test_a_batch_with_nothing_for_a_state_leaves_that_state_as_it_is(workspace):

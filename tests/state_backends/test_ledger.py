@@ -10,8 +10,16 @@ from psycopg.pq import TransactionStatus
 
 from state_backends import BatchLedger, Catalog, Count, StateSpec
 from state_backends.dead_letters import DeadLetter, write_dead_letters
-from state_backends.errors import BatchOrderError, CheckpointMismatchError, FencedError, PipelineHeldError
+from state_backends.errors import (
+    BatchOrderError,
+    CheckpointMismatchError,
+    FencedError,
+    InputChangedError,
+    PipelineHeldError,
+    SourceReplacedError,
+)
 from state_backends.ledger import CHANNEL, lock_fence, record_metrics
+from state_backends.source_input import SourceInput
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 SOON = 10  # seconds; enough for anything that is not stuck
@@ -58,6 +66,15 @@ def totals(conn, name):
 def commit_batches(ledger, count):
     for batch_id in range(count):
         ledger.commit(ledger.begin(batch_id))
+
+
+def files(*names):
+    return [SourceInput("files", dict.fromkeys(names, 1), listed=True)]
+
+
+def counted_files(conn, name):
+    rows = conn.execute("SELECT txid, files FROM tidemark.input_file WHERE pipeline = %s ORDER BY txid", [name])
+    return {txid: sorted(names) for txid, names in rows}
 
 
 def taken_over(name, batch):
@@ -159,6 +176,91 @@ class TestBatches:
 
         with pytest.raises(BatchOrderError):
             ledger.begin(1)
+
+    def test_a_committed_batch_with_the_same_input_is_skipped_for_a_transactional_spout(self, ledger):
+        ledger.commit(ledger.begin(0, held=files("a", "b")))
+
+        assert ledger.begin(0, spout="transactional", held=files("b", "a")) is None
+
+    def test_a_committed_batch_with_other_input_is_reverted_whatever_the_spout(self, ledger, conn, name):
+        """Skipped by its number, the additional files would never be counted."""
+        ledger.commit(ledger.begin(0, held=files("a")))
+        ledger.commit(ledger.begin(1, held=files("b")))
+
+        batch = ledger.begin(1, spout="transactional", held=files("b", "c"))
+
+        assert (batch.txid, batch.attempt, batch.is_retry) == (2, 2, True)
+        assert counted_files(conn, name) == {1: ["a"], 2: ["b", "c"]}
+        ledger.commit(batch)
+        assert ledger.begin(1, spout="transactional", held=files("b", "c")) is None
+
+    def test_other_input_is_refused_where_a_state_cannot_be_reverted(self, ledger, conn, name):
+        ledger.commit(ledger.begin(0, held=files("a", "b")))
+        before = row(conn, name)
+
+        with pytest.raises(InputChangedError) as caught:
+            ledger.begin(0, spout="transactional", held=files("b", "c"), irreversible=["state totals"])
+
+        assert str(caught.value) == (
+            f"pipeline {name!r}: batch 1 comes again with other input (2 files then, 2 now, missing: 'a', additional: "
+            "'c'), and cannot be reverted: 'state totals' cannot go back; restore the newest checkpoint, or run with "
+            "--reprocess to rebuild the states from the start of the input"
+        )
+        assert row(conn, name) == before
+
+    def test_other_input_is_refused_once_the_next_batch_has_begun(self, ledger):
+        ledger.commit(ledger.begin(0, held=files("a")))
+        ledger.begin(1, held=files("b"))
+
+        with pytest.raises(InputChangedError, match=r"additional: 'b'\), and cannot be reverted: batch 2 has begun"):
+            ledger.begin(0, spout="transactional", held=files("a", "b"))
+
+    def test_the_same_input_is_skipped_once_the_next_batch_has_begun_whatever_the_spout(self, ledger):
+        ledger.commit(ledger.begin(0, held=files("a")))
+        ledger.begin(1, held=files("b"))
+
+        assert ledger.begin(0, spout="opaque", held=files("a")) is None
+        assert ledger.begin(1, spout="opaque", held=files("b")).attempt == 2
+
+    def test_an_open_batch_may_come_again_with_other_input_if_it_can_be_reverted(self, ledger, conn, name):
+        ledger.begin(0, held=files("a", "b"))
+
+        with pytest.raises(InputChangedError, match="missing: 'a'"):
+            ledger.begin(0, held=files("b"), irreversible=["state totals"])
+        assert ledger.begin(0, held=files("a", "b"), irreversible=["state totals"]).attempt == 2
+        assert ledger.begin(0, held=files("b")).attempt == 3
+        assert counted_files(conn, name) == {1: ["b"]}
+
+    def test_a_source_that_was_replaced_is_refused_until_it_is_accepted(self, ledger, name):
+        ledger.commit(ledger.begin(0, sources=[{"orders": "id-1"}]))
+
+        with pytest.raises(SourceReplacedError) as caught:
+            ledger.begin(1, sources=[{"orders": "id-2", "returns": "id-3"}])
+        with pytest.raises(SourceReplacedError):
+            ledger.bind("checkpoint", sources=[{"orders": "id-2"}])
+        ledger.bind("checkpoint", sources=[{"orders": "id-2"}], rebind=True)
+
+        assert str(caught.value) == (
+            f"pipeline {name!r}: its source 'orders' is 'id-2' now, and its states were fed from 'id-1' up to batch 1: "
+            "it was deleted and made again, or moved, and input would be left out or counted twice; run with "
+            "--reprocess to rebuild the states from what it holds now, or with --rebind if it continues exactly where "
+            "they stopped (and with another --checkpoint, if it is to be counted from its start)"
+        )
+        assert ledger.begin(1, sources=[{"orders": "id-2"}]).txid == 2
+
+    def test_the_input_of_the_first_batch_is_kept_apart(self, ledger, conn, name):
+        ledger.begin(0, offsets=[1], held=files("x"))
+        ledger.commit(ledger.begin(0, offsets=[2], held=files("a")))
+        ledger.commit(ledger.begin(1, offsets=[3], held=files("b")))
+
+        kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
+
+        assert kept.fetchall() == [(1, [2], [files("a")[0].fingerprint()])]
+
+    def test_before_the_first_commit_a_source_may_be_replaced(self, ledger):
+        ledger.begin(0, sources=[{"orders": "id-1"}])
+
+        assert ledger.begin(0, sources=[{"orders": "id-2"}]).attempt == 2
 
     def test_an_older_batch_is_refused_with_what_to_do(self, ledger, name):
         commit_batches(ledger, 4)

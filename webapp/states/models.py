@@ -32,6 +32,8 @@ class Pipeline(models.Model):
     reprocesses = models.TextField(null=True)  # noqa: DJ001 (the pipeline whose states this one reprocesses)
     epoch = models.TextField()
     token = models.TextField()
+    sources = models.JSONField()
+    fed_after = models.BigIntegerField()
 
     class Meta:
         managed = False
@@ -68,6 +70,8 @@ class Batch(models.Model):
     ttls = models.JSONField(null=True)
     epoch = models.TextField()
     token = models.TextField()
+    input = models.JSONField(null=True)
+    total_rows_in = models.BigIntegerField(null=True)
 
     class Meta:
         managed = False

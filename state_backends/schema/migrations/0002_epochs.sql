@@ -18,6 +18,27 @@ ALTER TABLE tidemark.batch
     ADD COLUMN token text NOT NULL DEFAULT '';
 
 -- The input of a batch.
+ALTER TABLE tidemark.batch
+    ADD COLUMN input jsonb,           -- what each source gave (SourceInput.fingerprint); null: unknown
+    ADD COLUMN total_rows_in bigint;  -- sum of rows_in up to this batch; null: as of total_late
+ALTER TABLE tidemark.pipeline
+    ADD COLUMN sources jsonb NOT NULL DEFAULT '[]',   -- per source: the topics, folders, .. that it reads, and their ids
+    ADD COLUMN fed_after bigint NOT NULL DEFAULT 0;   -- the batch before the first one that fed the present states
+-- The files of each batch, which count once it is committed. Never trimmed: a new checkpoint must leave them out.
+CREATE TABLE tidemark.input_file (
+    pipeline text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    txid     bigint NOT NULL,
+    source   integer NOT NULL,        -- its place among the pipeline's sources
+    files    jsonb NOT NULL,          -- path, relative to the source's folder, to time of modification, ms since 1970
+    PRIMARY KEY (pipeline, txid, source)
+);
+-- The first batch that fed the present states, for when its record has been trimmed.
+CREATE TABLE tidemark.first_input (
+    pipeline text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    txid     bigint NOT NULL,
+    offsets  jsonb,
+    input    jsonb
+);
 
 -- Time.
 

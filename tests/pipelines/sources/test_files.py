@@ -1,6 +1,5 @@
 """Files of every kind: events count once, bad lines are kept with their place and the reason."""
 
-import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pytest
 from pipelines.errors import BadInputError, PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources import files as files_module
-from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, ProcessedFiles, TextFiles
+from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, TextFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
 
@@ -254,38 +253,3 @@ def test_a_column_that_the_source_adds_cannot_be_a_column_of_an_event(tmp_path, 
     for name in (files_module.BLOCK_START, files_module.ORDER, files_module.FOUND_HEADER):
         with pytest.raises(PipelineError, match=name):
             CsvFiles(tmp_path, schema=f"{name} int").schema  # noqa: B018
-
-
-def write_log(checkpoint, entry, *names):
-    log = checkpoint / "sources" / "0"
-    log.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"path": f"file:///in/{name}", "timestamp": 1, "batchId": 0}) for name in names]
-    (log / entry).write_text("\n".join(["v1", *lines]))
-
-
-class TestProcessedFiles:
-    """Names come from Spark's log, compacted or not, and each log file is read once."""
-
-    def test_no_file_is_taken_before_the_first_batch(self, tmp_path):
-        assert ProcessedFiles(tmp_path).names() == set()
-
-    def test_names_come_from_batches_and_from_the_compacted_log(self, tmp_path):
-        processed = ProcessedFiles(tmp_path)
-        write_log(tmp_path, "0", "a.json")
-        write_log(tmp_path, ".0.crc", "not-a-log.json")
-
-        first = set(processed.names())
-        write_log(tmp_path, "9.compact", "a.json", "b%20c.json")
-        write_log(tmp_path, "10", "d.json")
-
-        assert first == {"a.json"}
-        assert processed.names() == {"a.json", "b c.json", "d.json"}
-
-    def test_what_was_read_is_remembered_when_spark_drops_it(self, tmp_path):
-        processed = ProcessedFiles(tmp_path)
-        write_log(tmp_path, "0", "a.json")
-        processed.names()
-        (tmp_path / "sources" / "0" / "0").unlink()
-        write_log(tmp_path, "1", "b.json")
-
-        assert processed.names() == {"a.json", "b.json"}

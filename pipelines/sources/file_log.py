@@ -1,0 +1,102 @@
+"""Spark's log of the files that its batches have taken, in the checkpoint: `sources/<place>/<number>`.
+
+A line has a path, the file's time of modification when it was planned, and the entry's number. Every tenth entry is a
+`.compact` one, which repeats all before it; Spark deletes those after a while. An entry's number is the offset
+(`logOffset`) that batches refer to. It runs apart from the numbers of the batches once a checkpoint has gone back.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+# Path to time of modification, in ms since 1970.
+Files = dict[Path, int]
+
+
+class ProcessedFiles:
+    """The names of the files that batches of one checkpoint have taken, from Spark's log in the checkpoint.
+
+    The log has a file per batch, and sometimes a `.compact` one that repeats all before it. Each is read once, so
+    asking every second stays cheap.
+    """
+
+    def __init__(self, checkpoint: Path, place: int = 0) -> None:
+        self._log = checkpoint / "sources" / str(place)
+        self._names: set[str] = set()
+        self._read_up_to = -1
+
+    def names(self) -> set[str]:
+        """Return all names logged so far; empty before the first batch."""
+        entries = sorted(self._entries())
+        for batch_id, path in entries:
+            if batch_id > self._read_up_to:
+                self._names |= _names(path)
+        self._read_up_to = max([self._read_up_to, *(batch_id for batch_id, _ in entries)])
+        return self._names
+
+    def _entries(self) -> list[tuple[int, Path]]:
+        if not self._log.is_dir():
+            return []
+        named = ((path.name.removesuffix(".compact"), path) for path in self._log.iterdir())
+        return [(int(number), path) for number, path in named if number.isdecimal()]
+
+
+def _names(path: Path) -> set[str]:
+    try:
+        _version, *lines = path.read_text().splitlines()
+    except FileNotFoundError:  # Spark has compacted it since; the compact one has its names
+        return set()
+    return {Path(unquote(urlparse(json.loads(line)["path"]).path)).name for line in lines if line}
+
+
+def path_of(file: str) -> Path:
+    """Return the path that a URI of Spark names, as in the log and in the column of a row's file."""
+    return Path(unquote(urlparse(file).path))
+
+
+def logged_files(log: Path, first: int, last: int) -> Files | None:
+    """Return the files of the entries `first` to `last`, or None if the log lacks one of them."""
+    files: Files = {}
+    for number in range(first, last + 1):
+        holder = _holder(log, number)
+        if holder is None:
+            return None
+        # The text is compared before it is parsed: a compact entry may have a million lines.
+        of_entry = f'"batchId":{number}}}'
+        for line in _lines(holder):
+            if line.endswith(of_entry):
+                entry = json.loads(line)
+                files[path_of(entry["path"])] = entry["timestamp"]
+    return files
+
+
+def modified_now(path: Path, planned: int) -> int:
+    """Return when a file was last modified, in ms since 1970; as planned if the file is gone."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return planned
+
+
+def log_number(offset: Any) -> int:
+    """Return the entry at which an offset of Spark's file source ends; -1 before the first."""
+    return -1 if offset is None else int(offset["logOffset"])
+
+
+def _holder(log: Path, number: int) -> Path | None:
+    """Return the file that has the entry: its own, or the first compact one after it."""
+    own = log / str(number)
+    if own.exists():
+        return own
+    compact = [int(path.stem) for path in log.glob("*.compact") if path.stem.isdecimal()]
+    later = [each for each in compact if each >= number]
+    return log / f"{min(later)}.compact" if later else None
+
+
+def _lines(holder: Path) -> Iterator[str]:
+    with holder.open(encoding="utf-8") as text:
+        next(text, None)  # the format's version
+        for line in text:
+            yield line.rstrip("\n")
