@@ -32,8 +32,8 @@ STATE_AND_LEDGER = sql.SQL("tidemark.state s JOIN tidemark.pipeline p ON p.name 
 # gives those of that batch. first_txid: the oldest batch whose time is known. retried_txid: the newest later batch with
 # more than one attempt, whose revert may have left rows without a previous version.
 STATE_AND_LEDGER_THEN = sql.SQL(
-    "tidemark.state s JOIN (SELECT q.name, q.open_txid, q.committed_txid AS newest_txid, a.txid AS committed_txid, "
-    "coalesce(b.attempt, 0) AS committed_attempt, b.batch_time AS committed_time, "
+    "tidemark.state s JOIN (SELECT q.name, q.epoch, q.open_txid, q.committed_txid AS newest_txid, "
+    "a.txid AS committed_txid, coalesce(b.attempt, 0) AS committed_attempt, b.batch_time AS committed_time, "
     "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = q.name) AS first_txid, "
     "(SELECT max(r.txid) FROM tidemark.batch r WHERE r.pipeline = q.name AND r.txid > a.txid AND r.attempt > 1) "
     "AS retried_txid FROM tidemark.pipeline q CROSS JOIN (SELECT %s::bigint AS txid) a "
@@ -42,6 +42,9 @@ STATE_AND_LEDGER_THEN = sql.SQL(
 
 # The ttl of a state, and a reader's clock: now, or the time of the batch that is read.
 TTL, NOW, THEN = sql.SQL("s.ttl"), sql.SQL("now()"), sql.SQL("p.committed_time")
+
+# Which batch an answer belongs to: txid, attempt, batch time, and the epoch of the ledger that counts txids.
+COMMITTED_BATCH: LiteralString = "p.committed_txid, p.committed_attempt, p.committed_time, p.epoch"
 
 RESULTS = sql.SQL("f.results::text")
 
@@ -82,7 +85,7 @@ def ledger_sql(shown: LiteralString, more: sql.SQL = NOTHING) -> sql.Composed:
 def answer_now(results: sql.Composed, shown: sql.Composable) -> sql.Composed:
     """Return the statement that answers with `shown`, over `s`, `p` and the sub-select `results`, called `f`.
 
-    Columns: txid, attempt and time of the committed batch, then `shown`. The last parameter is the state's name.
+    Columns: those of COMMITTED_BATCH, then `shown`. The last parameter is the state's name.
     """
     return _answer(STATE_AND_LEDGER, results, shown)
 
@@ -90,8 +93,8 @@ def answer_now(results: sql.Composed, shown: sql.Composable) -> sql.Composed:
 def answer_then(table: StateTable, results: sql.Composed, shown: sql.Composable = RESULTS) -> sql.Composed:
     """Return `answer_now` as of an earlier batch, which is the first parameter. `results` must have a column REACH.
 
-    Columns: txid, attempt and time of that batch, `shown`, the newest committed txid, and the oldest txid for which the
-    same query can be answered.
+    Columns: COMMITTED_BATCH of that batch, `shown`, the newest committed txid, and the oldest txid for which the same
+    query can be answered.
     """
     known = sql.SQL("{}, p.newest_txid, greatest({}, f.{})").format(shown, _reach_of_state(table), REACH)
     return _answer(STATE_AND_LEDGER_THEN, results, known)
@@ -185,10 +188,9 @@ def finished(measure: str, aggregator: Aggregator, row: str) -> sql.Composed:
 
 
 def _answer(ledger: sql.SQL, results: sql.Composed, shown: sql.Composable) -> sql.Composed:
-    return sql.SQL(
-        "SELECT p.committed_txid, p.committed_attempt, p.committed_time, {shown} FROM {ledger} "
-        "CROSS JOIN LATERAL ({results}) f WHERE s.name = %s"
-    ).format(shown=shown, ledger=ledger, results=results)
+    return sql.SQL("SELECT {batch}, {shown} FROM {ledger} CROSS JOIN LATERAL ({results}) f WHERE s.name = %s").format(
+        batch=sql.SQL(COMMITTED_BATCH), shown=shown, ledger=ledger, results=results
+    )
 
 
 def _versions(

@@ -15,6 +15,7 @@ Two kinds of witnesses tell that it may have:
 Both are kept by a cold copy of the data directory, or a snapshot of its disk, that is started again on the same server.
 """
 
+import json
 import secrets
 from typing import LiteralString
 
@@ -98,12 +99,13 @@ def _ask(conn: psycopg.Connection, query: LiteralString) -> str:
 def _newest(conn: psycopg.Connection, identity: dict[str, str]) -> tuple[str, str | None]:
     """Return the newest epoch, and why it may not be the ledger's any more; None if it is."""
     row = conn.execute(
-        "SELECT epoch, identity, made_by IS NOT DISTINCT FROM xmin::text::bigint FROM tidemark.epoch "
+        # As text: Django's connections do not parse JSON.
+        "SELECT epoch, identity::text, made_by IS NOT DISTINCT FROM xmin::text::bigint FROM tidemark.epoch "
         "ORDER BY number DESC LIMIT 1"
     ).fetchone()
     if row is None:
         return "", "the first driver started"
-    epoch, was, is_original = row
+    epoch, was, is_original = row[0], json.loads(row[1]), row[2]
     reasons = [
         MEANINGS[name].format(is_now=is_now, was=was.get(name, UNKNOWN))
         for name, is_now in identity.items()

@@ -29,7 +29,7 @@ SEARCHED = 100
 LEDGER = sql.SQL("""
 WITH visible AS (
     SELECT p.name, s.name AS state, s.ttl, least(p.committed_txid, %(upto)s::bigint) AS txid, p.committed_txid,
-           p.committed_attempt, p.committed_time, greatest(s.oldest_txid, s.since_txid) AS oldest,
+           p.committed_attempt, p.committed_time, p.epoch, greatest(s.oldest_txid, s.since_txid) AS oldest,
            concat_ws(' ', s.version, extract(epoch FROM s.created_at), p.name) AS catalog_version
     FROM {ledger} WHERE s.name = %(state)s
 ), since AS (
@@ -44,7 +44,8 @@ WITH visible AS (
 
 ANSWER = """
 SELECT v.txid, CASE WHEN v.txid = v.committed_txid THEN v.committed_attempt ELSE coalesce(now_at.attempt, 0) END,
-       CASE WHEN v.txid = v.committed_txid THEN v.committed_time ELSE now_at.batch_time END, v.catalog_version,
+       CASE WHEN v.txid = v.committed_txid THEN v.committed_time ELSE now_at.batch_time END, v.epoch,
+       v.catalog_version,
        CASE WHEN %(after)s = 0 THEN 0 WHEN %(after)s = v.committed_txid THEN v.committed_attempt ELSE seen.attempt END,
        v.oldest, EXISTS (SELECT FROM since WHERE txid > %(last)s), b.*
 FROM visible v
@@ -94,8 +95,8 @@ class ChangedBatch:
 class Changes:
     """The batch that a reader of a state sees now, and the batches since an earlier one.
 
-    txid, attempt, as_of: the batch that a reader sees now. catalog_version: changes when the state is redeclared or
-        reprocessed.
+    txid, attempt, as_of, epoch: the batch that a reader sees now. catalog_version: changes when the state is redeclared
+        or reprocessed.
     attempt_then: which attempt at the earlier batch is committed; None if the ledger has no record of it any more.
     oldest: the changelog has all changes after this batch. batches: those after the earlier one, oldest first.
     more: whether further batches follow; ask again from the last one.
@@ -104,27 +105,36 @@ class Changes:
     txid: int
     attempt: int
     as_of: datetime | None
+    epoch: str
     catalog_version: str
     attempt_then: int | None
     oldest: int
     batches: Sequence[ChangedBatch]
     more: bool
 
-    def gap(self, after: int, attempt: int | None, catalog_version: str | None = None) -> str | None:
+    def gap(
+        self, after: int, attempt: int | None, catalog_version: str | None = None, epoch: str | None = None
+    ) -> str | None:
         """Return why a client that has seen batch `after` cannot continue from it; None: there is no gap.
 
-        attempt, catalog_version: those that the client saw; None if unknown. Without an attempt, a batch that took
-        several ones counts as replayed, since the client may have seen an earlier one.
+        attempt, catalog_version, epoch: those that the client saw; None if unknown. Without an attempt, a batch that
+        took several ones counts as replayed, since the client may have seen an earlier one.
         """
+        if epoch is not None and epoch != self.epoch:
+            return other_epoch(after)
         if catalog_version is not None and catalog_version != self.catalog_version:
             return "the state was redeclared or reprocessed"
         if after > self.txid:
-            return f"batch {after} is not committed; it was reverted or is of another ledger"
+            return f"batch {after} is not committed; it was reverted"
         if self.attempt_then is None or after < self.oldest:
             return f"changes after batch {after} are no longer on hand, only those after batch {self.oldest}"
         if self.attempt_then != attempt and (attempt is not None or self.attempt_then > 1):
             return f"batch {after} was replayed and may have other values now"
         return None
+
+
+def other_epoch(after: int) -> str:
+    return f"batch {after} is of another epoch: the ledger went back and counts its batches again"
 
 
 def changes(
@@ -157,12 +167,12 @@ def changes(
     values = {"state": spec.name, "after": after, "last": after + most_batches, "upto": upto}
     values |= {"bound": bound, "limit": limit}
     row = _only_row(conn, _statement(table, asked, where), values | parameters, spec.name)
-    txid, attempt, at, catalog_version, attempt_then, oldest, more, *arrays = row
+    txid, attempt, at, epoch, catalog_version, attempt_then, oldest, more, *arrays = row
     batches = [
         ChangedBatch(number, tries, time, (changed or "[]").encode(), complete)
         for number, tries, time, changed, complete in zip(*arrays, strict=True)
     ]
-    return Changes(txid, attempt, at, catalog_version, attempt_then, oldest, batches, more)
+    return Changes(txid, attempt, at, epoch, catalog_version, attempt_then, oldest, batches, more)
 
 
 def _only_row(conn: psycopg.Connection, statement: sql.Composed, values: dict[str, Any], state: str) -> Any:

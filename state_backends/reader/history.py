@@ -23,7 +23,7 @@ NEVER_ANOTHER = ledger_sql("s.oldest_txid = 0 AND " + NONE_REVERTED.format(txid=
 
 
 def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> sql.Composed:
-    """Return the statement: txid, attempt and time of the batch, the versions, their number, whether they are complete.
+    """Return the statement: COMMITTED_BATCH, the versions, their number, whether they are complete.
 
     before: whether only versions before a txid are wanted. Its parameters: the key, `key_repeats` times; that txid, if
     `before`; the number of versions; the state's name.

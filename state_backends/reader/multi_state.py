@@ -51,7 +51,7 @@ def at_one_batch(
                 raise
             as_of = None
             continue
-        if len({(answer.txid, answer.attempt) for answer in answers}) <= 1:
+        if len({(answer.epoch, answer.txid, answer.attempt) for answer in answers}) <= 1:
             return answers
         as_of = min(answer.txid for answer in answers)
     names = ", ".join(repr(each.reader.spec.name) for each in lookups)

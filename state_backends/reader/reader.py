@@ -23,7 +23,7 @@ class Snapshot:
     """An answer and the batch it belongs to.
 
     txid: the committed batch, 0 before the first, or the earlier one that was asked for. attempt: which attempt at it
-    was committed. as_of: its batch time.
+    was committed. as_of: its batch time. epoch: of the ledger; txids of two epochs have nothing to do with each other.
     results: a JSON array, as bytes ready to send.
     complete: False where a bounded scan has looked at some of the state alone, or a history has older versions that
     are out of reach.
@@ -36,6 +36,7 @@ class Snapshot:
     txid: int
     attempt: int
     as_of: datetime | None
+    epoch: str
     results: bytes
     complete: bool = True
     until: datetime | None = None
@@ -54,6 +55,15 @@ def expiry(oldest: datetime | None, ttl: timedelta | None) -> datetime | None:
         return oldest.astimezone(UTC) + ttl
     except OverflowError:
         return None
+
+
+class CommittedBatch(NamedTuple):
+    """What a read would answer now: (0, 0, None, ..) before the first batch. See Snapshot."""
+
+    txid: int
+    attempt: int
+    as_of: datetime | None
+    epoch: str
 
 
 class Ask(NamedTuple):
@@ -78,6 +88,7 @@ class Export:
     txid: int
     attempt: int
     as_of: datetime | None
+    epoch: str
     columns: Mapping[str, str]
     rows: Iterator[tuple[Any, ...]] = field(repr=False)
     resources: ExitStack = field(default_factory=ExitStack, repr=False)
@@ -216,5 +227,5 @@ class Reader(Protocol):
         `as_of`.
         """
 
-    def committed(self) -> tuple[int, int, datetime | None]:
-        """Return txid, attempt and batch time of what a read would answer now; (0, 0, None) before the first batch."""
+    def committed(self) -> CommittedBatch:
+        """Return the batch that a read would answer now."""

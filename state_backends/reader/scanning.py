@@ -29,16 +29,16 @@ from state_backends.reader.bounds import (
     check_range,
 )
 from state_backends.reader.history import NEVER_ANOTHER
-from state_backends.reader.reader import Ask, Export, Reader, Snapshot, columns_of, expiry
+from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from state_backends.reader.scanned import Bounded, CommittedRow, Order, Row, json_form, matches, place_of, shown_key
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 
 Answer = TypeVar("Answer")
 
-# Attempt and time of batch %s, the newest committed txid, and the oldest batch whose time is known.
+# Attempt, time and epoch of batch %s, the newest committed txid, and the oldest batch whose time is known.
 BATCH = ledger_sql(
-    "coalesce(b.attempt, 0), b.batch_time, p.committed_txid, "
+    "coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, "
     "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name)",
     sql.SQL("LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
@@ -73,8 +73,13 @@ class _Batch(NamedTuple):
     txid: int
     attempt: int
     at: datetime | None
+    epoch: str
     newest: int
     oldest: int
+
+    @property
+    def shown(self) -> CommittedBatch:
+        return CommittedBatch(self.txid, self.attempt, self.at, self.epoch)
 
 
 class _FoundPage(NamedTuple):
@@ -201,7 +206,7 @@ class ScanningReader(Reader):
         on_hand = [version for version in versions if before is None or (version.txid or before) < before]
         batch, results = self._batch(txid), [self._shown(version) for version in on_hand[:limit]]
         complete = whole or len(results) == limit
-        return Snapshot(batch.txid, batch.attempt, batch.at, json_form(results).encode(), complete=complete)
+        return Snapshot(*batch.shown, json_form(results).encode(), complete=complete)
 
     def export(
         self,
@@ -219,12 +224,11 @@ class ScanningReader(Reader):
         resources = ExitStack()
         values = self._exported(rows, asked)
         resources.callback(values.close)
-        return Export(batch.txid, batch.attempt, batch.at, columns_of(self.spec, asked), values, resources)
+        return Export(*batch.shown, columns_of(self.spec, asked), values, resources)
 
-    def committed(self) -> tuple[int, int, datetime | None]:
+    def committed(self) -> CommittedBatch:
         txid, _ = self._rows.multi_get_committed([])
-        batch = self._batch(txid)
-        return batch.txid, batch.attempt, batch.at
+        return self._batch(txid).shown
 
     def _look(
         self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None
@@ -304,7 +308,7 @@ class ScanningReader(Reader):
     def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
         times = [version.at for version in versions if version.status == "found" and version.at is not None]
         until = expiry(min(times, default=None), self.spec.ttl)
-        return Snapshot(batch.txid, batch.attempt, batch.at, json_form(results).encode(), until=until)
+        return Snapshot(*batch.shown, json_form(results).encode(), until=until)
 
     def _until_still(self, look: Callable[[], Answer]) -> Answer:
         for _ in range(TRIES):

@@ -40,7 +40,11 @@ class AnswerSerializer(serializers.Serializer):
     combined = CombinedSerializer(required=False, help_text="in place of results, if that was asked for")
 
 
+EPOCH = "the ledger's incarnation: batches of two epochs have nothing to do with each other, even of equal txid"
+
+
 class BatchOfAnswer(serializers.Serializer):
+    epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
     txid = BatchNumber(help_text="the batch that everything here belongs to; 0 before the first")
     as_of = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
 
@@ -109,6 +113,7 @@ class StateSerializer(serializers.Serializer):
         help_text="table, indexes and changelog; of a state outside the database an estimate"
     )
     since_txid = serializers.IntegerField(help_text="the state was added after this batch; 0: it holds all there was")
+    epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
     txid = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     guarantee = serializers.CharField()
@@ -152,6 +157,7 @@ class PipelineSerializer(serializers.Serializer):
     )
     wanted_by = serializers.CharField(allow_blank=True)
     wanted_at = serializers.DateTimeField(allow_null=True)
+    epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
     committed_txid = serializers.IntegerField()
     committed_time = serializers.DateTimeField(allow_null=True)
     committed_at = serializers.DateTimeField(allow_null=True)
@@ -184,6 +190,7 @@ class MetricsSerializer(serializers.Serializer):
 
 class BatchSerializer(serializers.Serializer):
     pipeline = serializers.CharField()
+    epoch = serializers.CharField(allow_blank=True, help_text="of the ledger, when the batch was begun")
     txid = serializers.IntegerField()
     attempt = serializers.IntegerField()
     status = serializers.ChoiceField(["open", "committed"])

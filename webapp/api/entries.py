@@ -16,7 +16,7 @@ from django.core import signing
 from rest_framework.exceptions import APIException, ParseError
 
 from state_backends import Snapshot, StateSpec
-from state_backends.errors import OutOfReachError
+from state_backends.errors import NotCommittedError, OutOfReachError
 from state_backends.reader.reader import Reader
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
@@ -35,12 +35,13 @@ FIELDS_OF = {
     "as_of": ["as_of"],
     "measures": ["measures"],
 }
+PARTS_OF_CURSOR = 6
 SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
 MALFORMED = "cursor is not one of this server, or is cut short; send `next` unchanged, or start again without a cursor"
 
 
 class PagesGoneError(APIException):
-    """The batch of these pages is no longer available: start again."""
+    """The batch of these pages is no longer available, or its number is another batch's by now: start again."""
 
     status_code = 410
 
@@ -95,18 +96,20 @@ class EntriesQuery:
 class PageCursor:
     """Where a page ended, and the query that it answered; signed, so that a client cannot change it.
 
-    state: its name. made: when it was created, to detect that it was created again. after: where the page ended, as the
-    reader gave it. pinned: batch and attempt of all pages; None if each page shows the committed batch.
+    state: its name. made: when it was created, to detect that it was created again. epoch: the ledger's. after: where
+    the page ended, as the reader gave it. pinned: batch and attempt of all pages; None if each page shows the committed
+    batch.
     """
 
     state: str
     made: str
+    epoch: str
     query: dict[str, Any]
     after: list[Any]
     pinned: tuple[int, int] | None = None
 
     def as_text(self) -> str:
-        content = orjson.dumps([self.state, self.made, self.query, self.after, self.pinned])
+        content = orjson.dumps([self.state, self.made, self.epoch, self.query, self.after, self.pinned])
         return SIGNER.sign(urlsafe_b64encode(content).decode().rstrip("="))
 
     @classmethod
@@ -116,8 +119,11 @@ class PageCursor:
             content = SIGNER.unsign(text)
         except signing.BadSignature:
             raise ParseError(MALFORMED) from None
-        state, made, query, after, pinned = orjson.loads(urlsafe_b64decode(content + "=" * (-len(content) % 4)))
-        return cls(state, made, query, after, None if pinned is None else (pinned[0], pinned[1]))
+        parts = orjson.loads(urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+        if len(parts) != PARTS_OF_CURSOR:
+            raise ParseError("cursor is of an earlier version of this server; start again without a cursor")
+        state, made, epoch, query, after, pinned = parts
+        return cls(state, made, epoch, query, after, None if pinned is None else (pinned[0], pinned[1]))
 
     def check(self, state: str, asked: Mapping[str, Any]) -> None:
         """Raises ParseError if the cursor belongs to another state or to other parameters than those given with it."""
@@ -143,6 +149,7 @@ class EntriesPage:
     def document(self) -> dict[str, Any]:
         return {
             "state": self.state,
+            "epoch": self.snapshot.epoch,
             "txid": self.snapshot.txid,
             "as_of": self.snapshot.as_of,
             "isolation": self.isolation,
@@ -178,7 +185,7 @@ def _page(
     following = None
     if snapshot.after is not None:
         pinned = (snapshot.txid, snapshot.attempt) if query.is_pinned else None
-        following = PageCursor(name, made, asdict(query), snapshot.after, pinned).as_text()
+        following = PageCursor(name, made, snapshot.epoch, asdict(query), snapshot.after, pinned).as_text()
     return EntriesPage(name, reader.isolation, snapshot, following)
 
 
@@ -195,8 +202,13 @@ def _snapshot(reader: Reader, query: EntriesQuery, cursor: PageCursor | None, li
             measures=query.measures,
             as_of=query.batch if pinned is None else pinned[0],
         )
-    except OutOfReachError as error:
+    except (OutOfReachError, NotCommittedError) as error:
         raise error if pinned is None else _gone(reader.spec.name, pinned[0]) from error
+    if cursor is not None and snapshot.epoch != cursor.epoch:
+        raise PagesGoneError(
+            f"state {reader.spec.name!r}: these pages are of epoch {cursor.epoch!r} of the ledger, which went back and "
+            f"counts its batches again under epoch {snapshot.epoch!r}; start again without a cursor"
+        )
     if pinned is not None and snapshot.attempt != pinned[1]:
         raise PagesGoneError(
             f"state {reader.spec.name!r}: batch {pinned[0]}, which these pages show, was replayed; start again without "
@@ -229,6 +241,7 @@ def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scop
     snapshot = reader.history(typed, limit=asked["limit"], before=asked.get("before"))
     return {
         "state": name,
+        "epoch": snapshot.epoch,
         "txid": snapshot.txid,
         "as_of": snapshot.as_of,
         "isolation": reader.isolation,

@@ -177,6 +177,7 @@ def stream(
         export = _export(conn, name, EntriesQuery.of(asked), scope)
         opening.callback(export.close)
         headers = {
+            "Tidemark-Epoch": export.epoch,
             "Tidemark-Txid": str(export.txid),
             "Content-Disposition": f'attachment; filename="{name}-{export.txid}.{file_format}"',
         }

@@ -4,9 +4,9 @@ PostgreSQL makes the JSON of the results, so a lookup is one query and no work p
 
 Most ETags change only with the batch: one row of the ledger shows whether such a tag is still valid, without reading
 any key. This applies to states whose readers see whole batches of one database. The answer then depends on the batch
-(txid, attempt, time), the catalog's row of the state, the request, and the time when the first key found will expire;
-the tag contains all of them. Other tags contain a digest of the results: an expired key may be deleted between two
-batches, other kinds change while a batch is open, and earlier batches may become unavailable.
+(epoch, txid, attempt, time), the catalog's row of the state, the request, and the time when the first key found will
+expire; the tag contains all of them. Other tags contain a digest of the results: an expired key may be deleted between
+two batches, other kinds change while a batch is open, and earlier batches may become unavailable.
 """
 
 import time
@@ -22,7 +22,7 @@ from rest_framework.exceptions import APIException, ParseError
 from state_backends import BACKENDS, Snapshot, StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.reader.multi_state import StateLookup, at_one_batch
-from state_backends.reader.reader import Reader
+from state_backends.reader.reader import CommittedBatch, Reader
 from webapp.accounts.permissions import KeyScope
 from webapp.api.rendering import digest
 from webapp.api.requests import Query, When
@@ -33,7 +33,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, GROWTH = 0.005, 0.1, 1.5
 
 BATCH_ETAG = '"state-txid-attempt-version-request-until"'  # a state's name has no hyphen
 NEVER = "never"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 Answered = TypeVar("Answered")
 
@@ -50,6 +50,19 @@ class NotReachedError(APIException):
             "ask again"
         )
         self.members = {"txid": txid, "min_txid": when.min_txid}
+
+
+class OtherEpochError(APIException):
+    """The batches asked for are of another epoch of the ledger. members: epoch and txid are those of now."""
+
+    status_code = 409
+
+    def __init__(self, what: str, asked: str, epoch: str, txid: int) -> None:
+        super().__init__(
+            f"{what}: epoch {asked!r} of the ledger has ended: it went back, and is at batch {txid} of epoch "
+            f"{epoch!r}; ask without min_txid, as_of and epoch for what there is, and write again what is lost"
+        )
+        self.members = {"epoch": epoch, "txid": txid}
 
 
 class WrongQueryError(ParseError):
@@ -77,7 +90,7 @@ class Answer:
 
     @property
     def batch(self) -> dict[str, Any]:
-        return {"txid": self.snapshot.txid, "as_of": self.snapshot.as_of}
+        return {"epoch": self.snapshot.epoch, "txid": self.snapshot.txid, "as_of": self.snapshot.as_of}
 
     @property
     def _results(self) -> dict[str, Any]:
@@ -90,7 +103,7 @@ def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str] = ()
     """Return the answer; or the ETag, of those that the client knows, under which it has the answer already.
 
     Raises UnknownStateError, KeyShapeError naming the key's index, SpecError for an unknown measure, OutsideError for
-    keys outside the API key's scope, NotReachedError, NotCommittedError, OutOfReachError.
+    keys outside the API key's scope, NotReachedError, NotCommittedError, OutOfReachError, OtherEpochError.
     """
     scope.check_state(query.state)
     await_batch(f"state {query.state!r}", when, lambda: _committed(query.state))
@@ -108,21 +121,27 @@ def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> l
     names = list(dict.fromkeys(query.state for query in queries))
     for name in names:
         scope.check_state(name)
-    await_batch(f"states {', '.join(names)}", when, lambda: min(_committed(name) for name in names))
+    await_batch(f"states {', '.join(names)}", when, lambda: min(map(_committed, names)))
     return read(lambda conn: _look_up_together(conn, queries, when, scope))
 
 
-def await_batch(what: str, when: When, committed: Callable[[], int]) -> None:
-    """Return once `committed` gives `min_txid` or a later batch. Raises NotReachedError."""
+def await_batch(what: str, when: When, committed: Callable[[], CommittedBatch]) -> None:
+    """Return once `committed` gives `min_txid` or a later batch. Raises NotReachedError, OtherEpochError."""
     if when.min_txid is None:
         return
     deadline, pause = time.monotonic() + when.wait_ms / 1000, FIRST_PAUSE_SECONDS
-    while (txid := committed()) < when.min_txid:
+    while (now := committed()).txid < when.min_txid:
+        check_epoch(what, when, now)
         left = deadline - time.monotonic()
         if left <= 0:
-            raise NotReachedError(what, when, txid)
+            raise NotReachedError(what, when, now.txid)
         sleep(min(pause, left))
         pause = min(pause * GROWTH, LONGEST_PAUSE_SECONDS)
+
+
+def check_epoch(what: str, when: When, now: CommittedBatch | Snapshot) -> None:
+    if when.epoch is not None and when.epoch != now.epoch:
+        raise OtherEpochError(what, when.epoch, now.epoch, now.txid)
 
 
 def sleep(seconds: float) -> None:
@@ -148,9 +167,9 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequenc
     return typed
 
 
-def _committed(name: str) -> int:
+def _committed(name: str) -> CommittedBatch:
     """Return the batch at which a lookup would be answered now."""
-    return read(lambda conn: readers.reader(conn, name).committed()[0])
+    return read(lambda conn: readers.reader(conn, name).committed())
 
 
 def _look_up(
@@ -160,6 +179,7 @@ def _look_up(
     keys = typed_keys(reader.spec, query.keys, scope)
     ask = reader.combine if query.combine else reader.multi_get
     snapshot = ask(keys, query.measures, as_of=when.as_of)
+    check_epoch(f"state {query.state!r}", when, snapshot)
     etag = _etag(reader, version, query, when, request, snapshot)
     # A batch ETag was found invalid a moment ago: the reader's catalog version may be as old as the client's.
     if etag in known and not _is_batch_etag(etag):
@@ -170,6 +190,7 @@ def _look_up(
 def _look_up_together(conn: psycopg.Connection, queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
     lookups = [_state_lookup(conn, index, query, scope) for index, query in enumerate(queries)]
     snapshots = at_one_batch(conn, lookups, as_of=when.as_of)
+    check_epoch(f"state {queries[0].state!r}", when, snapshots[0])
     return [
         Answer(query.state, lookup.reader.isolation, snapshot, query.combine)
         for query, lookup, snapshot in zip(queries, lookups, snapshots, strict=True)
@@ -190,13 +211,13 @@ def _state_lookup(conn: psycopg.Connection, index: int, query: Query, scope: Key
 
 def _request_digest(query: Query, when: When) -> str:
     # How long to wait does not change the answer.
-    return digest(orjson.dumps([query.keys, query.measures, query.combine, when.as_of]))
+    return digest(orjson.dumps([query.keys, query.measures, query.combine, when.as_of, when.epoch]))
 
 
 def _etag(
     reader: Reader, version: tuple[Any, ...] | None, query: Query, when: When, request: str, snapshot: Snapshot
 ) -> str:
-    start = _batch_part(query.state, snapshot.txid, snapshot.attempt, snapshot.as_of, version)
+    start = _batch_part(query.state, snapshot, version)
     if not _changes_only_with_the_batch(reader, query, when, snapshot):
         return f'"{start}-{request}{digest(snapshot.results)}"'
     return f'"{start}-{request}-{NEVER if snapshot.until is None else _microseconds(snapshot.until)}"'
@@ -221,13 +242,13 @@ def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: 
     now = readers.batch_version(conn, query.state)
     if now is None:
         return None
-    start = f'"{_batch_part(query.state, now.txid, now.attempt, now.at, now.catalog)}-'
+    start = f'"{_batch_part(query.state, now.batch, now.catalog)}-'
     same_batch = (etag for etag in known if _is_batch_etag(etag) and etag.startswith(start))
     return next((etag for etag in same_batch if _is_before(now.clock, etag.strip('"').rpartition("-")[2])), None)
 
 
-def _batch_part(name: str, txid: int, attempt: int, at: datetime | None, version: tuple[Any, ...] | None) -> str:
-    return f"{name}-{txid}-{attempt}-{digest(repr((at, version)).encode())}"
+def _batch_part(name: str, batch: CommittedBatch | Snapshot, version: tuple[Any, ...] | None) -> str:
+    return f"{name}-{batch.txid}-{batch.attempt}-{digest(repr((batch.epoch, batch.as_of, version)).encode())}"
 
 
 def _is_before(clock: datetime, until: str) -> bool:
@@ -235,5 +256,5 @@ def _is_before(clock: datetime, until: str) -> bool:
 
 
 def _microseconds(at: datetime) -> int:
-    past = at - EPOCH
+    past = at - FIRST_TIME
     return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds

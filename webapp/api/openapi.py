@@ -83,6 +83,12 @@ OUT_OF_REACH = example(
     "state 'routes': batch 3 is out of reach, this query can be answered from batch 17 on; ask for that or a later one",
     oldest_txid=17,
 )  # fmt: skip
+OTHER_EPOCH = example(
+    "another epoch", 409, "Conflict",
+    "state 'routes': epoch '8a1f0c2e9b7d4653' of the ledger has ended: it went back, and is at batch 40 of epoch "
+    "'51d0f7a3c2e84b96'; ask without min_txid, as_of and epoch for what there is, and write again what is lost",
+    epoch="51d0f7a3c2e84b96", txid=40,
+)  # fmt: skip
 NOT_REACHED = example(
     "still waiting", 503, "Service Unavailable",
     "state 'routes': batch 44 was not committed within 5000 ms, the newest one is 42; ask again",
@@ -105,7 +111,7 @@ DESCRIPTIONS = {
     503: problem("The database or the task queue does not answer; `Retry-After` says when to retry."),
     504: problem("The request exceeded the time limit: request less."),
 }
-NOT_YET = problem("The requested batch is not committed yet.", NOT_COMMITTED)
+NOT_YET = problem("The requested batch is not committed yet, or is of another epoch.", NOT_COMMITTED, OTHER_EPOCH)
 STILL_WAITING = problem("`min_txid` was not committed in time, or the database does not answer.", NOT_REACHED)
 
 UNCHANGED = {304: OpenApiResponse(description="The answer is still the one that `If-None-Match` identifies.")}

@@ -36,7 +36,7 @@ from webapp.api.requests import (
 )
 
 KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
-BATCH = {"txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
+BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
 OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
 RESULTS = [
     {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
@@ -58,6 +58,7 @@ FORMAT = OpenApiParameter(
 )
 ENTRIES_HEADERS = [
     answer_header("Link", 'Where the next page is, `rel="next"`', [200]),
+    answer_header("Tidemark-Epoch", "Of a stream: the ledger's epoch", [200]),
     answer_header("Tidemark-Txid", "Of a stream: the batch that it shows", [200], int),
     answer_header("Content-Disposition", "Of a stream: a name for the file", [200]),
 ]
@@ -189,7 +190,7 @@ state_query = extend_schema(
     examples=[
         _asked("two keys", QUERY),
         _asked("combined", QUERY | {"combine": True}),
-        _asked("read your own write", QUERY | {"min_txid": 42, "wait_ms": 1000}),
+        _asked("read your own write", QUERY | {"min_txid": 42, "epoch": BATCH["epoch"], "wait_ms": 1000}),
         _answered("two keys", OF_STATE | BATCH | {"results": RESULTS}),
         _answered("combined", OF_STATE | BATCH | {"combined": COMBINED}),
     ],

@@ -32,11 +32,15 @@ FIRST_PARTS = 'as a JSON list, `["JFK"]`; bare text is the first part alone'
 
 @dataclass(frozen=True)
 class When:
-    """as_of: answer as after this batch; None means the committed one. min_txid: wait for this one, wait_ms at most."""
+    """as_of: answer as after this batch; None means the committed one. min_txid: wait for this one, wait_ms at most.
+
+    epoch: the ledger's epoch that both are of; None: the client does not say.
+    """
 
     as_of: int | None = None
     min_txid: int | None = None
     wait_ms: int = 0
+    epoch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,24 @@ class StateField(Member, serializers.CharField):
 
     def to_internal_value(self, data: Any) -> str:
         return data if isinstance(data, str) and "\0" not in data else self.fail("invalid")
+
+
+class EpochField(Member, serializers.CharField):
+    """An epoch of the ledger, as an answer has it."""
+
+    expected = "the epoch of an answer, which is text"
+
+    def __init__(self) -> None:
+        super().__init__(
+            required=False,
+            allow_null=True,
+            allow_blank=True,
+            help_text="the `epoch` of the answer that `min_txid` or `as_of` is from: where the ledger has gone back "
+            "since, these are numbers of other batches, and the answer is a 409",
+        )
+
+    def to_internal_value(self, data: Any) -> str:
+        return data if isinstance(data, str) else self.fail("invalid")
 
 
 class TextParameter(Member, serializers.CharField):
@@ -277,6 +299,7 @@ class WhenBody(BodySerializer):
         allow_null=True,
         help_text="wait this long for `min_txid` at most; as long as the server allows if absent",
     )
+    epoch = EpochField()
 
 
 class QuerySerializer(KeysBody, WhenBody):
@@ -311,7 +334,10 @@ def read_queries(body: Any) -> tuple[list[Query], When]:
 def _when(asked: Mapping[str, Any]) -> When:
     wait_ms = asked.get("wait_ms")
     return When(
-        asked.get("as_of"), asked.get("min_txid"), settings.TIDEMARK_MAX_WAIT_MS if wait_ms is None else wait_ms
+        asked.get("as_of"),
+        asked.get("min_txid"),
+        settings.TIDEMARK_MAX_WAIT_MS if wait_ms is None else wait_ms,
+        asked.get("epoch"),
     )
 
 

@@ -24,23 +24,21 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from webapp.accounts.permissions import api_key, key_scope
+from webapp.events.deltas import EventId
 from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
 
 STATES_PATH = "/events/states/"
 COMMITS_PATH = "/events/tide"
 ALLOWED_HEADERS = "Authorization, X-Api-Key, Last-Event-ID, X-Request-ID, Cache-Control"
 
-# A bigint has at most 19 digits.
-MAX_TXID_DIGITS = 19
-
 
 @dataclass(frozen=True)
 class Authorized:
-    """caller: the API key or user whose clients are counted together. last_txid: from `Last-Event-ID`."""
+    """caller: the API key or user whose clients are counted together. last_id: from `Last-Event-ID`."""
 
     subscription: Subscription
     caller: str
-    last_txid: int | None
+    last_id: EventId | None
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class AuthorizationView(APIView):
         subscription = _subscription(request)
         key = api_key(request)
         caller = f"user {request.user.pk}" if key is None else f"key {key.pk}"
-        return Response(Authorized(subscription, caller, _last_txid(request)))
+        return Response(Authorized(subscription, caller, _last_id(request)))
 
     def check_throttles(self, request: Request) -> None:
         if not self.is_recheck:
@@ -133,10 +131,9 @@ def _check_host(request: Request) -> None:
         raise PermissionDenied("pages of this origin may not subscribe; see TIDEMARK_EVENTS_ORIGINS")
 
 
-def _last_txid(request: Request) -> int | None:
+def _last_id(request: Request) -> EventId | None:
     text = request.headers.get("Last-Event-ID", "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_TXID_DIGITS and int(text) < 1 << 63):
-        raise ParseError(f"Last-Event-ID must be the id of an event, which is a txid, got {text[:40]!r}")
-    return int(text)
+    try:
+        return EventId.parse(text) if text else None
+    except ValueError:
+        raise ParseError(f"Last-Event-ID must be the id of an event, got {text[:40]!r}") from None

@@ -20,7 +20,7 @@ from state_backends.errors import BackendUnavailable, MovedOnError, UnknownState
 from state_backends.ledger import CHANNEL
 from webapp.api.errors import DATABASE_GONE
 from webapp.events import deltas
-from webapp.events.deltas import Delta
+from webapp.events.deltas import Delta, EventId
 from webapp.events.subscriptions import CommitsSubscription, Subscription
 from webapp.states import readers
 
@@ -161,8 +161,8 @@ class SharedReads:
         self._in_thread = in_thread
         self._reads: dict[tuple[Any, int], asyncio.Task[Delta]] = {}
 
-    def first(self, last_txid: int | None) -> "asyncio.Task[Delta]":
-        task = self._shared(("first", last_txid), lambda: self._first(last_txid))
+    def first(self, last_id: EventId | None) -> "asyncio.Task[Delta]":
+        task = self._shared(("first", last_id), lambda: self._first(last_id))
         asyncio.get_running_loop().call_later(FIRST_DELTA_SECONDS, self._forget, task)
         return task
 
@@ -181,10 +181,10 @@ class SharedReads:
     def _forget(self, task: "asyncio.Task[Delta]") -> None:
         self._reads = {key: kept for key, kept in self._reads.items() if kept is not task}
 
-    def _first(self, last_txid: int | None) -> Delta:
+    def _first(self, last_id: EventId | None) -> Delta:
         if isinstance(self.subscription, CommitsSubscription):
             return deltas.commits_delta(self.subscription, None)
-        return deltas.first_delta(self.subscription, last_txid)
+        return deltas.first_delta(self.subscription, last_id)
 
     def _next(self, cursor: Any) -> Delta:
         if isinstance(self.subscription, CommitsSubscription):

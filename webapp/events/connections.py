@@ -77,7 +77,7 @@ class Connections:
         """Stream until the client disconnects, loses its authorization or reads nothing, or `close` is called."""
         with self._shared_reads(authorized.subscription) as reads:
             still_authorized = partial(self._still_authorized, scope, authorized)
-            stream = EventStream(reads, self._signals, send, authorized.last_txid, still_authorized)
+            stream = EventStream(reads, self._signals, send, authorized.last_id, still_authorized)
             self._streams.add(stream)
             disconnected.add_done_callback(lambda _: stream.end())
             if self.closing:

@@ -9,14 +9,14 @@ Events are encoded as server-sent events (WHATWG HTML, 9.2), each with one line 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import orjson
 import psycopg
 from django.conf import settings
 
 from state_backends import BACKENDS, Snapshot
-from state_backends.reader.changes import ChangedBatch, Changes, changes
+from state_backends.reader.changes import ChangedBatch, Changes, changes, other_epoch
 from state_backends.reader.reader import Reader
 from webapp.events.subscriptions import CommitsSubscription, StateSubscription
 from webapp.states import readers
@@ -26,11 +26,15 @@ HEARTBEAT = b": still here\n\n"
 # Batches that one delta reads at most; so many are held in memory for a client that reads slowly.
 PAGE_BATCHES = 20
 
+# A bigint has at most 19 digits.
+MAX_TXID_DIGITS = 19
+
 NO_CHANGELOG = "the state keeps no changelog, so the batches since then are not available"
 
 # Besides the commit, what pages show of a driver and its pipeline, for which there is no notification.
 PIPELINES = """
-SELECT p.name, p.committed_txid, p.committed_attempt, tidemark.has_driver(p.name), d.status, d.failures, w.paused,
+SELECT p.name, p.committed_txid, p.committed_attempt, p.epoch, tidemark.has_driver(p.name), d.status,
+       d.failures, w.paused,
        (SELECT array_agg(s.name) FROM tidemark.state s WHERE s.pipeline = p.name)
 FROM tidemark.pipeline p
 LEFT JOIN tidemark.driver d ON d.pipeline = p.name
@@ -47,17 +51,42 @@ class Frame:
     body: bytes
 
 
+class EventId(NamedTuple):
+    """The id of an event: its batch, and the ledger's epoch, in which that number means this batch.
+
+    As text `42-8a1f0c2e9b7d4653`; `0` alone where no driver has made an epoch yet.
+    """
+
+    txid: int
+    epoch: str
+
+    def __str__(self) -> str:
+        return f"{self.txid}-{self.epoch}" if self.epoch else str(self.txid)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError for text that no event has as its id."""
+        txid, _, epoch = text.partition("-")
+        if not (txid.isascii() and txid.isdigit() and len(txid) <= MAX_TXID_DIGITS and int(txid) < 1 << 63):
+            raise ValueError(text)
+        return cls(int(txid), epoch)
+
+
 @dataclass(frozen=True)
 class Cursor:
-    """The last batch that a client was sent. attempt, catalog_version: None if the client has only named a txid.
+    """The last batch that a client was sent. attempt, catalog_version: None if the client has only named an event.
 
     results: the values of its keys then, as a lookup encodes them, if changes can only be found by comparing.
     """
 
-    txid: int
+    event_id: EventId
     attempt: int | None = None
     catalog_version: str | None = None
     results: bytes = b""
+
+    @property
+    def txid(self) -> int:
+        return self.event_id.txid
 
 
 @dataclass(frozen=True)
@@ -76,26 +105,26 @@ class Delta:
     more: bool = False
 
 
-def frame(event: str, data: dict[str, Any], txid: int | None = None) -> Frame:
-    """Return an event. txid: becomes its id, which a client that reconnects sends as `Last-Event-ID`."""
-    event_id = b"" if txid is None else b"id: %d\n" % txid
-    return Frame(event, b"event: %s\n%sdata: %s\n\n" % (event.encode(), event_id, orjson.dumps(data)))
+def frame(event: str, data: dict[str, Any], event_id: EventId | None = None) -> Frame:
+    """Return an event. event_id: what a client that reconnects sends as `Last-Event-ID`."""
+    id_line = b"" if event_id is None else b"id: %s\n" % str(event_id).encode()
+    return Frame(event, b"event: %s\n%sdata: %s\n\n" % (event.encode(), id_line, orjson.dumps(data)))
 
 
-def last_id(txid: int) -> bytes:
+def last_id(event_id: EventId) -> bytes:
     """Return a block that advances a client's last event id without an event."""
-    return b"id: %d\n\n" % txid
+    return b"id: %s\n\n" % str(event_id).encode()
 
 
 def retry(milliseconds: int) -> bytes:
     return b"retry: %d\n\n" % milliseconds
 
 
-def first_delta(subscription: StateSubscription, last_txid: int | None) -> Delta:
-    """Return the first delta of a client. last_txid: the last batch it was sent before it reconnected, if any."""
-    if last_txid is None:
+def first_delta(subscription: StateSubscription, last: EventId | None) -> Delta:
+    """Return the first delta of a client. last: the last event it was sent before it reconnected, if any."""
+    if last is None:
         return readers.read(lambda conn: _begin(_StateReads(conn, subscription), "snapshot", {}))
-    return readers.read(lambda conn: _resume(_StateReads(conn, subscription), Cursor(last_txid)))
+    return readers.read(lambda conn: _resume(_StateReads(conn, subscription), Cursor(last)))
 
 
 def next_delta(subscription: StateSubscription, cursor: Cursor) -> Delta:
@@ -147,15 +176,16 @@ def _begin(reads: _StateReads, event: str, fields: dict[str, Any]) -> Delta:
     """Return the delta of a client without a valid cursor: the values of its keys, or for a whole state its batch."""
     if reads.subscription.keys is None:
         now = reads.changes(0, batches=0)
-        name = "ready" if event == "snapshot" else event
-        start = frame(name, _fields(reads, now.txid, now.as_of) | fields, now.txid)
-        return Delta([start], Cursor(now.txid, now.attempt, now.catalog_version))
+        name, at = "ready" if event == "snapshot" else event, EventId(now.txid, now.epoch)
+        start = frame(name, _fields(reads, at, now.as_of) | fields, at)
+        return Delta([start], Cursor(at, now.attempt, now.catalog_version))
     # Read before the snapshot: if the declaration changes in between, the next delta is a reset.
     version = reads.changes(0, batches=0).catalog_version
     seen = reads.snapshot()
     results = {"isolation": reads.reader.isolation, "results": orjson.Fragment(seen.results)}
-    start = frame(event, _fields(reads, seen.txid, seen.as_of) | fields | results, seen.txid)
-    return Delta([start], Cursor(seen.txid, seen.attempt, version, seen.results if reads.compares else b""))
+    at = EventId(seen.txid, seen.epoch)
+    start = frame(event, _fields(reads, at, seen.as_of) | fields | results, at)
+    return Delta([start], Cursor(at, seen.attempt, version, seen.results if reads.compares else b""))
 
 
 def _reset(reads: _StateReads, reason: str) -> Delta:
@@ -170,8 +200,8 @@ def _resume(reads: _StateReads, cursor: Cursor) -> Delta:
         reason = NO_CHANGELOG
     if reason is not None:
         return _reset(reads, reason)
-    ready = frame("ready", _fields(reads, cursor.txid, None) | {"resumed": True}, cursor.txid)
-    return Delta([ready], Cursor(cursor.txid, now.attempt_then, now.catalog_version), more=True)
+    ready = frame("ready", _fields(reads, cursor.event_id, None) | {"resumed": True}, cursor.event_id)
+    return Delta([ready], Cursor(cursor.event_id, now.attempt_then, now.catalog_version), more=True)
 
 
 def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
@@ -181,14 +211,14 @@ def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
     reason = _gap(now, cursor)
     if reason is not None:
         return _reset(reads, reason)
-    frames = [_batch(reads, batch) for batch in now.batches if _is_sent(reads, batch)]
+    frames = [_batch(reads, now.epoch, batch) for batch in now.batches if _is_sent(reads, batch)]
     last = now.batches[-1] if now.more else now
-    return Delta(frames, Cursor(last.txid, last.attempt, now.catalog_version), now.more)
+    return Delta(frames, Cursor(EventId(last.txid, now.epoch), last.attempt, now.catalog_version), now.more)
 
 
 def _gap(now: Changes, cursor: Cursor) -> str | None:
     """Return why the batches after the cursor cannot be sent; None if they can."""
-    reason = now.gap(cursor.txid, cursor.attempt, cursor.catalog_version)
+    reason = now.gap(cursor.txid, cursor.attempt, cursor.catalog_version, cursor.event_id.epoch)
     limit = settings.TIDEMARK_EVENTS_MAX_BATCHES
     if reason is None and now.txid - cursor.txid > limit:
         return f"more than {limit} batches were committed since batch {cursor.txid}"
@@ -201,14 +231,17 @@ def _compare(reads: _StateReads, cursor: Cursor) -> Delta:
     if version != cursor.catalog_version or not cursor.results:
         return _reset(reads, "the state was redeclared or reprocessed")
     seen = reads.snapshot()
+    at = EventId(seen.txid, seen.epoch)
+    if at.epoch != cursor.event_id.epoch:
+        return _reset(reads, other_epoch(cursor.txid))
     if seen.txid < cursor.txid or (seen.txid == cursor.txid and seen.attempt != cursor.attempt):
         return _reset(reads, f"batch {cursor.txid} was reverted and may have other values now")
     changed = list(_changed(cursor.results, seen.results)) if seen.txid > cursor.txid else []
     if not changed:
         # Keep the old results: what expires between two batches is sent with the next one.
-        return Delta([], Cursor(seen.txid, seen.attempt, version, cursor.results))
-    data = _fields(reads, seen.txid, seen.as_of) | {"changes": changed, "complete": True}
-    return Delta([frame("batch", data, seen.txid)], Cursor(seen.txid, seen.attempt, version, seen.results))
+        return Delta([], Cursor(at, seen.attempt, version, cursor.results))
+    data = _fields(reads, at, seen.as_of) | {"changes": changed, "complete": True}
+    return Delta([frame("batch", data, at)], Cursor(at, seen.attempt, version, seen.results))
 
 
 def _changed(before: bytes, after: bytes) -> Iterable[dict[str, Any]]:
@@ -220,13 +253,15 @@ def _is_sent(reads: _StateReads, batch: ChangedBatch) -> bool:
     return reads.subscription.keys is None or not batch.complete or batch.changes != b"[]"
 
 
-def _batch(reads: _StateReads, batch: ChangedBatch) -> Frame:
+def _batch(reads: _StateReads, epoch: str, batch: ChangedBatch) -> Frame:
     content = {"changes": orjson.Fragment(batch.changes), "complete": batch.complete}
-    return frame("batch", _fields(reads, batch.txid, batch.as_of) | content, batch.txid)
+    at = EventId(batch.txid, epoch)
+    return frame("batch", _fields(reads, at, batch.as_of) | content, at)
 
 
-def _fields(reads: _StateReads, txid: int, as_of: Any) -> dict[str, Any]:
-    return {"state": reads.subscription.state, "txid": txid} | ({} if as_of is None else {"as_of": as_of})
+def _fields(reads: _StateReads, at: EventId, as_of: Any) -> dict[str, Any]:
+    fields = {"state": reads.subscription.state, "epoch": at.epoch, "txid": at.txid}
+    return fields | ({} if as_of is None else {"as_of": as_of})
 
 
 def _pipelines(conn: psycopg.Connection, subscription: CommitsSubscription) -> dict[str, tuple[Any, ...]]:

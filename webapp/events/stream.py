@@ -17,7 +17,7 @@ from prometheus_client import Counter, Gauge
 from webapp.core.metrics import REGISTRY
 from webapp.events import deltas
 from webapp.events.broker import CommitSignals, SharedReads
-from webapp.events.deltas import Delta
+from webapp.events.deltas import Delta, EventId
 
 CLIENTS = Gauge("tidemark_sse_clients", "Clients connected now", multiprocess_mode="livesum", registry=REGISTRY)
 EVENTS = Counter("tidemark_sse_events", "Events sent to clients, by event type", ["event"], registry=REGISTRY)
@@ -42,16 +42,16 @@ class EventStream:
         reads: SharedReads,
         signals: CommitSignals,
         send: Send,
-        last_txid: int | None,
+        last_id: EventId | None,
         still_authorized: Callable[[], Awaitable[bool]],
     ) -> None:
         self._reads = reads
         self._signals = signals
         self._send = send
-        self._last_txid = last_txid
+        self._last_id = last_id
         self._still_authorized = still_authorized
         self._cursor: Any = None
-        self._sent_txid = last_txid
+        self._sent_id = last_id
         self._count = NO_COUNT
         self._ended = False
         self._woken = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class EventStream:
     def _read(self) -> "asyncio.Task[Delta]":
         # Count first, then read: a commit in between makes the counts differ, so the loop reads again.
         self._count = self._signals.count(self._reads.pipeline)
-        reading = self._reads.first(self._last_txid) if self._cursor is None else self._reads.after(self._cursor)
+        reading = self._reads.first(self._last_id) if self._cursor is None else self._reads.after(self._cursor)
         reading.add_done_callback(self.wake)
         return reading
 
@@ -101,7 +101,7 @@ class EventStream:
             EVENTS.labels(frame.event).inc()
         self._cursor = delta.cursor
         if delta.frames:
-            self._sent_txid = getattr(delta.cursor, "txid", None)
+            self._sent_id = getattr(delta.cursor, "event_id", None)
         if delta.more:
             self._count = NO_COUNT
 
@@ -109,10 +109,10 @@ class EventStream:
         if not await self._still_authorized():
             self._ended = True
             return
-        txid: int | None = getattr(self._cursor, "txid", self._sent_txid)
+        reached: EventId | None = getattr(self._cursor, "event_id", self._sent_id)
         # Batches without a change for this client need not be read again when it resumes.
-        advance = b"" if txid is None or txid == self._sent_txid else deltas.last_id(txid)
-        self._sent_txid = txid
+        advance = b"" if reached is None or reached == self._sent_id else deltas.last_id(reached)
+        self._sent_id = reached
         await self._write(deltas.HEARTBEAT + advance)
 
     async def _write(self, body: bytes) -> None:

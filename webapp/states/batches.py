@@ -19,7 +19,7 @@ class BatchSummary:
     late: events after the watermark; dropped: those left out. watermark: the event time that the batch reached.
     tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
     metrics: of Spark, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
-        `processed_rows_per_second`; empty until Spark reports them.
+        `processed_rows_per_second`; empty until Spark reports them. epoch: the ledger's, when the batch was begun.
     """
 
     pipeline: str
@@ -37,6 +37,7 @@ class BatchSummary:
     tasks: dict[str, dict[str, int]] = field(default_factory=dict)
     watermark: datetime | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+    epoch: str = ""
 
     @property
     def rows_per_second(self) -> float:
@@ -144,7 +145,7 @@ BATCHES = """
 SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
        b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
        b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters, b.late, b.dropped,
-       coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics
+       coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics, b.epoch
 FROM tidemark.pipeline p
 CROSS JOIN LATERAL (
     SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
@@ -186,6 +187,7 @@ def _summary(batch: Batch, pipeline: PipelineStatus) -> BatchSummary:
         tasks=batch.tasks or {},
         watermark=batch.watermark,
         metrics=batch.metrics or {},
+        epoch=batch.epoch,
     )
 
 

@@ -57,7 +57,8 @@ class PipelineStatus:
     failures: in a row, without a commit between; max_failures: how many of them end the driver.
     next_try_at: while it restarts. wanted: running or paused, as last requested; a driver follows after the current
         batch, or at its start. wanted_by, wanted_at: of that request; empty, None if there was none.
-    committed_time: batch time of the committed batch; committed_at: when it was committed.
+    epoch: of the ledger, whose txids these are. committed_time: batch time of the committed batch; committed_at: when
+        it was committed.
     pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown.
     lag_seconds: age of the oldest pending input; 0 if nothing is pending, None if unknown.
     dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
@@ -70,6 +71,7 @@ class PipelineStatus:
     guarantee: str
     status: str
     message: str
+    epoch: str
     committed_txid: int
     committed_time: datetime | None
     open_txid: int | None
@@ -101,7 +103,8 @@ class StateSummary:
     key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
     backend: where its rows are stored. keys_estimate: live keys, counted if the table is small; for other backends
         than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
-    txid, as_of: the committed batch and its time. since_txid: the batch after which the state was added, or 0.
+    epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state was
+        added, or 0.
     """
 
     name: str
@@ -115,6 +118,7 @@ class StateSummary:
     keys_estimate: int
     bytes: int
     since_txid: int
+    epoch: str
     txid: int
     as_of: datetime | None
     guarantee: str
@@ -177,7 +181,7 @@ def worst(guarantees: Sequence[str]) -> str:
 
 
 PIPELINES = """
-SELECT p.name, p.description, p.spout, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
+SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
        tidemark.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
@@ -226,7 +230,7 @@ ORDER BY p.name
 
 STATES = sql.SQL("""
 SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since,
-       p.committed_txid AS txid, p.committed_time AS as_of,
+       p.epoch, p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
 FROM {ledger}
@@ -318,6 +322,7 @@ def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) 
         keys_estimate=keys,
         bytes=state_bytes + row["changelog_bytes"],
         since_txid=row["since_txid"],
+        epoch=row["epoch"],
         txid=row["txid"],
         as_of=row["as_of"],
         guarantee=row["guarantee"],

@@ -16,8 +16,8 @@ import psycopg
 from django.db import connection as django_connection
 
 from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, state_reader
-from state_backends.committed import ledger_sql
-from state_backends.reader.reader import Reader
+from state_backends.committed import COMMITTED_BATCH, ledger_sql
+from state_backends.reader.reader import CommittedBatch, Reader
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +31,7 @@ BACKEND_TIMEOUT_SECONDS = 5.0
 # A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess.
 CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
 
-BATCH = ledger_sql(
-    "p.committed_txid, p.committed_attempt, p.committed_time, s.xmin::text, s.created_at, now()"
-).as_bytes()
+BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
 
 
 class Planned:
@@ -152,11 +150,9 @@ def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, no
 
 @dataclass(frozen=True)
 class BatchVersion:
-    """txid, attempt, at: of the committed batch. catalog: the version of the catalog's row. clock: a reader's now."""
+    """catalog: the version of the catalog's row. clock: a reader's now."""
 
-    txid: int
-    attempt: int
-    at: datetime | None
+    batch: CommittedBatch
     catalog: tuple[Any, ...]
     clock: datetime
 
@@ -168,4 +164,4 @@ def catalog_version(conn: psycopg.Connection, name: str) -> tuple[Any, ...] | No
 
 def batch_version(conn: psycopg.Connection, name: str) -> BatchVersion | None:
     row = conn.execute(BATCH, [name]).fetchone()
-    return None if row is None else BatchVersion(row[0], row[1], row[2], (row[3], row[4]), row[5])
+    return None if row is None else BatchVersion(CommittedBatch(*row[:4]), (row[4], row[5]), row[6])

@@ -70,8 +70,8 @@ STATUSES = ("found", "missing", "expired")
 
 
 def combine_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
-    """Return the statement: txid, attempt and time of the committed batch, the state's ttl, the time of the oldest
-    version found, then what `folded` takes.
+    """Return the statement: COMMITTED_BATCH, the state's ttl, the time of the oldest version found, then what `folded`
+    takes.
     """
     results = sql.SQL(
         "SELECT {gathered}, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}"

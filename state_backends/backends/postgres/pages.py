@@ -64,7 +64,7 @@ def shape_of(
 
 
 def page_sql(table: StateTable, shape: Shape) -> sql.Composed:
-    """Return the statement. Columns: txid, attempt and time of the batch, what is SHOWN; then of a page now its oldest
+    """Return the statement. Columns: COMMITTED_BATCH, what is SHOWN; then of a page now its oldest
     version and the state's ttl, of one in the past what `answer_then` ends with.
     """
     if shape.past:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Self
 
@@ -27,12 +26,12 @@ from state_backends.backends.postgres.combined import (
 )
 from state_backends.backends.postgres.export import begin_snapshot, fetched, json_places, reach_sql, rows_sql
 from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
-from state_backends.committed import REACH, RESULTS, answer_now, answer_then, isolation, ledger_sql
+from state_backends.committed import COMMITTED_BATCH, REACH, RESULTS, answer_now, answer_then, isolation, ledger_sql
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
 from state_backends.reader.history import history_sql, key_repeats
 from state_backends.reader.json_sql import json_key, json_value
-from state_backends.reader.reader import Ask, Export, Reader, Snapshot, columns_of, expiry
+from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
@@ -40,8 +39,8 @@ from state_backends.table import StateTable
 # Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.
 KEPT_STATEMENTS = 64
 
-COMMITTED = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time").as_bytes()
-LEDGER_NOW = ledger_sql("p.committed_txid, p.committed_attempt, p.committed_time, s.ttl, NULL::bigint").as_bytes()
+COMMITTED = ledger_sql(COMMITTED_BATCH).as_bytes()
+LEDGER_NOW = ledger_sql(COMMITTED_BATCH + ", s.ttl, NULL::bigint").as_bytes()
 
 
 class StateReader(Reader):
@@ -84,9 +83,9 @@ class StateReader(Reader):
         asked, arrays = check_measures(self.spec, measures), self._arrays(typed)
         if as_of is None:
             statement = self._kept(("now", *asked), lambda: self._lookup_sql(asked))
-            return Ask(statement, [*arrays, self.spec.name], 6, _found)
+            return Ask(statement, [*arrays, self.spec.name], 7, _found)
         statement = self._kept(("then", *asked), lambda: self._lookup_then_sql(asked))
-        return Ask(statement, [as_of, *arrays, self.spec.name], 6, partial(self._then, as_of, _found_then))
+        return Ask(statement, [as_of, *arrays, self.spec.name], 7, partial(self._then, as_of, _found_then))
 
     def page(
         self,
@@ -113,9 +112,8 @@ class StateReader(Reader):
             return _page_now(limit, self._row(statement, parameters))
         return self._then(as_of, partial(_page_then, limit), self._row(statement, [as_of, *parameters]))
 
-    def committed(self) -> tuple[int, int, datetime | None]:
-        txid, attempt, at = self._row(COMMITTED, [self.spec.name])
-        return txid, attempt, at
+    def committed(self) -> CommittedBatch:
+        return CommittedBatch(*self._row(COMMITTED, [self.spec.name]))
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
         typed = self._table.key_values(self.spec.check_key(key))
@@ -126,8 +124,8 @@ class StateReader(Reader):
         )
         # The condition that no version is gone comes first of all, where it asks for the row.
         parameters = [*typed * key_repeats(self._table), *onward, limit, self.spec.name]
-        txid, attempt, at, results, shown, whole = self._row(statement, parameters)
-        return Snapshot(txid, attempt, at, results.encode(), complete=whole or shown == limit)
+        txid, attempt, at, epoch, results, shown, whole = self._row(statement, parameters)
+        return Snapshot(txid, attempt, at, epoch, results.encode(), complete=whole or shown == limit)
 
     def export(
         self,
@@ -143,10 +141,10 @@ class StateReader(Reader):
         parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
             begin_snapshot(self._conn, resources)
-            txid, attempt, at, ttl, retried = self._ledger(bounds, parameters, as_of)
+            txid, attempt, at, epoch, ttl, retried = self._ledger(bounds, parameters, as_of)
             statement = rows_sql(self._table, asked, bounds, past=as_of is not None)
             rows = fetched(self._conn, statement, [ttl, txid, at, retried, *parameters], json_places(shown))
-            return Export(txid, attempt, at, shown, rows, resources.pop_all())
+            return Export(txid, attempt, at, epoch, shown, rows, resources.pop_all())
 
     def answer(self, ask: Ask) -> Snapshot:
         return ask.read(self._row(ask.statement, ask.parameters))
@@ -156,7 +154,7 @@ class StateReader(Reader):
         # Dicts, as a key may be written in several ways.
         arrays = self._arrays(list(dict.fromkeys(keys)))
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
-        columns = width(self.spec, asked) + 5
+        columns = width(self.spec, asked) + 6
         if as_of is None:
             statement = self._kept(("combined", *asked), lambda: combine_sql(self._table, asked))
             return Ask(statement, [*arrays, self.spec.name], columns, partial(self._combined, asked))
@@ -165,15 +163,16 @@ class StateReader(Reader):
         return Ask(statement, [as_of, *arrays, self.spec.name], columns, read)
 
     def _combined(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
-        txid, attempt, at, ttl, oldest, *parts = row
-        return Snapshot(txid, attempt, at, folded(self.spec, measures, parts), until=expiry(oldest, ttl))
+        txid, attempt, at, epoch, ttl, oldest, *parts = row
+        results = folded(self.spec, measures, parts)
+        return Snapshot(txid, attempt, at, epoch, results, until=expiry(oldest, ttl))
 
     def _combined_then(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
-        txid, attempt, at, *parts = row
-        return Snapshot(txid, attempt, at, folded(self.spec, measures, parts))
+        txid, attempt, at, epoch, *parts = row
+        return Snapshot(txid, attempt, at, epoch, folded(self.spec, measures, parts))
 
     def _ledger(self, bounds: Range, parameters: list[Any], as_of: int | None) -> Sequence[Any]:
-        """Return txid, attempt and time of a batch, the ttl, and the newest batch since that was tried again."""
+        """Return COMMITTED_BATCH of a batch, the ttl, and the newest batch since that was tried again."""
         if as_of is None:
             return self._row(LEDGER_NOW, [self.spec.name])
         row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *parameters, self.spec.name])
@@ -231,13 +230,13 @@ class StateReader(Reader):
 
 
 def _found(row: Sequence[Any]) -> Snapshot:
-    txid, attempt, at, results, ttl, oldest = row
-    return Snapshot(txid, attempt, at, results.encode(), until=expiry(oldest, ttl))
+    txid, attempt, at, epoch, results, ttl, oldest = row
+    return Snapshot(txid, attempt, at, epoch, results.encode(), until=expiry(oldest, ttl))
 
 
 def _found_then(row: Sequence[Any]) -> Snapshot:
-    txid, attempt, at, results = row
-    return Snapshot(txid, attempt, at, results.encode())
+    txid, attempt, at, epoch, results = row
+    return Snapshot(txid, attempt, at, epoch, results.encode())
 
 
 def _page_now(limit: int, row: Sequence[Any]) -> Snapshot:
@@ -246,6 +245,6 @@ def _page_now(limit: int, row: Sequence[Any]) -> Snapshot:
 
 
 def _page_then(limit: int, row: Sequence[Any]) -> Snapshot:
-    txid, attempt, at, results, shown, after = row
+    txid, attempt, at, epoch, results, shown, after = row
     behind = json.loads(after) if shown == limit and after is not None else None
-    return Snapshot(txid, attempt, at, results.encode(), after=behind)
+    return Snapshot(txid, attempt, at, epoch, results.encode(), after=behind)

@@ -96,7 +96,7 @@ class TestCommitted:
     def test_it_is_the_batch_that_a_read_would_have(self, twins, place):
         feed = twins(VIEWS)
         reader = feed.readers()[place]
-        assert reader.committed() == (0, 0, None)
+        assert reader.committed()[:3] == (0, 0, None)
         feed.commit(*rows("a"))
         feed.write(batch := feed.begin(1), rows("a"))
         assert reader.committed()[0] == 1
@@ -107,7 +107,11 @@ class TestCommitted:
         feed.rows_in_redis.publish(2)
 
         page = reader.page()
-        assert reader.committed() == (page.txid, page.attempt, page.as_of) == (2, 1, batch.batch_time)
+        assert (
+            reader.committed()
+            == (page.txid, page.attempt, page.as_of, page.epoch)
+            == (2, 1, batch.batch_time, batch.epoch)
+        )
 
     def test_a_state_that_is_not_registered_is_unknown(self, conn, client, fresh):
         for backend in ("postgres", "redis"):

@@ -260,5 +260,5 @@ def test_the_catalog_version_of_a_state_is_that_of_its_reader(filled):
     mark = readers.batch_version(filled.conn, "totals")
 
     assert mark is not None
-    assert (mark.catalog, mark.txid, mark.attempt) == (made, 2, 1)
+    assert (mark.catalog, mark.batch.txid, mark.batch.attempt) == (made, 2, 1)
     assert readers.batch_version(filled.conn, "nothing") is None

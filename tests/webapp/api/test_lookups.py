@@ -132,7 +132,7 @@ def test_an_unknown_measure_is_a_400_that_lists_the_existing_ones(filled, api):
         ({"keys": "JFK"}, "keys must be a list"),
         ({"keys": [], "measures": "flights"}, "measures must be a list of names"),
         ({"keys": [], "measures": [1]}, "measures must be a list of names"),
-        ({"keys": [], "max_txid": 3}, "unknown member 'max_txid'; there are as_of, combine, keys, measures, min_txid"),
+        ({"keys": [], "max_txid": 3}, "unknown member 'max_txid'; there are as_of, combine, epoch, keys, measures"),
         ({"keys": [], "combine": 1}, "combine must be true or false"),
         ({"keys": [], "as_of": True}, "as_of must be a whole number from 0 to"),
         ({"keys": [], "as_of": -1}, "as_of must be a whole number from 0 to"),

@@ -30,6 +30,7 @@ def test_a_lookup_answers_like_that_of_a_table_and_at_the_same_txid(api, views):
     home = {"key": ["home"], "status": "found", "value": {"views": 4, "mean_ms": 2.5, "longest": 4}}
     assert response.json() == {
         "state": views.name,
+        "epoch": batch.epoch,
         "txid": 2,
         "as_of": batch.batch_time.isoformat(),
         "isolation": "committed",

@@ -11,6 +11,8 @@ from tests.webapp.committed_flights import committed_flights
 from tests.webapp.events.events_server import Listener, Server, events_server
 from tests.webapp.flights import Flights
 from webapp.accounts.services import create_api_key
+from webapp.events.deltas import EventId
+from webapp.states.models import Pipeline
 
 HEARTBEAT_SECONDS = 0.5
 
@@ -40,14 +42,26 @@ def api_key(transactional_db) -> str:
 
 @pytest.fixture
 def listen(server: Server, api_key: str) -> Iterator[Callable[..., Listener]]:
-    """Opens a stream: a path, headers besides the API key's, another server if one is given."""
+    """Opens a stream: a path, headers besides the API key's, another server if one is given.
+
+    A number as Last-Event-ID is the txid of an event of the pipelines' epoch.
+    """
     with ExitStack() as stack:
 
         def listen(path: str, *, at: Server = server, key: str | None = api_key, **options) -> Listener:
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-            headers |= {name.replace("_", "-"): str(value) for name, value in options.pop("headers", {}).items()}
+            headers |= {name: _header(value) for name, value in options.pop("headers", {}).items()}
             listener = Listener(at, path, headers, **options)
             stack.callback(listener.close)
             return listener
 
         yield listen
+
+
+def _header(value: str | int) -> str:
+    return str(EventId(value, epoch())) if isinstance(value, int) else value
+
+
+def epoch() -> str:
+    """Return the epoch of all pipelines."""
+    return Pipeline.objects.values_list("epoch", flat=True).distinct().get()

@@ -100,7 +100,8 @@ class Listener:
         self._status = 0
         self.headers: dict[str, str] = {}
         self.comments = 0
-        self.last_id: int | None = None
+        self.last_id: int | None = None  # its txid
+        self.last_event_id = ""
         self.retry_ms: int | None = None
 
     @property
@@ -163,7 +164,8 @@ class Listener:
                 case "event":
                     name = value
                 case "id":
-                    number = self.last_id = int(value)
+                    self.last_event_id = value
+                    number = self.last_id = int(value.partition("-")[0])
                 case "data":
                     data.append(value)
                 case "retry":

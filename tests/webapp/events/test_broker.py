@@ -7,7 +7,7 @@ import pytest
 
 from state_backends.errors import UnknownStateError
 from webapp.events.broker import CommitSignals, SharedReads
-from webapp.events.deltas import Cursor, Delta, frame
+from webapp.events.deltas import Cursor, Delta, EventId, frame
 from webapp.events.stream import EventStream
 from webapp.events.subscriptions import StateSubscription
 
@@ -40,7 +40,7 @@ class Reads:
 
 
 def delta(txid):
-    return Delta([frame("batch", {"txid": txid}, txid)], Cursor(txid, 1))
+    return Delta([frame("batch", {"txid": txid}, EventId(txid, "e"))], Cursor(EventId(txid, "e"), 1))
 
 
 async def authorized():
@@ -65,7 +65,7 @@ async def streamed(reads, signals, events):
     sent = Sent(events)
     sent.stream = EventStream(SharedReads(SUBSCRIPTION, signals, reads), signals, sent, None, authorized)
     await asyncio.wait_for(sent.stream.run(), 3.0)
-    return [int(body.split(b"id: ")[1].split(b"\n")[0]) for body in sent.bodies if b"event: " in body]
+    return [int(body.split(b"id: ")[1].split(b"-")[0]) for body in sent.bodies if b"event: " in body]
 
 
 async def test_a_commit_during_a_read_is_read_afterwards():
@@ -89,7 +89,7 @@ async def test_clients_with_equal_cursors_share_one_read_per_commit():
     shared = SharedReads(SUBSCRIPTION, signals, reads)
     signals.committed("pipeline", 2)
 
-    deltas = await asyncio.gather(*(shared.after(Cursor(1, 1)) for _ in range(1_000)))
+    deltas = await asyncio.gather(*(shared.after(Cursor(EventId(1, "e"), 1)) for _ in range(1_000)))
 
     assert reads.count == 1
     assert len({id(each) for each in deltas}) == 1
@@ -100,10 +100,10 @@ async def test_another_cursor_and_another_commit_are_read_separately():
     reads = Reads(delta(2))
     shared = SharedReads(SUBSCRIPTION, signals, reads)
 
-    await shared.after(Cursor(1, 1))
-    await shared.after(Cursor(1, 2))
+    await shared.after(Cursor(EventId(1, "e"), 1))
+    await shared.after(Cursor(EventId(1, "e"), 2))
     signals.committed("pipeline")
-    await shared.after(Cursor(1, 1))
+    await shared.after(Cursor(EventId(1, "e"), 1))
 
     assert reads.count == 3
 
@@ -111,7 +111,7 @@ async def test_another_cursor_and_another_commit_are_read_separately():
 async def test_an_unavailable_database_is_read_again_until_it_answers():
     reads = Reads(psycopg.OperationalError("unavailable"), psycopg.OperationalError("unavailable"), delta(1))
 
-    read = await SharedReads(SUBSCRIPTION, CommitSignals(), reads).after(Cursor(0, 0))
+    read = await SharedReads(SUBSCRIPTION, CommitSignals(), reads).after(Cursor(EventId(0, "e"), 0))
 
     assert (read.cursor.txid, reads.count) == (1, 3)
 
@@ -120,7 +120,7 @@ async def test_a_dropped_state_raises():
     reads = Reads(UnknownStateError("dropped"))
 
     with pytest.raises(UnknownStateError):
-        await SharedReads(SUBSCRIPTION, CommitSignals(), reads).after(Cursor(0, 0))
+        await SharedReads(SUBSCRIPTION, CommitSignals(), reads).after(Cursor(EventId(0, "e"), 0))
 
 
 async def test_a_store_that_does_not_show_the_commit_yet_is_read_again():
@@ -128,6 +128,6 @@ async def test_a_store_that_does_not_show_the_commit_yet_is_read_again():
     reads = Reads(delta(1), delta(1), delta(2))
     signals.committed("pipeline", 2)
 
-    read = await SharedReads(SUBSCRIPTION, signals, reads).after(Cursor(1, 1))
+    read = await SharedReads(SUBSCRIPTION, signals, reads).after(Cursor(EventId(1, "e"), 1))
 
     assert (read.cursor.txid, reads.count) == (2, 3)

@@ -80,8 +80,8 @@ def test_a_client_that_is_disconnected_again_and_again_ends_with_what_a_lookup_s
                 assert driver.error is None, driver.error
                 if chance.random() < 0.15:
                     listener.close()
-                    last, listener = listener.last_id, listen(path, headers={"Last-Event-ID": listener.last_id})
-                    listener.last_id = last
+                    last, listener = listener, listen(path, headers={"Last-Event-ID": listener.last_event_id})
+                    listener.last_id, listener.last_event_id = last.last_id, last.last_event_id
                 with suppress(TimeoutError):
                     follower.take(listener.next(1.0))
 

@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from state_backends.epochs import new_epoch
 from state_backends.maintenance import compact
 from tests.state_backends.feed import views
-from tests.webapp.events.conftest import HEARTBEAT_SECONDS
+from tests.webapp.events.conftest import HEARTBEAT_SECONDS, epoch
 from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 
@@ -197,10 +198,44 @@ class TestResuming:
         assert (far.event, near.event) == ("reset", "ready")
         assert "more than 3 batches" in far.data["reason"]
 
-    def test_an_invalid_last_event_id_is_refused(self, feed, listen):
-        problem = listen(states(feed), headers={"Last-Event-ID": "yesterday"}).problem()
+    @pytest.mark.parametrize("text", ["yesterday", "-1", "1e3", "9" * 20, "\u0661"])
+    def test_an_invalid_last_event_id_is_refused(self, feed, listen, text):
+        problem = listen(states(feed), headers={"Last-Event-ID": text.encode().decode("latin-1")}).problem()
 
-        assert (problem["status"], "yesterday" in problem["detail"]) == (400, True)
+        assert (problem["status"], "must be the id of an event" in problem["detail"]) == (400, True)
+
+
+class TestEpochs:
+    def test_events_name_the_epoch_and_have_it_in_their_ids(self, feed, listen):
+        listener = listen(states(feed))
+
+        ready = listener.next()
+        commit(feed, a=1)
+        batch = listener.next()
+
+        assert ready.data["epoch"] == batch.data["epoch"] == epoch()
+        assert listener.last_event_id == f"2-{epoch()}"
+
+    @pytest.mark.parametrize("query", ["", '?keys=["a"]'])
+    @pytest.mark.parametrize("declared", ["feed", "bare"])
+    def test_a_client_that_stays_is_reset_when_the_ledger_has_gone_back(self, declared, query, request, listen):
+        feed = request.getfixturevalue(declared)
+        listener = listen(states(feed, query))
+        listener.next()
+
+        now = new_epoch(feed.conn, "restored", feed.pipeline)
+        txid = commit(feed, a=1)
+        reset = listener.next()
+
+        assert (reset.event, reset.id, reset.data["epoch"]) == ("reset", txid, now)
+        assert reset.data["reason"] == "batch 1 is of another epoch: the ledger went back and counts its batches again"
+
+    @pytest.mark.parametrize("query", ["", '?keys=["a"]'])
+    @pytest.mark.parametrize("last_id", ["1-of another epoch", "1"])
+    def test_a_client_that_comes_back_with_an_id_of_another_epoch_is_reset(self, feed, listen, query, last_id):
+        reset = listen(states(feed, query), headers={"Last-Event-ID": last_id}).next()
+
+        assert (reset.event, reset.id, "another epoch" in reset.data["reason"]) == ("reset", 1, True)
 
 
 class TestReplays:
