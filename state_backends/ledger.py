@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
+from psycopg.types.json import JsonbLoader
 
 from state_backends import driver_status, epochs
 from state_backends.errors import (
@@ -320,6 +321,8 @@ class BatchLedger:
 
     def _locked_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:
+            # Django's connections leave JSON as text.
+            cursor.adapters.register_loader("jsonb", JsonbLoader)
             row = cursor.execute(
                 "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
             ).fetchone()
