@@ -98,7 +98,9 @@ class DriverSession:
         for spec in pipeline.specs:
             if spec.name not in known:
                 BACKENDS[spec.backend].check_new(self.conn, spec)
-        catalog.register_states(pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied)
+        catalog.register_states(
+            pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied, self._report_waiting
+        )
         self._catch_up(catalog.specs(pipeline.name))
 
     def _catch_up(self, specs: Sequence[StateSpec]) -> None:
@@ -113,6 +115,9 @@ class DriverSession:
 
     def _report_copied(self, state: str, rows: int) -> None:
         self.report("starting", f"migrating state {state!r}: {rows} rows copied")
+
+    def _report_waiting(self, readers: str) -> None:
+        self.report("starting", f"waiting to change tables that are being read by {readers}")
 
     def _join(self) -> None:
         with suppress(SynchronizerError):

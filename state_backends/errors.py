@@ -90,6 +90,16 @@ class StateBusyError(TidemarkError):
         self.work = work
 
 
+class TablesBusyError(TidemarkError):
+    """Tables to be changed have been read for minutes: wait for the readers that the message names, or end them."""
+
+    retryable = True
+
+
+class DependentObjectsError(TidemarkError):
+    """Views of users, or the like, stand on tables that a change replaces: drop them, and create them again after."""
+
+
 class PipelineHeldError(TidemarkError):
     """A live driver holds the pipeline: stop that driver first."""
 

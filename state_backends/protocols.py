@@ -202,6 +202,9 @@ class Backend(Protocol):
     def add_measures(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
         """Make room for the measures that `new` has and `old` lacks."""
 
+    def check_replaceable(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
+        """Raise DependentObjectsError where users' objects stand on what a copy or a shadow of `new` replaces."""
+
     def copy(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> Iterator[int]:
         """Copy rows and changelog into the shape of `new`, out of sight; yield the rows copied so far."""
 

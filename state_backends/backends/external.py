@@ -141,6 +141,9 @@ class ExternalBackend(ABC):
             table, held = StateTable(new), StateTable(old).values
             extend_changelog(conn, table, [name for name in table.values if name not in held])
 
+    def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
+        return  # nothing is replaced
+
     def copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> Iterator[int]:
         raise self._lacks(new, "copy its rows")
 

@@ -18,9 +18,11 @@ from state_backends.committed import ledger_sql
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.protocols import BACKENDS, Aggregator
 from state_backends.schema import overrides, tables
+from state_backends.schema.dependents import check_dependents
 from state_backends.schema.evolution import UNSAID, Evolution, compare
 from state_backends.schema.install import install
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
+from state_backends.schema.table_locks import locked_tables
 from state_backends.spec import StateSpec
 from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
 from state_backends.table import StateTable
@@ -59,25 +61,28 @@ class Catalog:
         specs: Sequence[StateSpec],
         guarantees: Mapping[str, str],
         on_copied: Callable[[str, int], object] = lambda state, rows: None,
+        on_waiting: Callable[[str], object] = lambda readers: None,
     ) -> None:
         """Create the tables of new states and migrate those whose declaration has changed; all of them, or none.
 
         guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
-        far while a migration copies one, which takes a transaction per chunk. The caller holds the pipeline.
+        far while a migration copies one, which takes a transaction per chunk. on_waiting: told which sessions read
+        tables that are to change. The caller holds the pipeline.
         What people have set stands above what the specs say; `get` returns what is in force.
         Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
         for a measure whose class has no line in AGGREGATORS, StateBusyError while another work has the tables of a
-        state that is to change.
+        state that is to change, TablesBusyError where they are read for minutes, DependentObjectsError where what
+        users have made on top of them would be lost.
         """
         for spec in specs:
             _check_aggregators(spec)
         in_force = [self._in_force(spec) for spec in specs]
         with self._locks(pipeline, in_force) as works:
             for spec in in_force:
+                self._check_replaceable(pipeline, spec)
+            for spec in in_force:
                 self._copy(pipeline, spec, on_copied)
-            with self._conn.transaction():
-                # One registration at a time; readers of the catalog go on.
-                self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+            with locked_tables(self._conn, list(works), on_waiting):
                 for spec, declared in zip(in_force, specs, strict=True):
                     self._register(pipeline, spec, declared, guarantees[spec.name], works.get(spec.name))
 
@@ -195,6 +200,13 @@ class Catalog:
                 for name, evolution in evolutions.items()
                 if evolution is not None and evolution.differences
             }
+
+    def _check_replaceable(self, pipeline: str, spec: StateSpec) -> None:
+        evolution = self._evolution(pipeline, spec)
+        if evolution is not None and evolution.rewritten:
+            BACKENDS[spec.backend].check_replaceable(self._conn, self.get(spec.name), spec)
+        if evolution is not None and evolution.dropped:
+            check_dependents(self._conn, spec.name, [StateTable(spec).changelog], "its changelog is dropped")
 
     def _copy(self, pipeline: str, spec: StateSpec, on_copied: Callable[[str, int], object]) -> None:
         evolution = self._evolution(pipeline, spec)

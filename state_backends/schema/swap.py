@@ -19,13 +19,14 @@ from state_backends.schema import reprocess
 from state_backends.schema.catalog import Catalog, definition
 from state_backends.schema.evolution import UNSAID
 from state_backends.schema.reprocess import Phase
+from state_backends.schema.table_locks import RETRIED, TableLocks
 from state_backends.spec import StateSpec
 from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
 
 # Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
 ROOM = 10_000_000
 
-# How long readers may queue behind the swap before it lets them pass and tries again.
+# How long the swap waits for the tasks of the pipeline that is overtaken before it tries again.
 SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30
 
 
@@ -69,11 +70,13 @@ class Swap:
 
         Overrides of ttl and changelog count as far as they were set by then. checkpoint: Spark's folder, for people.
         Raises SpecMismatchError where they were begun for other declarations, where a state is another pipeline's, and
-        where a state of the pipeline lives, or is to live, in a backend without shadows. Raises StateBusyError.
+        where a state of the pipeline lives, or is to live, in a backend without shadows. Raises StateBusyError, and
+        DependentObjectsError where what users have made on top of the tables would be lost.
         """
         with self.owning(specs), self._conn.transaction():
             self._check_owners(specs)
             self._check_backends(specs)
+            self._check_replaceable(specs)
             if self.exists:
                 self._check_same(self._as_begun(specs))
                 return
@@ -91,13 +94,16 @@ class Swap:
 
         It fences off a driver of the pipeline. Readers see the old states whole, then the new ones whole.
         Raises SwapError where there is no shadow, or where the pipeline's txids have reached those of the shadow,
-        StateBusyError where another work has the tables of a state.
+        StateBusyError where another work has the tables of a state, TablesBusyError where they are read for minutes,
+        DependentObjectsError as `begin` does.
         """
         with self.owning(specs), self._locked_live(specs):
+            locks = TableLocks(self._conn, [spec.name for spec in specs])
             for attempt in range(1, SWAP_TRIES + 1):
+                locks.await_readers()
                 try:
-                    return self._swap(specs, guarantees)
-                except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                    return self._swap(specs, guarantees, locks)
+                except RETRIED:
                     if attempt == SWAP_TRIES:
                         raise
 
@@ -164,6 +170,12 @@ class Swap:
                     f"pipeline {self.pipeline!r} with that state declared in postgres"
                 )
 
+    def _check_replaceable(self, specs: Sequence[StateSpec]) -> None:
+        for held in Catalog(self._conn).specs(self.pipeline):
+            for spec in specs:
+                if spec.name == held.name:
+                    BACKENDS[spec.backend].check_replaceable(self._conn, held, spec)
+
     def _check_same(self, specs: Sequence[StateSpec]) -> None:
         begun: dict[str, str] = dict(
             self._conn.execute(
@@ -185,10 +197,11 @@ class Swap:
         logged = {spec.name: spec.changelog for spec in self._specs()}
         return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
 
-    def _swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
+    def _swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str], locks: TableLocks) -> None:
         with self._conn.transaction():
             self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
             base, open_txid = self._fence_off()
+            locks.take()
             self._check_backends(specs)
             self._revert_open_batch(specs, open_txid)
             for declared in sorted(specs, key=lambda spec: spec.name):

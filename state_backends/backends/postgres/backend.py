@@ -58,6 +58,9 @@ class PostgresBackend:
     def add_measures(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         tables.add_columns(conn, StateTable(old), StateTable(new))
 
+    def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
+        tables.check_replaceable(conn, StateTable(old), StateTable(new))
+
     def copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> Iterator[int]:
         return tables.copy_rows(conn, StateTable(old), StateTable(new))
 
@@ -73,10 +76,7 @@ class PostgresBackend:
         tables.drop_shadow(conn, StateTable(spec).shadow())
 
     def swap_shadow(self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec) -> None:
-        if old is not None:
-            tables.drop(conn, StateTable(old))
-        tables.show_shadow(conn, StateTable(spec).shadow())
-        tables.replace_view(conn, StateTable(spec))
+        tables.swap(conn, None if old is None else StateTable(old), StateTable(spec))
 
     def catch_up(self, conn: psycopg.Connection, spec: StateSpec, committed: int, *, is_new: bool) -> None:
         """Nothing to do: the ledger's row is what readers go by."""

@@ -12,7 +12,10 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.committed import NOW, finished_columns, live_sql, rows_and_ledger
+from state_backends.backends.postgres import privileges
+from state_backends.backends.postgres.live_view import replace_view, shows_all
+from state_backends.committed import rows_and_ledger
+from state_backends.schema.dependents import check_dependents
 from state_backends.schema.tables import add_column, brin, create_changelog, define, extend_changelog
 from state_backends.table import SCHEMAS, StateTable, columns, commas
 from state_backends.types import type_of
@@ -89,34 +92,8 @@ def add_columns(conn: psycopg.Connection, old: StateTable, new: StateTable) -> N
         replace_view(conn, new)
 
 
-def drop(conn: psycopg.Connection, table: StateTable) -> None:
-    with conn.transaction():
-        conn.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(table.live_view))
-        conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(table.name, table.changelog))
-
-
-def replace_view(conn: psycopg.Connection, table: StateTable) -> None:
-    """Make `tidemark_live.<name>`: committed, unexpired rows with their measures finished."""
-    conn.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(table.live_view))
-    conn.execute(
-        sql.SQL("CREATE VIEW {view} AS SELECT {columns} FROM {rows} v WHERE {live}").format(
-            view=table.live_view,
-            columns=commas([*_view_columns(table), sql.SQL("v.txid, v.updated_at")]),
-            rows=rows_and_ledger(table),
-            live=live_sql("v", sql.SQL("v.ttl"), NOW),
-        )
-    )
-
-
 def _exists(conn: psycopg.Connection, table: StateTable) -> bool:
     return bool(conn.execute("SELECT to_regclass(%s) IS NOT NULL", [table.name.as_string()]).fetchall()[0][0])
-
-
-def _view_columns(table: StateTable) -> list[sql.Composed]:
-    finished = finished_columns(table.spec, "v")
-    return [columns(table.spec.key, "v")] * bool(table.spec.key) + [
-        sql.SQL("{} AS {}").format(expression, sql.Identifier(name)) for name, expression in finished.items()
-    ]
 
 
 def _create_table(table: StateTable) -> sql.Composed:
@@ -209,8 +186,28 @@ def _copy(
         yield rows
 
 
-def swap(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:
-    """Put the shadow of `new` in place of `old`. Runs inside the caller's transaction."""
-    drop(conn, old)
-    show_shadow(conn, new.shadow())
-    replace_view(conn, new)
+def swap(conn: psycopg.Connection, old: StateTable | None, new: StateTable) -> None:
+    """Put the shadow of `new` in place of `old`, None for a new state, with its view, its owner and its grants.
+
+    Runs inside the caller's transaction. Raises DependentObjectsError (see check_replaceable).
+    """
+    shadow = new.shadow()
+    # First, so that the view stands on the shadow when the tables below it go.
+    replace_view(conn, shadow)
+    kept = [(name, privileges.read(conn, name)) for name in (new.name, new.changelog)]
+    if old is not None:
+        conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(old.name, old.changelog))
+    show_shadow(conn, shadow)
+    for name, before in kept:
+        privileges.restore(conn, name, before)
+
+
+def check_replaceable(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:
+    """Check that the tables of `old` can be replaced by those of `new` without a loss for users.
+
+    Raises DependentObjectsError where views or triggers of users, or the like, stand on the tables themselves, or views
+    on the live view where one of its columns changes its type or goes.
+    """
+    check_dependents(conn, old.spec.name, [old.name, old.changelog], "its tables are replaced")
+    if not shows_all(old.spec, new.spec):
+        check_dependents(conn, old.spec.name, [old.live_view], "its view gets columns of other types, or loses some")

@@ -1,0 +1,44 @@
+"""Dependents: what users have made on top of a state's tables, and what would be lost with a table."""
+
+from collections.abc import Iterable
+
+import psycopg
+from psycopg import sql
+
+from state_backends.errors import DependentObjectsError
+
+# The catalog's own views stand on the tables, too: they are repointed. An index of a user's own is not listed.
+DEPENDENTS = """
+WITH relation AS (
+    SELECT c.oid FROM unnest(%(names)s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
+    UNION ALL
+    SELECT i.inhrelid FROM unnest(%(names)s::text[]) n JOIN pg_inherits i ON i.inhparent = to_regclass(n)
+)
+SELECT DISTINCT pg_describe_object(found.classid, found.objid, 0) FROM (
+    SELECT 'pg_class'::regclass AS classid, v.oid AS objid FROM relation
+    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = relation.oid
+        AND d.classid = 'pg_rewrite'::regclass
+    JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
+    WHERE v.relnamespace <> 'tidemark_live'::regnamespace
+    UNION ALL
+    SELECT d.classid, d.objid FROM relation
+    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = relation.oid AND d.deptype IN ('n', 'a')
+    LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+    WHERE d.classid IN ('pg_proc'::regclass, 'pg_policy'::regclass, 'pg_publication_rel'::regclass)
+        OR NOT t.tgisinternal
+) found ORDER BY 1
+"""
+
+
+def check_dependents(conn: psycopg.Connection, state: str, relations: Iterable[sql.Identifier], change: str) -> None:
+    """Check that nothing of a user's stands on these tables or views of a state, which `change` replaces or drops.
+
+    change: for the message, such as `its rows are copied`. Raises DependentObjectsError, which names what does.
+    """
+    names = [relation.as_string(conn) for relation in relations]
+    found = [name for (name,) in conn.execute(DEPENDENTS, {"names": names})]
+    if found:
+        raise DependentObjectsError(
+            f"state {state!r}: {change}, and this stands on it: {', '.join(found)}; keep its definition, drop it, "
+            f"start again, and create it again over tidemark_live.{state}, which stays when tables are replaced"
+        )
