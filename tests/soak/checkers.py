@@ -1,0 +1,193 @@
+"""Checkers: read all the while, and note every answer that no run without faults could have given.
+
+An answer that does not come (a server is away) or is refused by an error of the product is counted, not noted.
+"""
+
+import itertools
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from state_backends import Catalog, state_reader
+from state_backends.errors import BackendUnavailable, TidemarkError
+from state_backends.reader.multi_state import StateLookup, at_one_batch
+from tests.soak.transfers import ACCOUNTS, MODULUS, state_names
+
+PAUSE_SECONDS = 0.1
+CONNECT = "-c statement_timeout=10s -c lock_timeout=10s"
+KEYS = [(account,) for account in ACCOUNTS]
+
+
+@dataclass
+class Findings:
+    """What the checkers have seen. deviations: sentences. answers, refused: by checker. unavailable: no answer."""
+
+    deviations: list[str] = field(default_factory=list)
+    answers: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    unavailable: int = 0
+
+
+class Watermark:
+    """The newest batch that one reader has seen, below which it must not fall; until `forget`.
+
+    slack: how many batches it may fall: an opaque source may bring the committed batch again.
+    """
+
+    def __init__(self, slack: int) -> None:
+        self._slack, self._txid, self._transfers = slack, 0, 0
+
+    def forget(self) -> None:
+        self._txid = self._transfers = 0
+
+    def fault(self, txid: int, transfers: int) -> str | None:
+        """Return what is wrong with an answer, if anything is."""
+        before, counted = self._txid, self._transfers
+        self._txid, self._transfers = max(before, txid), max(counted, transfers)
+        if txid < before - self._slack:
+            return f"batch {txid} after batch {before}"
+        if txid == before and transfers != counted and not self._slack and counted:
+            return f"batch {txid} held {counted} transfers and holds {transfers}"
+        return None
+
+
+class Checkers:
+    """The readers of one pipeline, each in a thread. url: the database. web: the address of the web process, if any."""
+
+    def __init__(self, url: str, pipeline: str, *, slack: int, web: str | None = None, api_key: str = "") -> None:
+        self.findings = Findings()
+        self._url, self._pipeline, self._web, self._key = url, pipeline, web, api_key
+        self._stopping = threading.Event()
+        # While a server is replaced on purpose, a reader may have asked one before and gets the answer of the other.
+        self._pausing = threading.Event()
+        self._busy = threading.Lock()
+        watched: dict[str, Callable[[psycopg.Connection], tuple[int, int, int]]] = {
+            "combined": self._combined,
+            "looked up": self._looked_up,
+            "exported": self._exported,
+        }
+        if web is not None:
+            watched["asked by REST"] = lambda conn: self._asked()
+        self._marks = {name: Watermark(slack) for name in watched}
+        self._threads = [
+            threading.Thread(target=self._watch, args=(name, ask), name=name, daemon=True)
+            for name, ask in watched.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def forget(self) -> None:
+        """Let txids go back once: the ledger has been taken back on purpose."""
+        for mark in self._marks.values():
+            mark.forget()
+
+    def close(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _watch(self, name: str, ask: Callable[[psycopg.Connection], tuple[int, int, int]]) -> None:
+        for conn in self._connections():
+            try:
+                while not self._stopping.wait(PAUSE_SECONDS):
+                    self._check(name, *ask(conn))
+            except (psycopg.Error, BackendUnavailable, OSError, urllib.error.URLError):
+                self.findings.unavailable += 1
+            except TidemarkError as error:
+                self.findings.refused[f"{name}: {type(error).__name__}"] += 1
+            except Exception as error:
+                self._note(f"{name}: {type(error).__name__}: {error}")
+            finally:
+                conn.close()
+
+    def _connections(self) -> Iterator[psycopg.Connection]:
+        while not self._stopping.wait(PAUSE_SECONDS):
+            try:
+                yield psycopg.connect(self._url, autocommit=True, options=CONNECT, connect_timeout=3)
+            except psycopg.Error:
+                self.findings.unavailable += 1
+
+    def _check(self, name: str, txid: int, left: int, transfers: int) -> None:
+        """left: what is not zero, where the answer is not of one whole batch."""
+        self.findings.answers[name] += 1
+        if left:
+            self._note(f"{name}: batch {txid} is not whole: {left} left over, of {transfers} transfers")
+        if fault := self._marks[name].fault(txid, transfers):
+            self._note(f"{name}: {fault}")
+
+    def _note(self, deviation: str) -> None:
+        if deviation not in self.findings.deviations[-20:]:
+            self.findings.deviations.append(deviation)
+
+    def _combined(self, conn: psycopg.Connection) -> tuple[int, int, int]:
+        """Both states folded to one value each, at one batch."""
+        debits, credits_ = at_one_batch(conn, [StateLookup(self._reader(conn, n), KEYS, combine=True) for n in (0, 1)])
+        paid, got = (answer.parsed()[0]["value"] for answer in (debits, credits_))
+        return debits.txid, abs(paid["total"] - got["total"]) + abs(paid["n"] - got["n"]), paid["n"]
+
+    def _looked_up(self, conn: psycopg.Connection) -> tuple[int, int, int]:
+        """Every account of both states, at one batch."""
+        answers = at_one_batch(conn, [StateLookup(self._reader(conn, n), KEYS) for n in (0, 1)])
+        return answers[0].txid, *_left_over(*(answer.parsed() for answer in answers))
+
+    def _exported(self, conn: psycopg.Connection) -> tuple[int, int, int]:
+        """One state, in pieces of a long read."""
+        with self._reader(conn, 1).export(measures=["n", "total"]) as export:
+            rows = list(itertools.chain.from_iterable(export.batches()))
+        return export.txid, sum(total for _, _, total in rows) % MODULUS, sum(n for _, n, _ in rows)
+
+    def _asked(self) -> tuple[int, int, int]:
+        """Every account of both states, by REST."""
+        names = state_names(self._pipeline)
+        queries = [{"state": name, "keys": [list(key) for key in KEYS]} for name in names]
+        request = urllib.request.Request(  # noqa: S310  our own web process
+            f"{self._web}/api/v1/query",
+            json.dumps({"queries": queries}).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"},
+        )
+        with urllib.request.urlopen(request, timeout=15) as response:  # noqa: S310
+            answer = json.load(response)
+        return answer["txid"], *_left_over(*(part["results"] for part in answer["answers"]))
+
+    def _reader(self, conn: psycopg.Connection, place: int) -> Any:
+        name = state_names(self._pipeline)[place]
+        return state_reader(conn, Catalog(conn).get(name))
+
+
+def _left_over(debits: list[dict[str, Any]], credits_: list[dict[str, Any]]) -> tuple[int, int]:
+    """Return what is left where the two sides should be equal, and the number of transfers."""
+    sums = [
+        [sum(row["value"][name] for row in rows if row["value"]) for name in ("n", "total")]
+        for rows in (debits, credits_)
+    ]
+    return sum(abs(one - other) for one, other in zip(*sums, strict=True)), sums[0][0]
+
+
+def values(url: str, pipeline: str, deadline_seconds: float = 5.0) -> dict[str, dict[str, dict[str, int]]]:
+    """Return what both states hold now: side to account to measures. Raises psycopg.Error, TidemarkError."""
+    until = time.monotonic() + deadline_seconds
+    with psycopg.connect(url, autocommit=True, options=CONNECT, connect_timeout=5) as conn:
+        readers = [state_reader(conn, Catalog(conn).get(name)) for name in state_names(pipeline)]
+        while True:
+            try:
+                answers = at_one_batch(conn, [StateLookup(reader, KEYS) for reader in readers])
+                break
+            except TidemarkError:
+                if time.monotonic() > until:
+                    raise
+    return {
+        side: {
+            row["key"][0]: {name: row["value"][name] for name in ("n", "total")}
+            for row in answer.parsed()
+            if row["status"] == "found"
+        }
+        for side, answer in zip(("debits", "credits"), answers, strict=True)
+    }
