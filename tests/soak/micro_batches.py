@@ -237,7 +237,12 @@ class CheckpointLog:
 
     def _log_files(self, files: list[Path]) -> None:
         number = _newest(self._entries) + 1
-        lines = [json.dumps({"path": f"file://{path}", "timestamp": 0, "batchId": number}) for path in files]
+        entries = [
+            {"path": f"file://{path}", "timestamp": path.stat().st_mtime_ns // 1_000_000, "batchId": number}
+            for path in files
+        ]
+        # Without spaces, as Spark writes it.
+        lines = [json.dumps(entry, separators=(",", ":")) for entry in entries]
         _write(self._entries / str(number), "\n".join(["v1", *lines]))
 
     def _write_offsets(self, batch_id: int) -> None:

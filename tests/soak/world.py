@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from pipelines.sources.files import ProcessedFiles
+from pipelines.sources.file_log import ProcessedFiles
 from state_backends import Catalog
 from state_backends.errors import TidemarkError
 from state_backends.maintenance import compact, expire
