@@ -95,9 +95,12 @@ class BatchRunner:
         if batch.is_retry:
             self._revert(batch, sessions)
         figures = self._apply(frame, batch)
+        keys = figures["keys_written"]
+        for spec, session in zip(self._known, sessions, strict=True):
+            session.check(keys.get(spec.name))
         self._ledger.commit(batch, **figures)
-        for session in sessions:
-            session.publish()
+        for spec, session in zip(self._known, sessions, strict=True):
+            session.publish(keys.get(spec.name))
         logged = {name: figures[name] for name in LOGGED_FIGURES}
         logged["seconds"] = round(time.monotonic() - started, 3)
         logger.info("batch %s committed (attempt %s)", batch.txid, batch.attempt, extra=logged)

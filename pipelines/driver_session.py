@@ -9,7 +9,7 @@ import psycopg
 
 from pipelines.connections import connect
 from pipelines.pipeline import Pipeline
-from state_backends import driver_status
+from state_backends import driver_status, findings
 from state_backends.driver_status import DesiredState
 from state_backends.errors import SynchronizerError
 from state_backends.ledger import Batch, BatchLedger, record_metrics
@@ -104,14 +104,17 @@ class DriverSession:
         self._catch_up(catalog.specs(pipeline.name))
 
     def _catch_up(self, specs: Sequence[StateSpec]) -> None:
-        """Show in every backend what the ledger has committed. Raises FencedError, LostBatchesError."""
-        with self.conn.transaction():
+        """Compare every backend with the ledger, and show what is committed. Raises FencedError, FindingError."""
+        with findings.recorded(self.conn), self.conn.transaction():
             # Held until it is published, so that the batch is not reverted meanwhile.
-            committed = self.ledger.lock_committed()
+            start = self.ledger.start(self.ledger.lock_committed())
             rows = self.conn.execute("SELECT name, since_txid FROM tidemark.state WHERE pipeline = %s", [self.name])
             since: dict[str, int] = dict(rows.fetchall())
             for spec in specs:
-                BACKENDS[spec.backend].catch_up(self.conn, spec, committed, is_new=since[spec.name] == committed)
+                is_new = since[spec.name] == start.txid
+                warning = BACKENDS[spec.backend].catch_up(self.conn, spec, start, is_new=is_new)
+                findings.warn(self.conn, spec.name, warning)
+                findings.record(self.conn, spec.name, "")
 
     def _report_copied(self, state: str, rows: int) -> None:
         self.report("starting", f"migrating state {state!r}: {rows} rows copied")

@@ -104,8 +104,33 @@ class PipelineHeldError(TidemarkError):
     """A live driver holds the pipeline: stop that driver first."""
 
 
-class LostBatchesError(TidemarkError):
+class LostWritesError(TidemarkError):
+    """A store has lost writes of the open batch that it had acknowledged: try the batch again."""
+
+    retryable = True
+
+
+class FindingError(TidemarkError):
+    """What the ledger says of a state and what its store holds do not agree: do what the message says.
+
+    Until then no driver feeds the state, and what it holds is not served. state: its name.
+    """
+
+    def __init__(self, message: str, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class LostBatchesError(FindingError):
     """A store no longer has what was committed to it: restore it, or rebuild the state."""
+
+
+class StoreAheadError(FindingError):
+    """A store has batches that the ledger has not, or others: restore the ledger, or rebuild the state."""
+
+
+class RebuildingError(FindingError):
+    """A rebuild of the state has not ended: let it end, or run it again."""
 
 
 class BatchOrderError(TidemarkError):

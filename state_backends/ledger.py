@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -217,6 +217,12 @@ class BatchLedger:
         self.check(*(row[:2] if row else (None, "")))
         assert row is not None
         return int(row[2])
+
+    def start(self, committed: int) -> Batch:
+        """Return the committed batch under this driver's fence as attempt 0, as a store that guards itself is told."""
+        assert self.fence is not None
+        now = datetime.now(UTC)
+        return Batch(self.pipeline, self.fence, committed, 0, now, epoch=self.epoch, token=self.token)
 
     def check(self, fence: int | None, token: str) -> None:
         """Raise FencedError unless the ledger's fence and token are this driver's; None: the pipeline is gone."""

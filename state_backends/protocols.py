@@ -129,11 +129,18 @@ class BackendSession(Protocol):
     def admit(self) -> None:
         """Let this attempt write and no older one. For the driver, once the ledger has begun the batch.
 
-        Raises LostBatchesError where the store lacks batches that were committed.
+        Raises FindingError where the store does not hold what was committed.
         """
 
-    def publish(self) -> None:
-        """Show the batch to readers. For the driver, once the ledger has committed it."""
+    def check(self, keys: int | None) -> None:
+        """Raise LostWritesError unless the store has what the tasks wrote. For the driver, before the ledger's commit.
+
+        keys: how many they wrote; None where that is unknown.
+        """
+
+    def publish(self, keys: int | None) -> None:
+        """Show the batch to readers. For the driver, once the ledger has committed it. Raises LostBatchesError where
+        the store has lost some of it since."""
 
     def writing(self) -> AbstractContextManager[None]:
         """Return a context in which the task may write, once its attempt has been checked."""
@@ -220,10 +227,13 @@ class Backend(Protocol):
     def swap_shadow(self, conn: "psycopg.Connection", old: "StateSpec | None", spec: "StateSpec") -> None:
         """Put the shadow in the place of the rows, within the caller's transaction. old: None for a new state."""
 
-    def catch_up(self, conn: "psycopg.Connection", spec: "StateSpec", committed: int, *, is_new: bool) -> None:
-        """Show what the ledger has committed, before anything is read or written by a driver that starts.
+    def catch_up(self, conn: "psycopg.Connection", spec: "StateSpec", start: "Batch", *, is_new: bool) -> str:
+        """Compare the store with the ledger in both directions, make good what a crash leaves, and show what the ledger
+        has committed; before anything is read or written by a driver that starts.
 
-        Raises LostBatchesError where the store is further behind than a crash leaves it.
+        start: the committed batch, under this driver's fence, attempt 0. is_new: nothing was fed yet.
+        Returns a warning about the store for people, "" for none. Raises FindingError, FencedError, and
+        BackendSetupError where the store is set up so that it may drop rows.
         """
 
     def expire(self, conn: "psycopg.Connection", spec: "StateSpec") -> Iterator["Step"]:
@@ -237,6 +247,9 @@ class Backend(Protocol):
 
     def sizes(self, conn: "psycopg.Connection", spec: "StateSpec") -> tuple[int, int]:
         """Return how many rows are stored, live or not, and how many bytes they take, or about as many."""
+
+    def begin_rebuild(self, conn: "psycopg.Connection", spec: "StateSpec", *, goes_on: bool) -> None:
+        """Make ready for rows rebuilt from the changelog. goes_on: a rebuild was cut short, and its rows stay."""
 
     def end_rebuild(self, conn: "psycopg.Connection", spec: "StateSpec", committed: int) -> None:
         """Show rows that were rebuilt from the changelog, as of batch `committed`."""

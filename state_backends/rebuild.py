@@ -39,16 +39,17 @@ def rebuild(
     resume_from: Key | None = None,
     work: StateWork | None = None,
 ) -> Iterator[Progress]:
-    """Put the rows of a state into `target`, in key order, a chunk of keys per step; stop iterating to stop.
+    """Replace the rows of a state in `target`, in key order, a chunk of keys per step; stop iterating to stop.
 
     upto: the batch whose state to rebuild; None means the committed one, whatever has been written of an open one.
     resume_from: the `last_key` of a run that was cut short; starting over gives the same, only later.
     work: the state's lock, if the caller holds it.
     Opaque rows carry their newest two versions, so that readers beside an open batch, replays and reverts find what
     they would have found. Left out is what the next merge would take as nothing: versions past their ttl, which
-    lookups answer as missing from then on, and tombstones of batches that cannot be undone any more.
-    Raises OutOfReachError, NotCommittedError, UnknownStateError; StaleBatchError if `target` holds a newer row;
-    StateBusyError while another work has the state's tables: entries must not be deleted between two chunks.
+    lookups answer as missing from then on, and tombstones of batches that cannot be undone any more. Whatever else
+    `target` holds goes, range by range: rows that were removed meanwhile, rows of a newer batch.
+    Raises OutOfReachError, NotCommittedError, UnknownStateError; StateBusyError while another work has the state's
+    tables: entries must not be deleted between two chunks.
     """
     with lock_unless(work, log.conn, log.spec.name, "rebuild"):
         yield from _rebuild(log, target, upto, chunk_keys, resume_from)
@@ -63,16 +64,36 @@ def _rebuild(
     while True:
         chunk = log.newest(txid, after=last, limit=chunk_keys)
         log.check_reach(txid)
-        if not chunk:
+        upto_key = chunk[-1][0] if chunk else None
+        rows = {key: stored_row(log.spec, found) for key, found in chunk if _is_needed(found[0], txid, extent)}
+        with log.conn.transaction():
+            _replace(target, last, upto_key, rows)
+        if upto_key is None:
             return
-        _put(chunk, target, txid, extent)
-        done, last = done + len(chunk), chunk[-1][0]
+        done, last = done + len(chunk), upto_key
         yield Progress(last, done, max(of, done), txid)
 
 
-def _put(chunk: Sequence[tuple[Key, list[Change]]], target: IBackingMap, txid: int, extent: Extent) -> None:
-    rows = {key: stored_row(target.spec, versions) for key, versions in chunk if _is_needed(versions[0], txid, extent)}
+def _replace(target: IBackingMap, after: Key | None, last: Key | None, rows: dict[Key, Versioned]) -> None:
+    """Make `rows` all that `target` holds after one key and up to another; None: from its start, to its end."""
+    surplus = [key for key, txid in _held(target, after, last) if key not in rows or txid > (rows[key].txid or 0)]
+    for first in range(0, len(surplus), CHUNK_KEYS):
+        # Removed first: a row is never replaced by one of an older batch.
+        target.multi_remove(surplus[first : first + CHUNK_KEYS])
     target.multi_put(list(rows), list(rows.values()))
+
+
+def _held(target: IBackingMap, after: Key | None, last: Key | None) -> Iterator[tuple[Key, int]]:
+    """Yield the keys of that range with the batch that wrote each."""
+    if not target.spec.key:
+        # The only row: no key is before or after it.
+        yield from ((key, row.txid or 0) for key, row in target.scan() if after is None)
+        return
+    for key, row in target.scan(start=after, stop=last):
+        if key != after:
+            yield key, row.txid or 0
+    if last is not None and (end := target.multi_get([last])[0]):
+        yield last, end.txid or 0
 
 
 def _is_needed(newest: Change, txid: int, extent: Extent) -> bool:

@@ -155,7 +155,7 @@ class Rewind:
         if step.way == "previous versions":
             rows.revert(self.committed)
         else:
-            _empty(rows)
+            backend.begin_rebuild(self._conn, spec, goes_on=False)
             if step.way == "changelog":
                 for _ in rebuild(Changelog(self._conn, spec), rows):
                     pass

@@ -1,8 +1,8 @@
 """What every store outside the ledger's database has in common.
 
-Its writes share no transaction with the ledger, so it guards itself: the ledger tells it which attempt may write before
-the attempt does, and which batch is committed once it is. A driver that dies in between leaves it a batch behind; the
-next one makes that good before anything else. A changelog is in PostgreSQL whatever the store.
+Its writes share no transaction with the ledger, so it guards itself (guard.py): the ledger tells it which attempt may
+write before the attempt does, and which batch is committed once it is. The two are compared before a batch is opened,
+committed and shown (comparison.py). A changelog is in PostgreSQL whatever the store.
 """
 
 import json
@@ -12,22 +12,25 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
 
+from state_backends.backends.comparison import compare, ledger_side, mend
+from state_backends.backends.guard import Attempt, GuardedMap
 from state_backends.backends.wrappers import DeferredMap, LoggedMap
 from state_backends.changelog import Changelog
 from state_backends.committed import is_live
-from state_backends.errors import CapabilityError, LostBatchesError, SpecMismatchError
+from state_backends.errors import CapabilityError, FindingError, SpecMismatchError
+from state_backends.findings import recorded
 from state_backends.ledger import Batch, lock_fence
 from state_backends.maintenance import Horizon, Step, clock
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold
-from state_backends.protocols import BACKENDS, Capabilities, IBackingMap
+from state_backends.protocols import Capabilities, IBackingMap
 from state_backends.reader.reader import Reader
-from state_backends.reader.scanning import CommittedRows, ScanningReader
+from state_backends.reader.scanning import ScanningReader
 from state_backends.row import Key, Versioned
 from state_backends.schema.tables import create_changelog, extend_changelog
 from state_backends.spec import StateSpec
@@ -39,33 +42,6 @@ FOLDED_ROWS = 5_000
 
 # Spark's decimal(38, 9).
 NUMERIC_STEP = Decimal("1e-9")
-
-
-class StoreStatus(NamedTuple):
-    """published: the txid that readers go by, 0 before the first. admitted: the batch that was last opened, or 0.
-
-    is_empty: the store has nothing at all of the state.
-    """
-
-    published: int
-    admitted: int
-    is_empty: bool
-
-
-class GuardedMap(IBackingMap, CommittedRows, Protocol):
-    """Rows that guard themselves: after `admit` only that attempt writes, of all that write under one."""
-
-    def admit(self, fence: int, txid: int, attempt: int) -> None:
-        """Let only this attempt at this batch write from now on. Raises FencedError where a newer one was admitted."""
-
-    def under(self, fence: int, txid: int, attempt: int) -> Self:
-        """Return this map as an attempt has it: puts, removals and reverts raise FencedError unless it is admitted."""
-
-    def publish(self, txid: int) -> None:
-        """Show readers batch `txid`; never goes back, only `revert` does. Raises FencedError under an old attempt."""
-
-    def status(self) -> StoreStatus:
-        """Return what the store holds."""
 
 
 class Upkeep(Protocol):
@@ -159,13 +135,21 @@ class ExternalBackend(ABC):
     def swap_shadow(self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec) -> None:
         raise self._lacks(spec, "feed it a second time out of sight")
 
-    def catch_up(self, conn: psycopg.Connection, spec: StateSpec, committed: int, *, is_new: bool) -> None:
-        rows = self.guarded(spec)
-        status = rows.status()
-        is_a_commit_behind = status.published == committed - 1 and status.admitted == committed
-        if status.published < committed and not is_a_commit_behind and not is_new:
-            raise lost(spec, status, committed)
-        rows.publish(committed)
+    def catch_up(self, conn: psycopg.Connection, spec: StateSpec, start: Batch, *, is_new: bool) -> str:
+        rows, ledger = self.guarded(spec), ledger_side(conn, spec, start.txid)
+        warning = rows.check_store()
+        if not is_new:
+            # Twice: a driver of an older copy of the ledger must not stop the right one, and an attempt that is on its
+            # way must not write behind the comparison.
+            compare(rows, ledger)
+        own = Attempt.at(start)
+        rows.admit(*own)
+        if is_new:
+            rows.under(*own).publish(start.txid)
+        else:
+            compare(rows, ledger)
+            mend(rows.under(*own), ledger)
+        return warning
 
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         upkeep = self.upkeep(spec)
@@ -193,6 +177,17 @@ class ExternalBackend(ABC):
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return self.upkeep(spec).sizes()
 
+    def begin_rebuild(self, conn: psycopg.Connection, spec: StateSpec, *, goes_on: bool) -> None:
+        rows = self.guarded(spec)
+        if not goes_on:
+            rows.begin_rebuild()
+        elif not rows.status().is_rebuilding:
+            raise FindingError(
+                f"state {spec.name!r}: no rebuild of it was cut short in {self.title}; run it from the start, without "
+                "--resume-from",
+                spec.name,
+            )
+
     def end_rebuild(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
         self.guarded(spec).publish(committed)
 
@@ -204,19 +199,25 @@ class ExternalSession:
     """A state in a store of its own, under the attempt that the store has admitted. See BackendSession."""
 
     def __init__(self, conn: psycopg.Connection, rows: GuardedMap, batch: Batch) -> None:
-        self.rows = rows.under(batch.fence, batch.txid, batch.attempt)
-        self._unguarded = rows
+        self._attempt = Attempt.at(batch)
+        self.rows = rows.under(*self._attempt)
         self._conn, self._spec, self._batch = conn, rows.spec, batch
         self._merged: list[Key] = []
 
     def admit(self) -> None:
-        batch, status = self._batch, self.rows.status()
-        if status.published < batch.txid - 1:
-            raise lost(self._spec, status, batch.txid - 1)
-        self._unguarded.admit(batch.fence, batch.txid, batch.attempt)
+        with recorded(self._conn):
+            self.rows.check_store()
+            ledger = ledger_side(self._conn, self._spec, self._batch.txid - 1)
+            compare(self.rows, ledger)
+            self.rows.admit(*self._attempt)
+            mend(self.rows, ledger)
 
-    def publish(self) -> None:
-        self.rows.publish(self._batch.txid)
+    def check(self, keys: int | None) -> None:
+        self.rows.check(self._batch.txid, keys)
+
+    def publish(self, keys: int | None) -> None:
+        with recorded(self._conn):
+            self.rows.publish(self._batch.txid, keys)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -310,19 +311,6 @@ def new_values(
             was = was and is_live(row.prev is None, row.prev_at, spec.ttl, batch_time)  # type: ignore[arg-type]
             emitted += _finished(spec, row.prev) if was else nothing
         yield emitted
-
-
-def lost(spec: StateSpec, status: StoreStatus, committed: int) -> LostBatchesError:
-    """Return the error of a store that is further behind the ledger than a crash leaves it."""
-    again = (
-        f"run `manage.py rebuild {spec.name} --to {spec.backend}`"
-        if spec.changelog
-        else "feed it again under another name, as it keeps no changelog to be rebuilt from"
-    )
-    return LostBatchesError(
-        f"state {spec.name!r}: batch {committed} was committed, and {BACKENDS[spec.backend].title} is at batch "
-        f"{status.published}: it has lost the rest; restore its newest copy, or {again}"
-    )
 
 
 def _free_pages(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import psycopg
 from psycopg import sql
 
+from state_backends import findings
 from state_backends.committed import isolation, ledger_sql
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.bounds import (
@@ -36,9 +37,10 @@ from state_backends.spec import StateSpec
 
 Answer = TypeVar("Answer")
 
-# Attempt, time and epoch of batch %s, the newest committed txid, and the oldest batch whose time is known.
+# Attempt and time of batch %s, the epoch, the newest committed txid, the open one, and the oldest batch whose time is
+# known.
 BATCH = ledger_sql(
-    "coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, "
+    "coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, p.open_txid, "
     "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name)",
     sql.SQL("LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
@@ -68,13 +70,15 @@ class CommittedRows(Protocol):
 
 
 class _Batch(NamedTuple):
-    """A batch as the ledger has it. newest: the committed one. oldest: the first whose time is known."""
+    """A batch as the ledger has it. newest: the committed one. open: the next one, if it has begun. oldest: the first
+    whose time is known."""
 
     txid: int
     attempt: int
     at: datetime | None
     epoch: str
     newest: int
+    open: int | None
     oldest: int
 
     @property
@@ -204,7 +208,7 @@ class ScanningReader(Reader):
         typed = self.spec.check_key(key)
         txid, versions, whole = self._until_still(lambda: self._carried(typed))
         on_hand = [version for version in versions if before is None or (version.txid or before) < before]
-        batch, results = self._batch(txid), [self._shown(version) for version in on_hand[:limit]]
+        batch, results = self._published(txid, None), [self._shown(version) for version in on_hand[:limit]]
         complete = whole or len(results) == limit
         return Snapshot(*batch.shown, json_form(results).encode(), complete=complete)
 
@@ -227,8 +231,7 @@ class ScanningReader(Reader):
         return Export(*batch.shown, columns_of(self.spec, asked), values, resources)
 
     def committed(self) -> CommittedBatch:
-        txid, _ = self._rows.multi_get_committed([])
-        return self._batch(txid).shown
+        return self._published(self._rows.multi_get_committed([])[0], None).shown
 
     def _look(
         self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None
@@ -325,7 +328,22 @@ class ScanningReader(Reader):
     def _published(self, txid: int, as_of: int | None) -> _Batch:
         if as_of is not None and as_of != txid:
             raise OutOfReachError(self.spec.name, as_of, txid)
-        return self._batch(txid)
+        batch = self._batch(txid)
+        self._compare(batch)
+        return batch
+
+    def _compare(self, published: _Batch) -> None:
+        """Raise FindingError where the store shows a batch that the ledger lacks, or has lost some that it commits.
+
+        A batch is committed only after the one before it was published, and published only after it was committed; one
+        that comes again is open and still published for a moment.
+        """
+        txid, newest = published.txid, published.newest
+        if txid > newest and not txid == newest + 1 == published.open:
+            raise findings.ahead(self.spec, txid, newest)
+        # Batches may have gone by since the store was read.
+        if txid < newest - 1 and (now := self._rows.multi_get_committed([])[0]) < newest - 1:
+            raise findings.behind(self.spec, now, newest)
 
     def _check_then(self, txid: int) -> None:
         batch = self._batch(txid)

@@ -3,7 +3,7 @@
 import pytest
 
 from state_backends import StateSpec, Versioned
-from state_backends.errors import FencedError
+from state_backends.errors import FencedError, LostBatchesError, LostWritesError, RebuildingError
 
 PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
 KEY = ("a",)
@@ -32,10 +32,10 @@ class GuardedMapContract:
         return rows
 
     def test_a_new_state_is_empty(self, new_backing):
-        assert new_backing(PAGES).status() == (0, 0, True)
+        assert new_backing(PAGES).status() == (0, 0, True, False, 0)
 
     def test_the_status_gives_the_published_and_the_admitted_batch(self, guarded):
-        assert guarded.status() == (4, 5, False)
+        assert guarded.status() == (4, 5, False, False, 0)
 
     @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
     @pytest.mark.parametrize("attempt", OLDER, ids=["fence", "txid", "attempt"])
@@ -46,7 +46,7 @@ class GuardedMapContract:
             write(guarded.under(*attempt))
 
         assert list(guarded.scan()) == before
-        assert guarded.status() == (4, 5, False)
+        assert guarded.status() == (4, 5, False, False, 0)
 
     @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
     def test_the_admitted_attempt_writes(self, guarded, write):
@@ -72,10 +72,105 @@ class GuardedMapContract:
         assert list(guarded.scan()) == []
 
     def test_where_nothing_is_admitted_no_attempt_writes(self, new_backing):
-        with pytest.raises(FencedError, match="none is admitted"):
+        with pytest.raises(LostWritesError, match="none is admitted: the store has gone back"):
             new_backing(PAGES).under(2, 5, 2).multi_put([KEY], [Versioned(7, 5)])
+
+    @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+    def test_an_attempt_that_the_store_has_forgotten_is_to_be_tried_again(self, guarded, write):
+        with pytest.raises(LostWritesError) as caught:
+            write(guarded.under(2, 5, 3))
+
+        assert caught.value.retryable
+        assert "attempt 2 at batch 5 under fence 2 is admitted: the store has gone back" in str(caught.value)
+
+    @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+    def test_equal_numbers_of_another_acquisition_do_not_write(self, guarded, write):
+        before = list(guarded.scan())
+
+        with pytest.raises(FencedError, match="is admitted by another acquisition of the same fence"):
+            write(guarded.under(2, 5, 2, "other token"))
+
+        assert list(guarded.scan()) == before
+
+    def test_a_later_attempt_of_another_acquisition_of_the_same_fence_is_not_admitted(self, guarded):
+        with pytest.raises(FencedError):
+            guarded.admit(2, 6, 1, "other token")
+
+    @pytest.mark.parametrize("attempt", [(2, 5, 3), (9, 9, 1)])
+    def test_an_attempt_of_another_epoch_is_not_admitted_whatever_its_numbers(self, guarded, attempt):
+        with pytest.raises(FencedError, match="is admitted of epoch '', and this is epoch 'other'"):
+            guarded.admit(*attempt, "token", "other")
+
+    @pytest.mark.parametrize("fence", [1, 2, 3])
+    def test_a_driver_that_starts_takes_over_from_another_epoch_whatever_its_fence(self, guarded, fence):
+        guarded.admit(fence, 4, 0, "token", "other")
+
+        with pytest.raises(FencedError):
+            guarded.under(2, 5, 2).multi_put([KEY], [Versioned(8, 5, 1, 4)])
+        guarded.admit(fence, 5, 1, "token", "other")
+        guarded.under(fence, 5, 1, "token", "other").multi_put([KEY], [Versioned(8, 5, 1, 4)])
+
+    def test_a_driver_that_starts_under_an_older_fence_of_the_epoch_is_not_admitted(self, guarded):
+        with pytest.raises(FencedError):
+            guarded.admit(1, 9, 0)
+
+    def test_a_driver_that_starts_reverts_what_follows_its_batch(self, guarded):
+        guarded.admit(3, 4, 0)
+
+        guarded.under(3, 4, 0).revert(5)
+
+        assert list(guarded.scan()) == [(KEY, Versioned(1, 4))]
 
     def test_an_older_batch_does_not_take_the_published_one_back(self, guarded):
         guarded.publish(3)
 
         assert guarded.status().published == 4
+
+    def test_the_record_names_the_attempt_of_each_batch_and_counts_its_keys_once(self, guarded):
+        again = guarded.under(2, 5, 2)
+        again.multi_put([KEY, ("b",)], [Versioned(7, 5, 1, 4), Versioned(7, 5)])
+        again.multi_put([KEY], [Versioned(8, 5, 1, 4)])
+
+        assert [guarded.record(txid) for txid in (4, 5, 6)] == [(" 1", 1), (" 2", 2), ("", 0)]
+
+    def test_a_batch_is_checked_and_published_with_the_keys_that_it_wrote_and_with_no_others(self, guarded):
+        own = guarded.under(2, 5, 2)
+        for keys in (0, 2):
+            with pytest.raises(LostWritesError):
+                own.check(5, keys)
+            with pytest.raises(LostBatchesError):
+                own.publish(5, keys)
+        assert guarded.status().published == 4
+
+        own.check(5, 1)
+        own.publish(5, 1)
+
+        assert guarded.status().published == 5
+
+    def test_a_reverted_batch_has_no_keys(self, guarded):
+        guarded.under(2, 5, 2).revert(5)
+
+        guarded.under(2, 5, 2).check(5, 0)
+
+    def test_while_a_state_is_rebuilt_nobody_reads_or_writes_it(self, guarded):
+        guarded.begin_rebuild()
+
+        assert guarded.status().is_rebuilding
+        assert list(guarded.scan()) == []
+        for read in (lambda: guarded.multi_get_committed([KEY]), lambda: guarded.scan_committed()):
+            with pytest.raises(RebuildingError):
+                read()
+        with pytest.raises(LostWritesError):
+            guarded.under(2, 5, 2).multi_put([KEY], [Versioned(8, 5, 1, 4)])
+
+    def test_a_rebuild_ends_when_its_batch_is_published(self, guarded):
+        guarded.begin_rebuild()
+        guarded.multi_put([KEY], [Versioned(3, 4)])
+        guarded.begin_rebuild()
+        guarded.multi_put([KEY], [Versioned(1, 4)])
+
+        guarded.publish(4)
+
+        txid, (row,) = guarded.multi_get_committed([KEY])
+        assert (txid, row.value) == (4, 1)
+        assert (guarded.status().is_rebuilding, guarded.record(5)) == (False, ("", 0))

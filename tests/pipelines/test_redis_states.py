@@ -162,7 +162,7 @@ def test_an_opaque_batch_that_was_committed_and_comes_again_counts_as_it_comes_t
 
 
 def dies_before_publishing(monkeypatch, workspace, pipeline):
-    def die(self):
+    def die(self, keys):
         raise InjectedFault("between commit and publish")
 
     with monkeypatch.context() as patch:
@@ -223,7 +223,7 @@ def test_a_task_of_a_driver_that_was_replaced_is_refused_by_redis_itself(workspa
     with pytest.raises(FencedError, match="attempt 1 at batch 2 under fence 2 may not write"):
         attempt.multi_remove([("dog",)])
     with pytest.raises(FencedError):
-        session.publish()
+        session.publish(None)
     assert counts(client) == {"dog": 1, "cat": 1}
 
 

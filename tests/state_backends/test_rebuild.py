@@ -9,7 +9,7 @@ import redis
 from state_backends import Changelog, Count, Max, MemoryBackingMap, OpaqueMap, StateReader, StateSpec, Versioned
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.wrappers import LoggedMap
-from state_backends.errors import NotCommittedError, OutOfReachError, StaleBatchError, UnknownStateError
+from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.ledger import lock_fence
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
@@ -113,6 +113,34 @@ def test_the_pipeline_continues_from_the_rebuilt_rows(feed, conn):
 
     feed.run(views(("often", 1), ("once", 1)))
     assert feed.read(feed.specs[0], ("often",), ("once",), ("new",)) == [{"n": 5}, {"n": 2}, "missing"]
+
+
+@pytest.mark.parametrize("chunk_keys", [1, 2, 3, 100])
+def test_rows_that_the_changelog_has_removed_or_never_had_are_gone_afterwards(feed, conn, chunk_keys):
+    feed.run(views(*((page, 1) for page in "bcdefg")))
+    older = list(feed.backing(feed.specs[0]).scan())
+    remove(feed, "c", "e", "g")
+    feed.run(views(("d", 1)))
+    expected = rows_of(feed.backing(feed.specs[0]))
+    lose(feed)
+    for page in ("a", "cc", "z"):
+        older.append(((page,), Versioned({"n": 50}, 9)))
+    feed.backing(feed.specs[0]).multi_put(*zip(*older, strict=True))
+
+    list(rebuild(Changelog(conn, feed.specs[0]), feed.backing(feed.specs[0]), chunk_keys=chunk_keys))
+
+    assert {page: row for page, (row, *_) in rows_of(feed.backing(feed.specs[0])).items()} == {
+        page: row for page, (row, *_) in expected.items() if row.value is not None
+    }
+
+
+def test_an_empty_changelog_leaves_an_empty_target(feed, conn):
+    target = MemoryBackingMap(feed.specs[0])
+    target.multi_put([("a",)], [Versioned({"n": 9}, 9)])
+
+    list(rebuild(Changelog(conn, feed.specs[0]), target))
+
+    assert list(target.scan()) == []
 
 
 def test_the_committed_batch_can_still_be_reverted(feed, conn):
@@ -289,13 +317,14 @@ class TestUpTo:
             list(rebuild(log, target, upto=4))
         assert list(target.scan()) == []
 
-    def test_a_target_that_has_moved_on_is_left_alone(self, feed, conn):
+    def test_a_target_that_has_moved_on_is_replaced(self, feed, conn):
         feed.run(views(("a", 1)))
         target = MemoryBackingMap(feed.specs[0])
-        target.multi_put([("a",)], [Versioned({"n": 9}, 9)])
+        target.multi_put([("a",), ("b",)], [Versioned({"n": 9}, 9)] * 2)
 
-        with pytest.raises(StaleBatchError):
-            list(rebuild(Changelog(conn, feed.specs[0]), target))
+        list(rebuild(Changelog(conn, feed.specs[0]), target))
+
+        assert list(target.scan()) == [(("a",), Versioned({"n": 1}, 1))]
 
     def test_a_state_that_is_not_registered_is_refused(self, conn, fresh):
         with pytest.raises(UnknownStateError):

@@ -23,6 +23,7 @@ from state_backends import (
     RedisBackingMap,
     StateSpec,
 )
+from state_backends.backends.guard import Attempt
 from state_backends.backends.postgres import tables
 from state_backends.backends.redis.client import client
 from state_backends.backends.redis.upkeep import RedisUpkeep
@@ -58,7 +59,7 @@ class Views:
     def begin(self) -> Batch:
         batch = self.ledger.begin(self._batches)
         assert batch is not None
-        self.backing.admit(batch.fence, batch.txid, batch.attempt)
+        self.backing.admit(*Attempt.at(batch))
         if batch.is_retry:
             self._under(batch).revert(batch.txid)
         return batch
@@ -109,7 +110,7 @@ class Views:
         return {key[0]: row.value and row.value["views"] for key, row in self.backing.scan()}
 
     def _under(self, batch: Batch) -> RedisBackingMap:
-        return self.backing.under(batch.fence, batch.txid, batch.attempt)
+        return self.backing.under(*Attempt.at(batch))
 
 
 def _partial(views: int) -> dict[str, Any]:

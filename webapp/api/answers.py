@@ -118,6 +118,10 @@ class StateSerializer(serializers.Serializer):
     as_of = serializers.DateTimeField(allow_null=True)
     guarantee = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"])
+    finding = serializers.CharField(
+        allow_blank=True, help_text="why it is not served: what its store holds and what is committed do not agree"
+    )
+    warning = serializers.CharField(allow_blank=True, help_text="what to know about the settings of its store")
 
 
 class PendingSerializer(serializers.Serializer):

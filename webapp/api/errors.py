@@ -18,6 +18,7 @@ from structlog.contextvars import get_contextvars
 
 from state_backends.errors import (
     BackendUnavailable,
+    FindingError,
     KeyShapeError,
     MovedOnError,
     NotCommittedError,
@@ -43,6 +44,7 @@ STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     BrokerUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     OutOfReachError: HTTPStatus.GONE,
     NotCommittedError: HTTPStatus.CONFLICT,
+    FindingError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 # Attributes of errors, and the members of a problem that show them.

@@ -16,7 +16,7 @@ import orjson
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import BackendUnavailable, MovedOnError, UnknownStateError
+from state_backends.errors import BackendUnavailable, FindingError, MovedOnError, UnknownStateError
 from state_backends.ledger import CHANNEL
 from webapp.api.errors import DATABASE_GONE
 from webapp.events import deltas
@@ -41,7 +41,7 @@ PUBLISH_POLL_SECONDS, PUBLISH_TIMEOUT_SECONDS = 0.05, 5.0
 FIRST_DELTA_SECONDS = 1.0
 
 # Read again later: the database or Redis is unavailable, or commits faster than we read.
-TRANSIENT = (*DATABASE_GONE, BackendUnavailable, MovedOnError)
+TRANSIENT = (*DATABASE_GONE, BackendUnavailable, FindingError, MovedOnError)
 # Read again with new statements: the state's table was replaced; or the state is dropped.
 REPLACED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, UnknownStateError)
 

@@ -138,6 +138,8 @@ class State(models.Model):
     declared = models.JSONField()
     edits = models.JSONField()
     created_at = models.DateTimeField()
+    finding = models.TextField()
+    warning = models.TextField()
 
     class Meta:
         managed = False

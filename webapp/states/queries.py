@@ -104,7 +104,7 @@ class StateSummary:
     backend: where its rows are stored. keys_estimate: live keys, counted if the table is small; for other backends
         than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
     epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state was
-        added, or 0.
+        added, or 0. finding: why it is not served, "" where nothing is wrong. warning: about the settings of its store.
     """
 
     name: str
@@ -123,6 +123,8 @@ class StateSummary:
     as_of: datetime | None
     guarantee: str
     isolation: str
+    finding: str
+    warning: str
 
 
 def pipelines() -> list[PipelineStatus]:
@@ -229,7 +231,7 @@ ORDER BY p.name
 """
 
 STATES = sql.SQL("""
-SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since,
+SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since, s.finding, s.warning,
        p.epoch, p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
@@ -327,6 +329,8 @@ def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) 
         as_of=row["as_of"],
         guarantee=row["guarantee"],
         isolation=isolation(spec),
+        finding=row["finding"],
+        warning=row["warning"],
     )
 
 

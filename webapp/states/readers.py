@@ -15,9 +15,10 @@ from typing import Any, TypeVar, cast
 import psycopg
 from django.db import connection as django_connection
 
-from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, state_reader
+from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, findings, state_reader
 from state_backends.committed import COMMITTED_BATCH, ledger_sql
 from state_backends.reader.reader import CommittedBatch, Reader
+from state_backends.reader.refused import RefusedReader
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ CHECK_SECONDS = 1.0
 # No page should wait longer for a store outside the database.
 BACKEND_TIMEOUT_SECONDS = 5.0
 
-# A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess.
+# A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess, a finding.
 CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
 
 BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
@@ -145,7 +146,8 @@ def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, no
     if held is not None and version == held.version and version is not None:
         return replace(held, checked_at=now)
     _cached.pop(name, None)
-    return _CachedReader(state_reader(conn, Catalog(conn).get(name)), version, now)
+    spec, found = Catalog(conn).get(name), findings.recorded_finding(conn, name)
+    return _CachedReader(RefusedReader(spec, found) if found else state_reader(conn, spec), version, now)
 
 
 @dataclass(frozen=True)

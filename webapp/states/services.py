@@ -24,6 +24,7 @@ from state_backends import (
     Catalog,
     Changelog,
     driver_status,
+    findings,
     rebuild,
 )
 from state_backends.errors import SpecError, StateBusyError, TidemarkError, UnknownPipelineError
@@ -180,7 +181,9 @@ def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested
 
 
 def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[Progress]:
-    """Put the rows of a state into a backend from its changelog, as of the committed batch; yield progress.
+    """Replace the rows of a state in a backend from its changelog, as of the committed batch; yield progress.
+
+    Until it has ended, the state is not served from there and no driver feeds it.
 
     to: a name in BACKENDS. resume_from: the last key that a run which was cut short has done.
     Raises UnknownStateError, PipelineHeldError while a driver lives, StateBusyError while another work has the state's
@@ -196,10 +199,14 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
         lock = state_lock(conn, state, "rebuild", patience_ms=PATIENCE_MS)
         with BatchLedger(conn, pipeline).idle(), lock as work:
             target, committed = backend.rows(conn, spec), log.extent().committed
-            # What a driver that died has left of the next batch goes first, as it would at the next start.
-            target.revert(committed + 1)
+            backend.begin_rebuild(conn, spec, goes_on=after is not None)
+            if spec.backend == to:
+                # Until it ends: a driver would count on from half of the rows, and a reader would miss the rest.
+                findings.record(conn, state, str(findings.rebuilding(spec)))
             yield from rebuild(log, target, resume_from=after, work=work)
             backend.end_rebuild(conn, spec, committed)
+            if spec.backend == to:
+                findings.record(conn, state, "")
 
 
 def runs(

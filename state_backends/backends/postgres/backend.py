@@ -6,10 +6,12 @@ from typing import Any
 
 import psycopg
 
+from state_backends import findings
 from state_backends.backends.postgres import maintenance, tables
 from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.postgres.session import PostgresSession
+from state_backends.errors import RebuildingError
 from state_backends.ledger import Batch
 from state_backends.maintenance import Horizon, Step, table_sizes, vacuum
 from state_backends.maps import MAPS
@@ -78,8 +80,11 @@ class PostgresBackend:
     def swap_shadow(self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec) -> None:
         tables.swap(conn, None if old is None else StateTable(old), StateTable(spec))
 
-    def catch_up(self, conn: psycopg.Connection, spec: StateSpec, committed: int, *, is_new: bool) -> None:
-        """Nothing to do: the ledger's row is what readers go by."""
+    def catch_up(self, conn: psycopg.Connection, spec: StateSpec, start: Batch, *, is_new: bool) -> str:
+        """Nothing to compare: the rows go back with the ledger. Raises RebuildingError."""
+        if found := findings.recorded_finding(conn, spec.name):
+            raise RebuildingError(found, spec.name)
+        return ""
 
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         return maintenance.expire(conn, spec)
@@ -92,6 +97,9 @@ class PostgresBackend:
 
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return table_sizes(conn, StateTable(spec).name)
+
+    def begin_rebuild(self, conn: psycopg.Connection, spec: StateSpec, *, goes_on: bool) -> None:
+        """Nothing to do: rows are replaced range by range."""
 
     def end_rebuild(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
         """Nothing to do: the ledger's row is what readers go by."""

@@ -37,7 +37,10 @@ class PostgresSession:
     def admit(self) -> None:
         """Nothing to do: the ledger's row, which every task locks, says who may write."""
 
-    def publish(self) -> None:
+    def check(self, keys: int | None) -> None:
+        """Nothing to do: what the tasks wrote and what the ledger commits are in one database."""
+
+    def publish(self, keys: int | None) -> None:
         """Nothing to do: the ledger's commit is what readers see."""
 
     @contextmanager

@@ -14,10 +14,11 @@ from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:
     import redis
+    from redis.cluster import RedisCluster
 
 
 class RedisBackend(ExternalBackend):
-    """See Backend. The Redis is the one at `REDIS_URL`."""
+    """See Backend. Where the Redis is, client.py reads from the environment."""
 
     title = "Redis"
 
@@ -38,7 +39,7 @@ class RedisBackend(ExternalBackend):
     ) -> ExternalSession:
         return RedisSession(conn, self.guarded(spec), batch)
 
-    def _client(self) -> "redis.Redis":
+    def _client(self) -> "redis.Redis | RedisCluster":
         # Not above: the library loads without redis-py.
         from state_backends.backends.redis.client import client
 

@@ -1,43 +1,121 @@
-"""This process's client of the Redis that states live in, whose failures are BackendUnavailable."""
+"""This process's client of the Redis that states live in: one server, a Sentinel's master, or a cluster.
+
+Its failures are BackendUnavailable. `TIDEMARK_REDIS_URL` says where it is, else `REDIS_URL`, which the broker and the
+rate limits use as well; those cannot use a cluster.
+
+    redis://:password@host:6379/0                             one server; rediss:// and unix:// as redis-py has them
+    redis+sentinel://:password@host:26379,host:26379/name/0   the master of that name, as Sentinels know it
+    redis+cluster://:password@host:7000,host:7001             a cluster, by some of its nodes
+
+`rediss+sentinel` and `rediss+cluster` use TLS. User and password are the servers'; Sentinels are asked without.
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
 from redis.client import Pipeline
+from redis.cluster import ClusterNode, ClusterPipeline, RedisCluster
 from redis.exceptions import DataError, NoScriptError
+from redis.sentinel import Sentinel
 
 from state_backends.errors import BackendSetupError, BackendUnavailable
 
+SETTINGS = ("TIDEMARK_REDIS_URL", "REDIS_URL")
 
-def client(timeout_seconds: float | None) -> redis.Redis:
-    """Return a client of the Redis at `REDIS_URL`. Raises BackendSetupError where that is unset or not a URL."""
-    url = os.environ.get("REDIS_URL")
-    if not url:
-        raise BackendSetupError(
-            "a state lives in redis, and REDIS_URL is not set here; set it for the driver, its executors and the web"
-        )
-    return _client(url, timeout_seconds)
+FORMS = (
+    "redis://:password@host:6379/0, redis+sentinel://:password@host:26379,host:26379/name/0 or "
+    "redis+cluster://:password@host:7000,host:7001"
+)
+
+
+def client(timeout_seconds: float | None) -> "redis.Redis | RedisCluster":
+    """Return a client of the Redis that this process is told of. Raises BackendSetupError where it is not."""
+    for setting in SETTINGS:
+        if url := os.environ.get(setting):
+            return _client(url, setting, timeout_seconds)
+    raise BackendSetupError(
+        "a state lives in redis, and REDIS_URL is not set here; set it, or TIDEMARK_REDIS_URL for states alone, for "
+        "the driver, its executors and the web"
+    )
+
+
+@contextmanager
+def unavailable() -> Iterator[None]:
+    """Raise what Redis raises as BackendUnavailable."""
+    try:
+        yield
+    except redis.RedisError as error:
+        raise _as_unavailable(error) from error
 
 
 @cache
-def _client(url: str, timeout_seconds: float | None) -> redis.Redis:
+def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Redis | RedisCluster":
     connect_seconds = min(10.0, timeout_seconds or 10.0)
+    limits = {"socket_timeout": timeout_seconds, "socket_connect_timeout": connect_seconds}
     try:
-        return _Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=connect_seconds)
+        parts = urlsplit(url)
+        scheme, _, kind = parts.scheme.partition("+")
+        if not kind:
+            return _Redis.from_url(url, **limits)
+        servers = _Servers.of(parts, kind)
     except ValueError:
         # The cause may quote a piece of the URL, and so of the password.
         raise BackendSetupError(
-            "a state lives in redis, and REDIS_URL is not a URL of one; write it as redis://:password@host:6379/0"
+            f"a state lives in redis, and {setting} is not a URL of one; write it as {FORMS}"
         ) from None
+    secure: dict[str, Any] = {"ssl": True} if scheme == "rediss" else {}
+    return servers.client(limits | secure)
+
+
+@dataclass(frozen=True)
+class _Servers:
+    """What a URL with several hosts says. kind: sentinel or cluster. path: parts of its path."""
+
+    kind: str
+    hosts: list[tuple[str, int]]
+    login: dict[str, Any]
+    path: list[str]
+
+    @classmethod
+    def of(cls, parts: SplitResult, kind: str) -> "_Servers":
+        """Raises ValueError where it is not a URL of that kind."""
+        login, _, hosts = parts.netloc.rpartition("@")
+        user, _, password = login.partition(":")
+        named = {"username": unquote(user), "password": unquote(password)}
+        path = [part for part in parts.path.split("/") if part]
+        if kind not in ("sentinel", "cluster") or (kind == "sentinel" and not path):
+            raise ValueError(kind)
+        return cls(kind, [_host(host) for host in hosts.split(",")], {k: v for k, v in named.items() if v}, path)
+
+    def client(self, options: dict[str, Any]) -> "redis.Redis | RedisCluster":
+        if self.kind == "sentinel":
+            database = int(self.path[1]) if len(self.path) > 1 else 0
+            sentinels = Sentinel(self.hosts, **options)  # type: ignore[no-untyped-call]
+            master: redis.Redis = sentinels.master_for(  # type: ignore[no-untyped-call]
+                self.path[0], redis_class=_Redis, db=database, **self.login
+            )
+            return master
+        nodes = [ClusterNode(host, port) for host, port in self.hosts]  # type: ignore[no-untyped-call]
+        with unavailable():
+            return _Cluster(startup_nodes=nodes, **options, **self.login)
+
+
+def _host(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host:
+        raise ValueError("no port")
+    return host.strip("[]"), int(port)
 
 
 class _Redis(redis.Redis):
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        with _unavailable():
+        with _failing():
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
@@ -46,16 +124,43 @@ class _Redis(redis.Redis):
 
 class _Pipeline(Pipeline):
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        with _unavailable():
+        with _failing():
+            return list(map(_reply, super().execute(raise_on_error)))
+
+
+class _Cluster(RedisCluster):
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        with _failing():
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
+        pipe: ClusterPipeline = super().pipeline(transaction, shard_hint)  # type: ignore[no-untyped-call]
+        pipe.__class__ = _ClusterPipeline
+        return pipe
+
+
+class _ClusterPipeline(ClusterPipeline):
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        with _failing():
             return super().execute(raise_on_error)
 
 
 @contextmanager
-def _unavailable() -> Iterator[None]:
+def _failing() -> Iterator[None]:
     try:
         yield
     except (NoScriptError, DataError):
         # The first is answered by sending the script; the second says that a caller's value is wrong.
         raise
     except redis.RedisError as error:
-        raise BackendUnavailable(f"redis: {type(error).__name__}: {error}") from error
+        raise _as_unavailable(error) from error
+
+
+def _reply(reply: Any) -> Any:
+    """Return a reply of a pipeline; one that is an error as it is to be raised."""
+    is_failure = isinstance(reply, redis.RedisError) and not isinstance(reply, NoScriptError | DataError)
+    return _as_unavailable(reply) if is_failure else reply
+
+
+def _as_unavailable(error: redis.RedisError) -> BackendUnavailable:
+    return BackendUnavailable(f"redis: {type(error).__name__}: {error}")

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from state_backends import findings
 from state_backends.backends.redis.keys import KeyNames
 from state_backends.backends.redis.row_codec import RowFields, text_of
 from state_backends.backends.redis.scripts import ScriptCalls, by_row, unpack
-from state_backends.errors import MovedOnError
+from state_backends.errors import FindingError, MovedOnError
 from state_backends.key_bytes import from_microseconds
 from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key
@@ -14,6 +15,9 @@ from state_backends.spec import StateSpec
 
 # The batch that committed.lua returns where a row has moved on too far to show the one asked for.
 MOVED_ON = -1
+
+# The same where the state is being rebuilt, and where rows of it are known to be gone.
+REBUILDING, LOST = -2, -3
 
 # How often the keys are read before a read gives up; it starts again where batches are published while it runs.
 MAX_READS = 100
@@ -23,7 +27,7 @@ class CommittedReads:
     """Reads the rows of one state at the published txid."""
 
     def __init__(self, scripts: ScriptCalls, names: KeyNames, spec: StateSpec) -> None:
-        self._name = spec.name
+        self._spec, self._name = spec, spec.name
         self._scripts = scripts
         self._names = names
         self._fields = RowFields(spec)
@@ -31,7 +35,7 @@ class CommittedReads:
         self._ttl = text_of(spec.ttl)
 
     def txid(self) -> int:
-        """Return the published txid, 0 before the first."""
+        """Return the published txid, 0 before the first. Raises FindingError, as every read does."""
         (txid,), _ = self._read([[]], None)
         return txid
 
@@ -71,9 +75,16 @@ class CommittedReads:
         txids: set[int] = set()
         seen: list[CommittedRow] = []
         for _, (txid, lengths, text) in self._scripts.run("committed", calls):
+            if txid in (REBUILDING, LOST):
+                raise self._finding(txid)
             txids.add(txid)
             seen.extend(self._seen(*row) for row in by_row(self._width, unpack(lengths, text)))
         return txids, seen
+
+    def _finding(self, reply: int) -> FindingError:
+        if reply == LOST:
+            return findings.lost_rows(self._spec, None)
+        return findings.rebuilding(self._spec)
 
     def _seen(self, status: Any, txid: bytes | None, at: bytes | None, *stored: bytes | None) -> CommittedRow:
         value = self._fields.value(stored) if status == b"found" else None

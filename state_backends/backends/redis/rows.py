@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from state_backends.backends.external import StoreStatus
+from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
 from state_backends.backends.redis.committed import CommittedReads
+from state_backends.backends.redis.guard import RedisGuard
 from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
-from state_backends.errors import FencedError, MovedOnError, SpecError
+from state_backends.backends.redis.server import check_server
+from state_backends.errors import MovedOnError, SpecError
 from state_backends.key_bytes import KeyBytes, after_prefix
 from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key, Versioned, check_paired, check_unique, stale
@@ -33,17 +35,6 @@ FIRST_KEYS = 100
 
 # Batches whose written keys stay on record: the open one, and the committed one, which may be replayed.
 KEPT_BATCHES = 2
-
-
-class Attempt(NamedTuple):
-    """The attempt at a batch that a write belongs to; a later one is larger."""
-
-    fence: int
-    txid: int
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"attempt {self.attempt} at batch {self.txid} under fence {self.fence}"
 
 
 class RedisBackingMap:
@@ -73,9 +64,9 @@ class RedisBackingMap:
         self.spec = spec
         self._client: Any = client
         self._max_get_keys, self._max_put_keys = max_get_keys, max_put_keys
-        self._attempt: Attempt | None = None
         self._scripts = ScriptCalls(client, spec)
         self._names = KeyNames(spec)
+        self._guard = RedisGuard(client, self._scripts, self._names, spec)
         self._bytes = KeyBytes(spec)
         self._fields = RowFields(spec)
         self._committed = CommittedReads(self._scripts, self._names, spec)
@@ -109,11 +100,11 @@ class RedisBackingMap:
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Delete the rows of these keys with all versions; absent keys are not an error. Raises FencedError."""
         self._check_unique(keys)
-        names, arguments = self._names, [self._guard(), self._names.row]
+        names, arguments = self._names, [self._guard.argument(), self._names.row]
         chunks = names.chunks(keys, self._max_put_keys)
         calls = ((None, [names.guard, names.keys, *chunk.rows], arguments) for chunk in chunks)
         for _, reply in self._scripts.run("remove", calls):
-            self._refuse_fenced(reply)
+            self._guard.refuse(reply)
 
     def scan(
         self, start: Key | None = None, stop: Key | None = None, prefix: Key | None = None
@@ -162,56 +153,70 @@ class RedisBackingMap:
         batch was published, readers first go back to the one before it. Reads only the keys on the batch's record,
         1,000 a call; may be killed at any point and run again. Raises FencedError.
         """
-        names, arguments = self._names, [self._guard(txid), self._names.row, text_of(txid)]
+        names, arguments = self._names, [self._guard.argument(txid), self._names.row, text_of(txid)]
         own = [names.guard, names.keys, names.written(txid)]
-        self._refuse_fenced(self._scripts.call("revert", own, arguments))
+        self._guard.refuse(self._scripts.call("revert", own, arguments))
         if self.spec.kind != "opaque":
             return 0
         rows = 0
         calls = ((None, [*own, *written], arguments) for written in self._written(txid))
         for _, reply in self._scripts.run("revert", calls):
-            self._refuse_fenced(reply)
+            self._guard.refuse(reply)
             rows += reply
         return rows
 
-    def admit(self, fence: int, txid: int, attempt: int) -> None:
+    def admit(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> None:
         """Let only this attempt at this batch write from now on, of all that write under one (see `under`).
 
         For the driver, once the ledger has begun the batch, before anything reverts or writes it: what an older attempt
-        has in flight is refused when it arrives. Raises FencedError where a newer one was admitted.
+        has in flight is refused when it arrives. Raises FencedError where a newer one was admitted, one of the same
+        fence with another token, or, unless this is attempt 0, one of another epoch.
         """
-        arguments = [text_of(number) for number in (fence, txid, attempt)]
-        reply = self._scripts.call("admit", [self._names.guard], arguments)
-        self.under(fence, txid, attempt)._refuse_fenced(reply)
+        self._guard.admit(Attempt(fence, txid, attempt, token, epoch))
 
-    def under(self, fence: int, txid: int, attempt: int) -> "RedisBackingMap":
+    def under(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> "RedisBackingMap":
         """Return this map as an attempt at a batch has it: it writes only while that attempt is the admitted one.
 
-        Its puts, removals, merges and reverts else raise FencedError, from the script that would have written. A map
-        that is under no attempt writes unchecked.
+        Its puts, removals, merges and reverts else raise FencedError, from the script that would have written, or
+        LostWritesError where Redis has forgotten that the attempt was admitted. A map that is under no attempt writes
+        unchecked.
         """
         other = copy(self)
-        other._attempt = Attempt(fence, txid, attempt)
+        other._guard = self._guard.under(Attempt(fence, txid, attempt, token, epoch))
         return other
 
-    def publish(self, txid: int) -> None:
-        """Mirror the committed txid, after the ledger's commit; readers see that batch from now on.
+    def check(self, txid: int, keys: int | None) -> None:
+        """Raise LostWritesError unless so many keys carry the batch's txid, None for unknown; FencedError."""
+        self._guard.check(txid, keys)
+
+    def publish(self, txid: int, keys: int | None = None) -> None:
+        """Mirror the committed txid, after the ledger's commit; readers see that batch from now on. Ends a rebuild.
 
         Never goes back: only `revert` does. Drops the record of keys that older batches have written. Raises
-        FencedError under an attempt that is not the admitted one: the batch may be tried again already.
+        FencedError under an attempt that is not the admitted one: the batch may be tried again already;
+        LostBatchesError where other keys than `keys` carry the batch's txid.
         """
-        names, arguments = self._names, [self._guard(txid), text_of(txid)]
-        older = self._scripts.call("publish", [names.guard, names.batches], arguments)
-        self._refuse_fenced(older)
-        self._forget(older)
+        self._forget(self._guard.publish(txid, keys))
 
     def status(self) -> StoreStatus:
-        """Return which batch readers see and which was admitted last."""
+        """Return which batch readers see, which was admitted last, and whether everything is there."""
+        return self._guard.status()
+
+    def record(self, txid: int) -> BatchRecord:
+        """Return who was admitted last to one of the newest two batches, and how many keys carry its txid."""
+        return self._guard.record(txid)
+
+    def begin_rebuild(self) -> None:
+        """Forget every row and note, page by page; reads and writes are refused until a batch is published."""
         names = self._names
-        published, attempt = self._client.hmget(names.guard, "committed", "attempt")
-        # Fence, txid, attempt.
-        admitted = int(attempt.split()[1]) if attempt else 0
-        return StoreStatus(int(published or 0), admitted, not self._client.exists(names.guard, names.keys))
+        self._forget(self._scripts.call("rebuild", [names.guard, names.batches], []))
+        while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):
+            rows = names.rows(keys)
+            self._scripts.call("remove", [names.guard, names.keys, *rows], [b"", names.row])
+
+    def check_store(self) -> str:
+        """Return a warning where what Redis acknowledges may be lost. Raises BackendSetupError, LostBatchesError."""
+        return check_server(self._client, self._names, self.spec)
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         """Return the published txid (0 before the first) and what its readers see of each key, in the order asked.
@@ -281,13 +286,13 @@ class RedisBackingMap:
         values = [value for key, row in some for value in self._fields.encode(key, row)]
         txids = {row.txid for _, row in some if row.txid is not None} if self.spec.kind == "opaque" else set()
         touched = [names.guard, names.keys, names.batches, *map(names.written, txids), *chunk.rows]
-        return chunk, touched, [self._guard(), names.row, *pack(values), *map(text_of, txids)]
+        return chunk, touched, [self._guard.argument(), names.row, *pack(values), *map(text_of, txids)]
 
     def _merge(self, chunk: Chunk, partials: Partials, txid: int, batch_time: datetime) -> Call[Chunk]:
         names = self._names
         touched = [names.guard, names.keys, names.batches, names.written(txid), *chunk.rows]
-        clock = [text_of(batch_time), text_of(self.spec.ttl)]
-        return chunk, touched, [self._guard(txid), names.row, text_of(txid), *clock, *partials.packed(chunk.positions)]
+        batch = [text_of(txid), text_of(batch_time), text_of(self.spec.ttl)]
+        return chunk, touched, [self._guard.argument(txid), names.row, *batch, *partials.packed(chunk.positions)]
 
     def _written(self, txid: int) -> Iterator[list[bytes]]:
         # SSCAN returns every member that is there from its start to its end, whatever is removed meanwhile.
@@ -295,24 +300,9 @@ class RedisBackingMap:
         while chunk := list(islice(members, CHUNK_KEYS)):
             yield self._names.rows(chunk)
 
-    def _guard(self, txid: int | None = None) -> bytes:
-        if self._attempt is None:
-            return b""
-        fence, own, attempt = self._attempt
-        return b"%d %d %d" % (fence, own if txid is None else txid, attempt)
-
     def _refused_at(self, chunk: Chunk, reply: list[Any]) -> int:
-        self._refuse_fenced(reply)
+        self._guard.refuse(reply)
         return chunk.positions[int(reply[1])]
-
-    def _refuse_fenced(self, reply: Any) -> None:
-        if not isinstance(reply, list) or reply[:1] != [b"fenced"]:
-            return
-        admitted = Attempt(*map(int, reply[1].split())) if reply[1] else "none"
-        raise FencedError(
-            f"state {self.spec.name!r}: {self._attempt} may not write, {admitted} is admitted; another driver or "
-            "attempt has taken over, so stop this one"
-        )
 
     def _keep_few_records(self, count: int) -> None:
         if count > KEPT_BATCHES:

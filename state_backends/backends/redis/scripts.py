@@ -37,14 +37,18 @@ CALLS_PER_ROUND_TRIP = 4
 
 # The files that go before the script of that name.
 NEEDS = {
-    "admit": [],
+    "admit": ["common"],
+    "check": ["common"],
     "committed": ["common", "packing"],
     "get": ["packing"],
+    "gone": ["common"],
     "merge": ["common", "packing", "arithmetic"],
     "publish": ["common"],
     "put": ["common", "packing"],
+    "rebuild": [],
     "remove": ["common"],
     "revert": ["common"],
+    "status": [],
     "trim": ["common"],
 }
 

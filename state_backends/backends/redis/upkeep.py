@@ -64,7 +64,7 @@ class RedisUpkeep:
 
     def _trim(self, page: RowPage, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
         arguments = [self._names.row, text_of(settled), clock, ttl]
-        return int(self._scripts.call("trim", [self._names.keys, *page.rows], arguments))
+        return int(self._scripts.call("trim", [self._names.guard, self._names.keys, *page.rows], arguments))
 
     def _sample(self, count: int) -> list[int]:
         step = max(1, count // SAMPLED_ROWS)

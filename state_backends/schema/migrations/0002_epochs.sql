@@ -82,3 +82,8 @@ CREATE FUNCTION tidemark.is_worked_on(state text, work text)
 -- The keys that an open batch writes.
 
 -- Audits.
+
+-- What a state's store holds.
+ALTER TABLE tidemark.state
+    ADD COLUMN finding text NOT NULL DEFAULT '',  -- why it is not served: store and ledger do not agree
+    ADD COLUMN warning text NOT NULL DEFAULT '';  -- what people should know of its store's settings

@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from state_backends import StateSpec, Versioned
-from state_backends.backends.external import ExternalBackend, StoreStatus
+from state_backends import StateSpec, Versioned, findings
+from state_backends.backends.external import ExternalBackend
+from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
 from state_backends.committed import is_live
-from state_backends.errors import BackendUnavailable, FencedError, MovedOnError
+from state_backends.errors import BackendUnavailable, LostWritesError, MovedOnError
 from state_backends.key_bytes import KeyBytes, after_prefix
 from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key, check_unique, json_text, pair, stale
@@ -34,9 +35,10 @@ class SqliteBackingMap:
         self._conn = conn
         self._bytes = KeyBytes(spec)
         self._table = f"state_{spec.name}"
-        self._attempt: tuple[int, int, int] | None = None
+        self._attempt: Attempt | None = None
         conn.execute(f"CREATE TABLE IF NOT EXISTS {self._table} (key BLOB PRIMARY KEY, {COLUMNS}) WITHOUT ROWID")
-        conn.execute("CREATE TABLE IF NOT EXISTS guard (state PRIMARY KEY, fence, txid, attempt, committed)")
+        conn.execute("CREATE TABLE IF NOT EXISTS guard (state PRIMARY KEY, attempt, epoch, committed, rebuilding)")
+        conn.execute("CREATE TABLE IF NOT EXISTS record (state, txid, by, keys, PRIMARY KEY (state, txid))")
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         return [self._get(self.spec.check_key(key, index)) for index, key in enumerate(keys)]
@@ -49,6 +51,8 @@ class SqliteBackingMap:
                 if stored is not None and (stored.txid or 0) > (row.txid or 0):
                     raise stale(self.spec, key, row.txid, stored.txid)
                 self._put(key, row)
+                if stored is None or stored.txid != row.txid:
+                    self._count(row.txid, 1)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         gone = [[self._bytes.encode(key)] for key in check_unique(self.spec, keys)]
@@ -82,36 +86,68 @@ class SqliteBackingMap:
                 "prev_txid = NULL, prev_at = NULL WHERE txid = ?",
                 [txid],
             ).rowcount
+            self._count(txid, -new - old)
         return new + old
 
-    def admit(self, fence: int, txid: int, attempt: int) -> None:
-        with self._transaction():
-            admitted = self._guard()
-            if admitted is not None and admitted[:3] > (fence, txid, attempt):
-                raise self._fenced((fence, txid, attempt), admitted)
+    def admit(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> None:
+        own = Attempt(fence, txid, attempt, token, epoch)
+        with self._transaction(checked=False):
+            admitted = self._guard()[0]
+            if admitted and self._is_newer(admitted, own):
+                raise refuse(self.spec.name, own, admitted[:4], admitted.epoch)
             self._conn.execute(
-                "INSERT INTO guard VALUES (?1, ?2, ?3, ?4, 0) "
-                "ON CONFLICT DO UPDATE SET fence = ?2, txid = ?3, attempt = ?4",
-                [self.spec.name, fence, txid, attempt],
+                "INSERT INTO guard VALUES (?1, ?2, ?3, 0, 0) ON CONFLICT DO UPDATE SET attempt = ?2, epoch = ?3",
+                [self.spec.name, json.dumps(own[:4]), epoch],
             )
+            if attempt:
+                self._conn.execute(
+                    "INSERT INTO record VALUES (?1, ?2, ?3, 0) ON CONFLICT DO UPDATE SET by = ?3",
+                    [self.spec.name, txid, own.name],
+                )
+                self._conn.execute("DELETE FROM record WHERE state = ? AND txid < ? - 1", [self.spec.name, txid])
 
-    def under(self, fence: int, txid: int, attempt: int) -> "SqliteBackingMap":
+    def under(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> "SqliteBackingMap":
         other = copy(self)
-        other._attempt = (fence, txid, attempt)
+        other._attempt = Attempt(fence, txid, attempt, token, epoch)
         return other
 
-    def publish(self, txid: int) -> None:
+    def check(self, txid: int, keys: int | None) -> None:
         with self._transaction():
+            if self._lacks(txid, keys):
+                raise LostWritesError(
+                    f"state {self.spec.name!r}: batch {txid} lacks some of its {keys} keys; try it again"
+                )
+
+    def publish(self, txid: int, keys: int | None = None) -> None:
+        with self._transaction():
+            if self._lacks(txid, keys):
+                raise findings.lost_keys(self.spec, txid, self.record(txid).keys or 0, keys or 0)
             self._conn.execute(
-                "INSERT INTO guard VALUES (?1, 0, 0, 0, ?2) ON CONFLICT DO UPDATE SET committed = max(committed, ?2)",
+                "INSERT INTO guard VALUES (?1, NULL, '', ?2, 0) "
+                "ON CONFLICT DO UPDATE SET committed = max(committed, ?2), rebuilding = 0",
                 [self.spec.name, txid],
             )
 
     def status(self) -> StoreStatus:
-        guard = self._guard()
-        if guard is None:
-            return StoreStatus(0, 0, next(self.scan(), None) is None)
-        return StoreStatus(guard[3], guard[1], False)
+        attempt, committed, is_rebuilding = self._guard()
+        known = self._conn.execute("SELECT 1 FROM guard WHERE state = ?", [self.spec.name]).fetchone()
+        is_empty = known is None and next(self.scan(), None) is None
+        return StoreStatus(committed, attempt.txid if attempt else 0, is_empty, is_rebuilding)
+
+    def record(self, txid: int) -> BatchRecord:
+        found = self._conn.execute(
+            "SELECT by, keys FROM record WHERE state = ? AND txid = ?", [self.spec.name, txid]
+        ).fetchone()
+        return BatchRecord(*(found or ("", 0)))
+
+    def begin_rebuild(self) -> None:
+        with self._transaction():
+            self._conn.execute("INSERT OR REPLACE INTO guard VALUES (?, NULL, '', 0, 1)", [self.spec.name])
+            self._conn.execute("DELETE FROM record WHERE state = ?", [self.spec.name])
+            self._conn.execute(f"DELETE FROM {self._table}")
+
+    def check_store(self) -> str:
+        return ""
 
     def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
         with self._snapshot() as txid:
@@ -169,20 +205,41 @@ class SqliteBackingMap:
     def _text(self, key: Key, value: object) -> str | None:
         return None if value is None else json_text(self.spec, key, value)
 
-    def _guard(self) -> tuple[int, int, int, int] | None:
-        """Return fence, txid and attempt of the admitted attempt, and the committed txid."""
-        return self._conn.execute(
-            "SELECT fence, txid, attempt, committed FROM guard WHERE state = ?", [self.spec.name]
+    def _guard(self) -> tuple[Attempt | None, int, bool]:
+        """Return the admitted attempt, the committed txid, and whether the state is being rebuilt."""
+        found = self._conn.execute(
+            "SELECT attempt, epoch, committed, rebuilding FROM guard WHERE state = ?", [self.spec.name]
         ).fetchone()
+        attempt, epoch, committed, is_rebuilding = found or (None, "", 0, 0)
+        return Attempt(*json.loads(attempt), epoch) if attempt else None, committed, bool(is_rebuilding)
+
+    @staticmethod
+    def _is_newer(admitted: Attempt, own: Attempt) -> bool:
+        if admitted.epoch != own.epoch:
+            return own.attempt != 0  # only a driver that starts takes over from another epoch
+        return admitted[:3] > own[:3] or (admitted.fence == own.fence and admitted.token != own.token)
+
+    def _count(self, txid: int | None, change: int) -> None:
+        """Keep count of the keys that carry the txid of a batch on record."""
+        self._conn.execute(
+            "UPDATE record SET keys = keys + ? WHERE state = ? AND txid = ?", [change, self.spec.name, txid]
+        )
+
+    def _lacks(self, txid: int, keys: int | None) -> bool:
+        if keys is None or self.spec.kind == "non_transactional":
+            return False
+        have = self.record(txid).keys or 0
+        return have < keys or (self.spec.kind == "opaque" and have > keys)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, checked: bool = True) -> Iterator[None]:
         """Write, once it is certain that this attempt may."""
         self._conn.execute("BEGIN IMMEDIATE")
         try:
-            guard = self._guard()
-            if self._attempt is not None and (guard is None or guard[:3] != self._attempt):
-                raise self._fenced(self._attempt, guard)
+            admitted = self._guard()[0]
+            if checked and self._attempt is not None and admitted != self._attempt:
+                epoch = self._attempt.epoch if admitted is None else admitted.epoch
+                raise refuse(self.spec.name, self._attempt, (admitted or ())[:4], epoch)
             yield
         except BaseException:
             self._conn.execute("ROLLBACK")
@@ -194,14 +251,12 @@ class SqliteBackingMap:
         """Read everything within at one moment; gives the committed txid."""
         self._conn.execute("BEGIN")
         try:
-            guard = self._guard()
-            yield 0 if guard is None else guard[3]
+            _, committed, is_rebuilding = self._guard()
+            if is_rebuilding:
+                raise findings.rebuilding(self.spec)
+            yield committed
         finally:
             self._conn.execute("ROLLBACK")
-
-    def _fenced(self, own: tuple[int, int, int], guard: tuple[int, ...] | None) -> FencedError:
-        admitted = "none is admitted" if guard is None else f"{guard[:3]} is admitted"
-        return FencedError(f"state {self.spec.name!r}: attempt {own} may not write, {admitted}; stop this one")
 
 
 @dataclass

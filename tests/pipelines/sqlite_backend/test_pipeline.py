@@ -74,7 +74,7 @@ def asked(api, state, keys):
 def fail(workspace, spec, fault, monkeypatch):
     """Run into a fault: in mid-batch, or between the ledger's commit and the moment the backend is told of it."""
 
-    def die(self):
+    def die(self, keys):
         raise InjectedFault(fault)
 
     accident = FaultAfterCheck(skip=1) if fault == "in mid-batch" else None

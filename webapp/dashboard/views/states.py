@@ -10,7 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from state_backends import StateSpec
-from state_backends.errors import BackendUnavailable, KeyShapeError, MovedOnError, UnknownStateError
+from state_backends.errors import BackendUnavailable, FindingError, KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from webapp.dashboard import entries
@@ -23,7 +23,7 @@ from webapp.states import queries, readers
 QUERY_PARTS = ("q", "prefix", "order", "by", "as_of", "after", "n")
 
 # The values may be unavailable while the catalog is not, or be changed faster than a long read can follow.
-UNAVAILABLE = (BackendUnavailable, MovedOnError)
+UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 
 
 @state_page

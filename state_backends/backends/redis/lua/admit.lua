@@ -1,21 +1,40 @@
--- Admit: from here on only this attempt may write. Refused where a newer one was admitted.
--- The ledger opens the batch after the committed one, so a publish that was lost to a crash is made good here.
--- KEYS: guard. ARGV: fence, txid, attempt.
+-- Admit: from here on only this attempt may write. Refused where a newer one was admitted, or one of an equal fence that
+-- another acquisition holds. Attempt 0 is a driver that starts, which alone takes over what another epoch has left: the
+-- fences of two epochs say nothing of each other.
+--
+-- KEYS: guard, keys. ARGV: fence, txid, attempt, token, epoch, the attempt's name in the record of its batch.
 
-local admitted = redis.call("HGET", KEYS[1], "attempt")
-if admitted then
-  local place = 0
-  for number in string.gmatch(admitted, "%d+") do
-    place = place + 1
-    if tonumber(number) > tonumber(ARGV[place]) then
-      return {"fenced", admitted}
-    elseif tonumber(number) < tonumber(ARGV[place]) then
-      break
+begin_write()
+local was = redis.call("HMGET", KEYS[1], "attempt", "epoch")
+local starts, same_epoch = ARGV[3] == "0", not was[2] or was[2] == ARGV[5]
+
+local function is_newer(admitted)
+  local parts = {}
+  for part in string.gmatch(admitted, "%S+") do
+    parts[#parts + 1] = part
+  end
+  for place = 1, 3 do
+    local number, own = tonumber(parts[place]), tonumber(ARGV[place])
+    if number ~= own then
+      return number > own
+    elseif place == 1 and (parts[4] or "") ~= ARGV[4] then
+      return true
     end
   end
+  return false
 end
-redis.call("HSET", KEYS[1], "attempt", table.concat(ARGV, " "))
-if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) < ARGV[2] - 1 then
-  redis.call("HSET", KEYS[1], "committed", ARGV[2] - 1)
+
+if (not same_epoch and not starts) or (same_epoch and was[1] and is_newer(was[1])) then
+  return {"fenced", was[1] or "", was[2] or ""}
+end
+local attempt = table.concat({ARGV[1], ARGV[2], ARGV[3], ARGV[4]}, " ")
+redis.call("HSET", KEYS[1], "attempt", attempt, "epoch", ARGV[5])
+if not starts then
+  redis.call("HSET", KEYS[1], "by:" .. ARGV[2], ARGV[6])
+  -- The committed batch may come again; what is before it stays committed.
+  redis.call("HDEL", KEYS[1], "by:" .. ARGV[2] - 2, "keys:" .. ARGV[2] - 2)
+end
+if redis.call("HEXISTS", KEYS[1], "rows") == 0 then
+  redis.call("HSET", KEYS[1], "rows", redis.call("ZCARD", KEYS[2]))
 end
 return 0

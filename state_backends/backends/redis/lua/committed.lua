@@ -3,9 +3,14 @@
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
 -- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for none).
 -- Returns the batch, and per row its status, its txid, its time and its value's columns, as two strings; batch -1 where
--- the batch to read at was asked for and a row has moved on by two, so that it no longer shows it.
+-- the batch to read at was asked for and a row has moved on by two, so that it no longer shows it; -2 where the state
+-- is being rebuilt, -3 where rows of it are known to be gone.
 
-local at = tonumber(ARGV[1]) or tonumber(redis.call("HGET", KEYS[1], "committed") or 0)
+local said = redis.call("HMGET", KEYS[1], "committed", "rebuilding", "lost")
+if said[2] or said[3] then
+  return {said[2] and -2 or -3, "", ""}
+end
+local at = tonumber(ARGV[1]) or tonumber(said[1] or 0)
 local ttl, clock = tonumber(ARGV[2]), now()
 
 local function visible(key)

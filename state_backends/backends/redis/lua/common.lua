@@ -15,9 +15,9 @@ local function fenced(attempt)
   if attempt == "" then
     return nil
   end
-  local admitted = redis.call("HGET", KEYS[1], "attempt")
-  if admitted ~= attempt then
-    return {"fenced", admitted or ""}
+  local was = redis.call("HMGET", KEYS[1], "attempt", "epoch")
+  if was[1] ~= attempt then
+    return {"fenced", was[1] or "", was[2] or ""}
   end
 end
 
@@ -25,11 +25,51 @@ local function member(key, row_prefix)
   return string.sub(key, #row_prefix + 1)
 end
 
--- One command over many arguments, in runs that fit on Lua's stack.
+-- One command over many arguments, in runs that fit on Lua's stack. Returns the sum of its replies.
 local function call_with_all(command, key, arguments, count)
+  local sum = 0
   for first = 1, count, 1000 do
-    redis.call(command, key, unpack(arguments, first, math.min(first + 999, count)))
+    sum = sum + redis.call(command, key, unpack(arguments, first, math.min(first + 999, count)))
   end
+  return sum
+end
+
+-- A full server refuses a script's first write if it may take memory, and never a later one. HDEL takes none: after this
+-- a script runs to its end, so what undoes a batch works on a full server too.
+local function begin_write()
+  redis.call("HDEL", KEYS[1], "")
+end
+
+-- The guard counts the rows, from the first admission on, to be compared with those that are there.
+local function count_rows(change)
+  if change ~= 0 and redis.call("HEXISTS", KEYS[1], "rows") == 1 then
+    redis.call("HINCRBY", KEYS[1], "rows", change)
+  end
+end
+
+-- It counts the keys that carry a batch's txid, too. attempt: "" for writes outside any batch, which are not counted.
+local function count_keys(attempt, txid, change)
+  if change ~= 0 and attempt ~= "" and KIND ~= "non_transactional" then
+    redis.call("HINCRBY", KEYS[1], "keys:" .. txid, change)
+  end
+end
+
+-- The refusal of a batch that has other keys than were written; nil where it has all, or that is unknown.
+local function lacking(txid, expected)
+  if expected == "" or KIND == "non_transactional" then
+    return nil
+  end
+  local have = tonumber(redis.call("HGET", KEYS[1], "keys:" .. txid) or 0)
+  -- A replay of a transactional state may leave keys behind that only the attempt before brought.
+  if have < tonumber(expected) or (KIND == "opaque" and have > tonumber(expected)) then
+    return {"lacking", have}
+  end
+end
+
+-- The refusal once rows that the order of keys names are not there: the server has dropped them.
+local function lost(rows)
+  redis.call("HINCRBY", KEYS[1], "lost", rows)
+  return {"lost", rows}
 end
 
 local function live(version, ttl, clock)

@@ -109,19 +109,26 @@ for i = 1, count do
   values[i] = not (replay and KIND == "transactional") and (value or fresh(i))
 end
 
+local added = call_with_all("ZADD", KEYS[2], created, #created)
+if added < #created / 2 then
+  return lost(#created / 2 - added)
+end
+count_rows(added)
+local changed = 0
 for i = 1, count do
   if values[i] then
     write(KEYS[FIRST + i], values[i], previous[i])
+    changed = changed + 1
   end
 end
-call_with_all("ZADD", KEYS[2], created, #created)
 if KIND ~= "opaque" or count == 0 then
+  count_keys(ARGV[1], txid, changed)
   return 0
 end
 local written = {}
 for i = 1, count do
   written[i] = member(KEYS[FIRST + i], prefix)
 end
-call_with_all("SADD", KEYS[4], written, count)
+count_keys(ARGV[1], txid, call_with_all("SADD", KEYS[4], written, count))
 redis.call("ZADD", KEYS[3], txid, txid)
 return redis.call("ZCARD", KEYS[3])

@@ -1,11 +1,14 @@
--- Publish: readers see this batch from here on, never an older one. KEYS: guard, batches. ARGV: attempt, txid.
+-- Publish: readers see this batch from here on, never an older one. Refused where keys of the batch are lacking.
+-- KEYS: guard, batches. ARGV: attempt, txid, how many keys the batch wrote ("" if that is unknown).
 -- Returns the older batches whose written keys are on record.
 
-local refusal = fenced(ARGV[1])
+local refusal = fenced(ARGV[1]) or lacking(ARGV[2], ARGV[3])
 if refusal then
   return refusal
 end
+begin_write()
 if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) < tonumber(ARGV[2]) then
   redis.call("HSET", KEYS[1], "committed", ARGV[2])
 end
+redis.call("HDEL", KEYS[1], "rebuilding")
 return redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", "(" .. ARGV[2])

@@ -23,11 +23,15 @@ local function value(i, place)
   return values[(i - 1) * #FIELDS + place]
 end
 
+local counts = {} -- txid to the keys that carry it and did not before
 if KIND ~= "non_transactional" then
   for i = 1, #KEYS - FIRST do
-    local stored = redis.call("HGET", KEYS[FIRST + i], "txid")
-    if stored and tonumber(stored) > tonumber(value(i, TXID) or 0) then
+    local stored, txid = redis.call("HGET", KEYS[FIRST + i], "txid"), value(i, TXID)
+    if stored and tonumber(stored) > tonumber(txid or 0) then
       return {"stale", i - 1, stored}
+    end
+    if KIND == "transactional" and txid and stored ~= txid then
+      counts[txid] = (counts[txid] or 0) + 1
     end
   end
 end
@@ -39,6 +43,7 @@ local function timed(i, place)
   return value(i, place) or (missing and time)
 end
 
+local created, gone = 0, 0
 for i = 1, #KEYS - FIRST do
   local key, set = KEYS[FIRST + i], {}
   for place = 1, #FIELDS do
@@ -49,12 +54,22 @@ for i = 1, #KEYS - FIRST do
     end
   end
   if redis.call("DEL", key) == 0 then
-    redis.call("ZADD", KEYS[2], 0, member(key, prefix))
+    local added = redis.call("ZADD", KEYS[2], 0, member(key, prefix))
+    created, gone = created + added, gone + 1 - added
   end
   redis.call("HSET", key, unpack(set))
-  if written[value(i, TXID)] then
-    redis.call("SADD", written[value(i, TXID)], member(key, prefix))
+  local txid = value(i, TXID)
+  if written[txid] then
+    counts[txid] = (counts[txid] or 0) + redis.call("SADD", written[txid], member(key, prefix))
   end
+end
+
+count_rows(created)
+for txid, count in pairs(counts) do
+  count_keys(ARGV[1], txid, count)
+end
+if gone > 0 then
+  return lost(gone)
 end
 
 for s = 1, sets do

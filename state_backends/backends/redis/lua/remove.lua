@@ -4,8 +4,10 @@ local refusal = fenced(ARGV[1])
 if refusal then
   return refusal
 end
+local removed = 0
 for i = 3, #KEYS do
   redis.call("DEL", KEYS[i])
-  redis.call("ZREM", KEYS[2], member(KEYS[i], ARGV[2]))
+  removed = removed + redis.call("ZREM", KEYS[2], member(KEYS[i], ARGV[2]))
 end
+count_rows(-removed)
 return 0

@@ -9,6 +9,7 @@ if refusal then
   return refusal
 end
 
+begin_write()
 if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) >= tonumber(txid) then
   redis.call("HSET", KEYS[1], "committed", txid - 1)
 end
@@ -17,7 +18,7 @@ local function put_back(key)
   local row = redis.call("HMGET", key, unpack(PREVIOUS))
   redis.call("DEL", key)
   if not row[TXID] then
-    redis.call("ZREM", KEYS[2], member(key, ARGV[2]))
+    count_rows(-redis.call("ZREM", KEYS[2], member(key, ARGV[2])))
     return
   end
   local set = {}
@@ -30,12 +31,15 @@ local function put_back(key)
   redis.call("HSET", key, unpack(set))
 end
 
-local rows = 0
+local rows, forgotten = 0, 0
 for i = 4, #KEYS do
   if redis.call("HGET", KEYS[i], "txid") == txid then
     put_back(KEYS[i])
     rows = rows + 1
   end
-  redis.call("SREM", KEYS[3], member(KEYS[i], ARGV[2]))
+  forgotten = forgotten + redis.call("SREM", KEYS[3], member(KEYS[i], ARGV[2]))
+end
+if forgotten > 0 and redis.call("HEXISTS", KEYS[1], "keys:" .. txid) == 1 then
+  redis.call("HINCRBY", KEYS[1], "keys:" .. txid, -forgotten)
 end
 return rows

@@ -1,7 +1,7 @@
 -- Trim: free rows that no reader and no later batch takes for anything, looked at again here, where they go.
 --
 -- Without a clock: tombstones. With one: rows whose time to live has run out by then.
--- KEYS: keys, a row per key. ARGV: row prefix, the newest txid that may go ("" for any), clock, ttl in microseconds.
+-- KEYS: guard, keys, a row per key. ARGV: row prefix, the newest txid that may go ("" for any), clock, ttl in microseconds.
 -- Returns the number of rows freed.
 
 local settled, clock, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -16,11 +16,11 @@ local function is_useless(row)
 end
 
 local freed = 0
-for i = 2, #KEYS do
+for i = 3, #KEYS do
   if is_useless(redis.call("HMGET", KEYS[i], unpack(CURRENT))) then
     redis.call("DEL", KEYS[i])
-    redis.call("ZREM", KEYS[1], member(KEYS[i], ARGV[1]))
-    freed = freed + 1
+    freed = freed + redis.call("ZREM", KEYS[2], member(KEYS[i], ARGV[1]))
   end
 end
+count_rows(-freed)
 return freed

@@ -1,0 +1,97 @@
+"""The guard of a state in Redis: a hash beside the rows, which every script that writes checks in the same call.
+
+Its fields: `attempt` (fence, txid, attempt, token of the admitted one), `epoch`, `committed` (the batch that readers
+see), `by:<txid>` and `keys:<txid>` (who was admitted last to a batch, how many keys carry its txid; of the newest two),
+`rows` (how many rows there are, counted as they come and go), `lost` (rows that were found to be gone), `rebuilding`,
+`checked` (the last batch that was compared before its commit), `counted` (see server.py).
+"""
+
+from typing import Any
+
+from state_backends import findings
+from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
+from state_backends.backends.redis.keys import KeyNames
+from state_backends.backends.redis.row_codec import text_of
+from state_backends.backends.redis.scripts import Client, ScriptCalls
+from state_backends.backends.redis.server import wait_for_replicas
+from state_backends.errors import FencedError, LostWritesError
+from state_backends.spec import StateSpec
+
+
+class RedisGuard:
+    """The guard of one state, as one attempt sees it; None: as work outside any attempt does, which is not checked."""
+
+    def __init__(
+        self, client: Client, scripts: ScriptCalls, names: KeyNames, spec: StateSpec, attempt: Attempt | None = None
+    ) -> None:
+        self._client: Any = client
+        self._scripts = scripts
+        self._names = names
+        self._spec = spec
+        self._attempt = attempt
+
+    def under(self, attempt: Attempt) -> "RedisGuard":
+        return RedisGuard(self._client, self._scripts, self._names, self._spec, attempt)
+
+    def argument(self, txid: int | None = None) -> bytes:
+        """Return the attempt as scripts compare it. txid: the batch that is written or reverted.
+
+        Raises FencedError unless that is the attempt's own; the start of a driver reverts what follows its batch.
+        """
+        own = self._attempt
+        if own is None:
+            return b""
+        if txid is not None and txid != own.txid and own.attempt:
+            raise FencedError(
+                f"state {self._spec.name!r}: {own} may not write or revert batch {txid}, which is not its own; "
+                "stop this one"
+            )
+        return f"{own.fence} {own.txid} {own.attempt} {own.token}".encode()
+
+    def refuse(self, reply: Any) -> None:
+        """Raise what a script refused for reasons of the guard; other replies pass."""
+        if not isinstance(reply, list) or not reply:
+            return
+        if reply[0] == b"fenced":
+            own, admitted = self._attempt or Attempt(0, 0, 0), reply[1].decode().split()
+            raise refuse(self._spec.name, own, admitted, reply[2].decode() if admitted else own.epoch)
+        if reply[0] == b"lost":
+            raise findings.lost_rows(self._spec, int(reply[1]))
+
+    def admit(self, attempt: Attempt) -> None:
+        numbers = [text_of(number) for number in attempt[:3]]
+        arguments = [*numbers, attempt.token.encode(), attempt.epoch.encode(), attempt.name.encode()]
+        self.under(attempt).refuse(self._scripts.call("admit", [self._names.guard, self._names.keys], arguments))
+
+    def check(self, txid: int, keys: int | None) -> None:
+        reply = self._scripts.call("check", [self._names.guard], [self.argument(txid), text_of(txid), text_of(keys)])
+        self.refuse(reply)
+        if isinstance(reply, list):
+            raise LostWritesError(
+                f"state {self._spec.name!r}: the tasks of batch {txid} wrote {keys} keys, and Redis has {reply[1]} of "
+                "them: it has lost writes that it had acknowledged; the batch is tried again"
+            )
+        wait_for_replicas(self._client, self._names)
+
+    def publish(self, txid: int, keys: int | None) -> list[bytes]:
+        """Show batch `txid`. Returns the older ones whose written keys are on record."""
+        own = [self._names.guard, self._names.batches]
+        reply: list[Any] = self._scripts.call("publish", own, [self.argument(), text_of(txid), text_of(keys)])
+        self.refuse(reply)
+        if reply[:1] == [b"lacking"]:
+            raise findings.lost_keys(self._spec, txid, int(reply[1]), keys or 0)
+        return reply
+
+    def status(self) -> StoreStatus:
+        published, attempt, rebuilding, counted, lost, rows, names = self._scripts.call(
+            "status", [self._names.guard, self._names.keys], []
+        )
+        admitted = int(attempt.split()[1]) if attempt else 0
+        missing = abs(int(counted) - rows) if counted else 0
+        return StoreStatus(int(published or 0), admitted, not names, bool(rebuilding), max(missing, int(lost or 0)))
+
+    def record(self, txid: int) -> BatchRecord:
+        by, keys = self._client.hmget(self._names.guard, f"by:{txid}", f"keys:{txid}")
+        if self._spec.kind == "non_transactional":
+            return BatchRecord((by or b"").decode())
+        return BatchRecord((by or b"").decode(), int(keys or 0))

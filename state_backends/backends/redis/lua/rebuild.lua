@@ -1,0 +1,6 @@
+-- Rebuild: nobody reads or writes the state from here on until a batch is published. KEYS: guard, batches.
+-- Returns the batches whose written keys are on record.
+
+redis.call("DEL", KEYS[1])
+redis.call("HSET", KEYS[1], "rebuilding", "1")
+return redis.call("ZRANGE", KEYS[2], 0, -1)

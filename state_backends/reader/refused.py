@@ -1,0 +1,59 @@
+"""RefusedReader: a reader of a state that is not served, as its store and the ledger do not agree."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import psycopg
+
+from state_backends.committed import isolation
+from state_backends.errors import FindingError
+from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot
+from state_backends.row import Key
+from state_backends.spec import StateSpec
+
+
+class RefusedReader(Reader):
+    """Raises FindingError with what was found, whatever is asked."""
+
+    def __init__(self, spec: StateSpec, finding: str) -> None:
+        self.spec = spec
+        self.isolation = isolation(spec)
+        self._finding = finding
+
+    def on(self, conn: psycopg.Connection) -> Self:
+        return self
+
+    def multi_get(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        raise self._refusal()
+
+    def combine(
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+    ) -> Snapshot:
+        raise self._refusal()
+
+    def ask(
+        self,
+        keys: Sequence[Key],
+        measures: Sequence[str] | None = None,
+        *,
+        combine: bool = False,
+        as_of: int | None = None,
+    ) -> Ask | None:
+        raise self._refusal()
+
+    def page(self, **asked: Any) -> Snapshot:
+        raise self._refusal()
+
+    def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
+        raise self._refusal()
+
+    def export(self, **asked: Any) -> Export:
+        raise self._refusal()
+
+    def committed(self) -> CommittedBatch:
+        raise self._refusal()
+
+    def _refusal(self) -> FindingError:
+        return FindingError(self._finding, self.spec.name)
