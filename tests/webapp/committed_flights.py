@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection
 
-from state_backends.backends.postgres import tables
 from state_backends.table import StateTable
+from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
 from webapp.states import readers
 
@@ -23,7 +23,7 @@ def committed_flights() -> Iterator[Flights]:
             yield pipeline
         finally:
             for spec in SPECS:
-                tables.drop(conn, StateTable(spec))
+                drop_tables(conn, StateTable(spec))
             conn.execute("DELETE FROM tidemark.pipeline")
             conn.execute("DELETE FROM tidemark.synchronizer")
 

@@ -24,12 +24,12 @@ from state_backends import (
     StateSpec,
 )
 from state_backends.backends.guard import Attempt
-from state_backends.backends.postgres import tables
 from state_backends.backends.redis.client import client
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
 from state_backends.table import StateTable
+from tests.webapp.dropping import drop_tables
 from webapp.states import readers
 
 HOUR = timedelta(hours=1)
@@ -126,7 +126,7 @@ def redis_views(conn: psycopg.Connection, **declared: Any) -> Iterator[Views]:
         RedisUpkeep(client(60.0), views.spec).clear()
         # A test without a transaction has to drop its tables.
         for spec in (views.spec, views.total):
-            tables.drop(conn, StateTable(spec))
+            drop_tables(conn, StateTable(spec))
         conn.execute("SELECT pg_advisory_unlock_all()")
 
 

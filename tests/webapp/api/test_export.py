@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 
 from state_backends import Catalog, Count, StateSpec
-from state_backends.backends.postgres import tables
 from state_backends.table import StateTable
+from tests.webapp.dropping import drop_tables
 from tests.webapp.redis_views import redis_views
 from webapp.states import readers
 
@@ -183,7 +183,7 @@ def test_a_large_state_goes_through_in_little_memory(api, lasting):
     finally:
         tracemalloc.stop()
         response.close()
-        tables.drop(lasting.conn, StateTable(spec))
+        drop_tables(lasting.conn, StateTable(spec))
 
     assert size > 2_500_000
     assert most < 12_000_000

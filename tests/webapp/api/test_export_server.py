@@ -15,8 +15,8 @@ from django.db import connection
 
 from pipelines.embedded.data_dir import free_port
 from state_backends import Catalog, Count, StateSpec
-from state_backends.backends.postgres import tables
 from state_backends.table import StateTable
+from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import Flights
 from webapp.accounts.services import create_api_key
 
@@ -34,7 +34,7 @@ def large(lasting) -> Iterator[Flights]:
         [ROWS],
     )
     yield lasting
-    tables.drop(lasting.conn, StateTable(LARGE))
+    drop_tables(lasting.conn, StateTable(LARGE))
 
 
 class Served(NamedTuple):

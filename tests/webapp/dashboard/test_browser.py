@@ -11,9 +11,9 @@ from django.db import connection
 from playwright.sync_api import Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
-from state_backends.backends.postgres import tables
 from state_backends.dead_letters import DeadLetter
 from state_backends.table import StateTable
+from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
 from webapp.states import readers
 
@@ -35,7 +35,7 @@ def flights(transactional_db) -> Iterator[Flights]:
         pipeline.report("running", pending={"count": 0, "unit": "files", "oldest": None})
         yield pipeline
         for spec in SPECS:
-            tables.drop(conn, StateTable(spec))
+            drop_tables(conn, StateTable(spec))
         conn.execute("DELETE FROM tidemark.pipeline")
 
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 import psycopg
 
 from state_backends import Count, StateReader, StateSpec
-from state_backends.backends.postgres import tables
 from state_backends.table import StateTable
 from tests.state_backends.feed import Feed, views
+from tests.webapp.dropping import drop_tables
 from tests.webapp.events.events_server import Event
 from webapp.states import readers
 
@@ -31,7 +31,7 @@ def views_feed(*specs: StateSpec) -> Iterator[Feed]:
         finally:
             conn.execute("SELECT pg_advisory_unlock_all()")
             for each in declared:
-                tables.drop(conn, StateTable(each))
+                drop_tables(conn, StateTable(each))
             conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [f"pipeline_of_{declared[0].name}"])
 
 
