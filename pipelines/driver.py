@@ -27,6 +27,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
 from pipelines.sources.source import as_progress
 from state_backends import driver_status
+from state_backends.batch_time import BatchClock, max_skew
 from state_backends.driver_status import DesiredState
 from state_backends.errors import FencedError, PipelineHeldError
 from state_backends.ledger import Batch
@@ -83,6 +84,7 @@ class Driver:
         self._options = options
         self._on_batch = on_batch or (lambda batch: None)
         self._stopping = stopping or threading.Event()
+        self._clock = BatchClock(max_skew())
         self._failures = 0
         self._reason = ""  # of the last failure, until a batch is committed
 
@@ -102,7 +104,7 @@ class Driver:
             with ExitStack() as held:
                 session = None
                 try:
-                    session = held.enter_context(self._session(self.pipeline, self._dsn))
+                    session = held.enter_context(self._session(self.pipeline, self._dsn, self._clock))
                     return self._run_session(session)
                 except Exception as error:
                     # Inside the session, so that the pipeline stays held while the driver waits to try again.

@@ -10,6 +10,7 @@ import psycopg
 from pipelines.connections import connect
 from pipelines.pipeline import Pipeline
 from state_backends import driver_status, findings
+from state_backends.batch_time import BatchClock
 from state_backends.driver_status import DesiredState
 from state_backends.errors import SynchronizerError
 from state_backends.ledger import Batch, BatchLedger, record_metrics
@@ -24,16 +25,17 @@ PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
 class DriverSession:
     """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 
-    name: what its ledger goes by. shadow: whether it feeds the shadows of the states.
+    name: what its ledger goes by. shadow: whether it feeds the shadows of the states. clock: the driver's.
     A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
     """
 
     shadow: ClassVar[bool] = False
 
-    def __init__(self, pipeline: Pipeline, dsn: str) -> None:
+    def __init__(self, pipeline: Pipeline, dsn: str, clock: BatchClock | None = None) -> None:
         self.pipeline = pipeline
         self.name = self.ledger_name(pipeline)
         self.dsn = dsn
+        self._clock = clock
         self._membership: Membership | None = None
 
     @staticmethod
@@ -46,7 +48,7 @@ class DriverSession:
             # The ledger's connection belongs to the thread that runs the batches.
             self._reports = connect(self.dsn, f"{self.name} reports")
             Catalog(self.conn).install()
-            self.ledger = BatchLedger(self.conn, self.name)
+            self.ledger = BatchLedger(self.conn, self.name, self._clock)
             self._take_over()
             self._join()
         except BaseException:

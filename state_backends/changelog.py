@@ -153,7 +153,7 @@ class Changelog:
         """Return which batches the changelog covers. Raises UnknownStateError if the state is not registered."""
         statement = ledger_sql(
             "greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
-            "coalesce(p.open_time, clock_timestamp())"
+            "coalesce(p.open_time, tidemark.clock())"
         )
         row = self.conn.execute(statement, [self.spec.name]).fetchone()
         if row is None:

@@ -100,6 +100,13 @@ class DependentObjectsError(TidemarkError):
     """Views of users, or the like, stand on tables that a change replaces: drop them, and create them again after."""
 
 
+class ClockError(TidemarkError):
+    """The clock of the database, or of this host, is wrong: set it right."""
+
+    # A clock may be set right while the driver waits.
+    retryable = True
+
+
 class PipelineHeldError(TidemarkError):
     """A live driver holds the pipeline: stop that driver first."""
 

@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import JsonbLoader
 
 from state_backends import driver_status, epochs
+from state_backends.batch_time import BatchClock
 from state_backends.errors import (
     BatchOrderError,
     CheckpointMismatchError,
@@ -119,11 +120,12 @@ class BatchLedger:
     """The ledger of one pipeline, for its driver.
 
     conn: a psycopg connection in autocommit mode that stays open as long as the driver runs: its session holds the
-    pipeline's lock. The pipeline must be registered (see Catalog).
+    pipeline's lock. The pipeline must be registered (see Catalog). clock: the driver's, if it outlives this ledger.
     """
 
-    def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
+    def __init__(self, conn: psycopg.Connection, pipeline: str, clock: BatchClock | None = None) -> None:
         self.pipeline = pipeline
+        self.clock = clock or BatchClock()
         self.fence: int | None = None
         self.epoch = self.token = ""
         self._conn = conn
@@ -250,7 +252,8 @@ class BatchLedger:
         None where that is unknown, and then taken to be the same. sources: what each source reads, with its id.
         irreversible: states and stores that cannot be reverted, so that only the same input may be applied to them.
         Raises FencedError if another driver has taken over, InputChangedError for other input that cannot be applied,
-        SourceReplacedError for a source of another id, BatchOrderError for any other batch.
+        SourceReplacedError for a source of another id, ClockError if the database's clock cannot be right,
+        BatchOrderError for any other batch.
         """
         with self._conn.transaction():
             row = self._locked_row()
@@ -400,26 +403,19 @@ class BatchLedger:
         txid = row["committed_txid"] + 1
         retry = row["open_txid"] == txid
         attempt = (row["open_attempt"] or 0) + 1 if retry else 1
-        opened = self._conn.execute(
-            # An open batch keeps its time over all attempts. Batch times never decrease, so a row that has expired for
-            # one batch has expired for every later one.
+        # Read under the lock, so that what was deleted as expired before has expired for this batch too. An open batch
+        # keeps its time over all attempts. Batch times do not decrease: what has expired for one has for later ones.
+        now = self.clock.read(self._conn, self.pipeline)
+        batch_time = self.clock.batch_time(now, row["committed_time"], row["open_time"] if retry else None)
+        self._conn.execute(
             "UPDATE tidemark.pipeline SET committed_txid = %(committed_txid)s, "
             "committed_attempt = %(committed_attempt)s, committed_batch_id = %(committed_batch_id)s, "
             "committed_time = %(committed_time)s, open_txid = %(txid)s, open_attempt = %(attempt)s, "
-            "open_batch_id = %(batch_id)s, "
-            "open_time = coalesce(%(open_time)s, greatest(clock_timestamp(), committed_time)) "
-            "WHERE name = %(name)s RETURNING open_time",
-            row
-            | {
-                "txid": txid,
-                "attempt": attempt,
-                "batch_id": batch_id,
-                "open_time": row["open_time"] if retry else None,
-            },
-        ).fetchone()
-        assert opened is not None
+            "open_batch_id = %(batch_id)s, open_time = %(open_time)s WHERE name = %(name)s",
+            row | {"txid": txid, "attempt": attempt, "batch_id": batch_id, "open_time": batch_time},
+        )
         assert self.fence is not None
-        batch = Batch(self.pipeline, self.fence, txid, attempt, opened[0], epoch=row["epoch"], token=self.token)
+        batch = Batch(self.pipeline, self.fence, txid, attempt, batch_time, epoch=row["epoch"], token=self.token)
         self._record_files(batch, held or ())
         batch = self._record(batch, batch_id, offsets, held)
         if txid == row["fed_after"] + 1:

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from state_backends.batch_time import checked_clock
 from state_backends.committed import ledger_sql, live_sql
 from state_backends.errors import UnknownStateError
 from state_backends.protocols import BACKENDS
@@ -207,25 +208,29 @@ def table_sizes(conn: psycopg.Connection, name: sql.Identifier) -> tuple[int, in
 def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
     """Return `state`, the `committed` txid, and `clock` and `ttl` by which versions are dead to every later batch.
 
-    Held until the transaction ends, so that no batch begins with an earlier time meanwhile. Raises UnknownStateError.
+    Held until the transaction ends, so that no batch begins with an earlier time meanwhile. Raises UnknownStateError,
+    ClockError: what a wrong clock takes for dead cannot be brought back.
     """
-    ledger = ledger_sql("s.name, p.committed_txid, coalesce(p.open_time, clock_timestamp())")
+    ledger = ledger_sql("s.name, p.committed_txid, p.open_time")
     row = conn.execute(ledger + sql.SQL(" FOR SHARE OF p"), [state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     # Asked once the row is held: the statement that waits for it sees what was there when it began to wait.
     ttl = conn.execute("SELECT tidemark.ttl_at_hand(%s)", [state]).fetchone()
     assert ttl is not None
-    return dict(zip(("state", "committed", "clock", "ttl"), (*row, *ttl), strict=True))
+    name, committed, open_time = row
+    now = checked_clock(conn, f"state {state!r}")
+    return {"state": name, "committed": committed, "clock": min(now, open_time or now), "ttl": ttl[0]}
 
 
 def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
+    now = checked_clock(conn, f"state {state!r}")
     older = sql.SQL(
         "LEFT JOIN LATERAL (SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid < p.committed_txid "
-        "AND b.batch_time <= now() - %s::interval ORDER BY b.txid DESC LIMIT 1) b ON true"
+        "AND b.batch_time <= %s::timestamptz - %s::interval ORDER BY b.txid DESC LIMIT 1) b ON true"
     )
     statement = ledger_sql("coalesce(b.txid, 0), b.batch_time, tidemark.ttl_at_hand(s.name)", older)
-    row = conn.execute(statement, [keep, state]).fetchone()
+    row = conn.execute(statement, [now, keep, state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     return Horizon(*row)

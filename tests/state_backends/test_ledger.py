@@ -296,7 +296,7 @@ class TestBatches:
 
     def test_batch_times_never_decrease(self, ledger, conn, name):
         commit_batches(ledger, 1)
-        conn.execute("UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 hour'")
+        conn.execute("UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 minute'")
         (committed,) = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
 
         assert ledger.begin(1).batch_time == committed

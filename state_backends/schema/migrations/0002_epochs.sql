@@ -40,7 +40,8 @@ CREATE TABLE tidemark.first_input (
     input    jsonb
 );
 
--- Time.
+-- Time. The clock that batches and maintenance go by.
+CREATE FUNCTION tidemark.clock() RETURNS timestamptz LANGUAGE sql VOLATILE RETURN clock_timestamp();
 
 -- The reprocesses of a pipeline, of which the newest may be unfinished; see state_backends/schema/reprocess.py.
 CREATE TABLE tidemark.reprocess (
