@@ -10,36 +10,48 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from pipelines.errors import RuntimeSetupError
+from state_backends.session import CLIENT, DURABLE, connection_options
 
 T = TypeVar("T")
 
 # A server writes on its own cores; a task that waits for one of them need not hold a connection.
 MOST_WRITERS = 32
 
-# A task that waits longer than this waits for a stuck writer; if it fails, the batch is tried again. The settings are
-# part of the connection's first message, so they cost no round trip.
+# A task that waits longer than this waits for a stuck writer; if it fails, the batch is tried again.
 SESSION = {
     "statement_timeout": "10min",
     "lock_timeout": "60s",
     "idle_in_transaction_session_timeout": "10min",
     "work_mem": "64MB",  # a task's rows are sorted by key before they are merged
+    "idle_session_timeout": "0",  # the session of an idle driver holds its pipeline
     "timezone": "UTC",
 }
 
 
 def connect(dsn: str, name: str) -> psycopg.Connection:
-    """Open a connection in autocommit mode. name: shown after `tidemark` in pg_stat_activity.application_name."""
-    options = " ".join(f"-c {setting}={value}" for setting, value in SESSION.items())
-    return psycopg.connect(
+    """Open a connection in autocommit mode. name: shown after `tidemark` in pg_stat_activity.application_name.
+
+    If either host vanishes, the other notices within 30 s (see state_backends/session.py).
+    """
+    conn = psycopg.connect(
         dsn,
         autocommit=True,
         application_name=f"tidemark {name}"[:63],
-        options=options,
+        options=session_options(dsn),
         connect_timeout=10,
-        keepalives_idle=30,
+        **CLIENT,
     )
+    conn.execute(DURABLE)
+    return conn
+
+
+def session_options(dsn: str) -> str:
+    """Return libpq's `options`: those of the address, then ours."""
+    given = conninfo_to_dict(dsn).get("options") or ""
+    return f"{given} {connection_options(**SESSION)}".strip()
 
 
 @dataclass(frozen=True)

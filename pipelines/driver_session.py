@@ -1,5 +1,6 @@
 """Driver session: the time in which a process holds a pipeline, and what it reports of itself."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -12,14 +13,17 @@ from pipelines.pipeline import Pipeline
 from state_backends import driver_status, findings
 from state_backends.batch_time import BatchClock
 from state_backends.driver_status import DesiredState
-from state_backends.errors import SynchronizerError
+from state_backends.errors import PipelineHeldError, SynchronizerError
 from state_backends.ledger import Batch, BatchLedger, record_metrics
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
+from state_backends.session import VANISHED_SECONDS, unsafe_settings
 from state_backends.spec import StateSpec
 from state_backends.synchronizer.membership import Membership
 
 PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
+
+logger = logging.getLogger(__name__)
 
 
 class DriverSession:
@@ -95,7 +99,7 @@ class DriverSession:
         """Register the pipeline, acquire its ledger, register its states; tell the backends what is committed."""
         catalog, pipeline = Catalog(self.conn), self.pipeline
         catalog.register_pipeline(pipeline.name, spout=pipeline.source.spout, description=pipeline.description)
-        self.ledger.acquire(patience_ms=PATIENCE_MS)
+        self._acquire()
         known = catalog.names()
         for spec in pipeline.specs:
             if spec.name not in known:
@@ -104,6 +108,30 @@ class DriverSession:
             pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied, self._report_waiting
         )
         self._catch_up(catalog.specs(pipeline.name))
+
+    def _acquire(self) -> None:
+        """Acquire the ledger; wait for the server to end the session of a driver whose host has vanished.
+
+        A driver that lives reports twice a second, and is not waited for.
+        """
+        reported = driver_status.reported_at(self.conn, self.name)
+        try:
+            self.ledger.acquire(patience_ms=PATIENCE_MS)
+        except PipelineHeldError as held:
+            if driver_status.reported_at(self.conn, self.name) != reported:
+                raise
+            logger.warning("%s; it is silent, waiting %s s for its connection to end", held, VANISHED_SECONDS)
+            self.ledger.acquire(patience_ms=VANISHED_SECONDS * 1_000)
+        self._report_unsafe_settings()
+
+    def _report_unsafe_settings(self) -> None:
+        if names := unsafe_settings(self.conn):
+            logger.warning(
+                "pipeline %s: the database runs with %s off: a crash of its host can lose or damage committed batches; "
+                "set them on",
+                self.name,
+                ", ".join(names),
+            )
 
     def _catch_up(self, specs: Sequence[StateSpec]) -> None:
         """Compare every backend with the ledger, and show what is committed. Raises FencedError, FindingError."""

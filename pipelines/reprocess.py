@@ -42,7 +42,7 @@ class ShadowSession(DriverSession):
         return shadow_name(pipeline.name)
 
     def _take_over(self) -> None:
-        self.ledger.acquire(patience_ms=PATIENCE_MS)
+        self._acquire()
 
 
 @dataclass

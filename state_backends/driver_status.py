@@ -49,6 +49,12 @@ def describe_holder(conn: psycopg.Connection, pipeline: str) -> str:
     return f"host {row[0]!r}, pid {row[1]}, since {row[2]:%Y-%m-%d %H:%M:%S %Z}" if row else "an unknown driver"
 
 
+def reported_at(conn: psycopg.Connection, pipeline: str) -> datetime | None:
+    """Return when the pipeline's driver reported last; None if it never had one."""
+    row = conn.execute("SELECT updated_at FROM tidemark.driver WHERE pipeline = %s", [pipeline]).fetchone()
+    return row[0] if row else None
+
+
 def report(
     conn: psycopg.Connection,
     pipeline: str,

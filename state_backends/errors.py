@@ -22,6 +22,10 @@ class SchemaVersionError(TidemarkError):
     """The database's schema is not one that this version can use: do what the message says."""
 
 
+class ServerVersionError(TidemarkError):
+    """The database server is too old: upgrade it."""
+
+
 class SpecMismatchError(TidemarkError):
     """A declaration differs from the stored state: restore it, or reprocess into a new state."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import environ
 from django.templatetags.static import static
 
+from state_backends.session import CLIENT
 from webapp.core import logs
 from webapp.core.installation import database, stored_secret_key
 
@@ -136,7 +137,7 @@ USE_TZ = True
 TIDEMARK_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=3)
 
 DATABASES = {
-    "default": database(env.str("DATABASE_URL", default=""), prepare_threshold=TIDEMARK_PREPARE_AFTER or None)
+    "default": database(env.str("DATABASE_URL", default=""), prepare_threshold=TIDEMARK_PREPARE_AFTER or None, **CLIENT)
     | {"CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=600), "CONN_HEALTH_CHECKS": True}
 }
 

@@ -15,6 +15,7 @@ from psycopg import sql
 from pipelines.errors import InputLostError, SourceSetupError
 from pipelines.sources.pgoutput import as_number, as_text
 from pipelines.sources.postgres_table import Table, check_identity
+from state_backends.session import CLIENT, TCP
 
 T = TypeVar("T")
 
@@ -54,10 +55,16 @@ class SlotState:
 
 def connect(url: str, name: str) -> psycopg.Connection:
     """Open a connection in autocommit mode. Raises SourceSetupError if `url` is invalid."""
-    options = " ".join(f"-c {setting}={value}" for setting, value in SESSION.items())
+    # A reader that vanishes must let go of the slot.
+    options = " ".join(f"-c {setting}={value}" for setting, value in {**SESSION, **TCP}.items())
     try:
         return psycopg.connect(
-            url, autocommit=True, application_name=f"tidemark {name}"[:63], options=options, connect_timeout=10
+            url,
+            autocommit=True,
+            application_name=f"tidemark {name}"[:63],
+            options=options,
+            connect_timeout=10,
+            **CLIENT,
         )
     except psycopg.ProgrammingError:
         # The cause may quote a piece of the URL, and so of the password.

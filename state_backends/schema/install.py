@@ -20,6 +20,7 @@ import psycopg
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from state_backends.errors import SchemaVersionError
+from state_backends.session import check_version
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -60,8 +61,10 @@ def install(conn: psycopg.Connection) -> None:
 
     An up-to-date database is only read, by one SELECT: even a statement that changes nothing locks its table, and a
     driver that starts would wait for a backup, and all readers for the driver.
-    Raises SchemaVersionError, before any change, if a migration was applied that is unknown here or differs by now.
+    Raises SchemaVersionError, before any change, if a migration was applied that is unknown here or differs by now;
+    ServerVersionError for a server that is too old.
     """
+    check_version(conn.info.server_version)
     known = migrations()
     if not _pending(known, _applied(conn)):
         return

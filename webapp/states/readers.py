@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from django.db import connection as django_connection
 
-from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, findings, state_reader
+from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, findings, session, state_reader
 from state_backends.committed import COMMITTED_BATCH, ledger_sql
 from state_backends.reader.reader import CommittedBatch, Reader
 from state_backends.reader.refused import RefusedReader
@@ -71,7 +71,9 @@ def own_connection() -> psycopg.Connection:
     parameters = django_connection.get_connection_params()
     # Django's cursors and type adapters are for its ORM.
     plain = {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
-    return psycopg.connect(**plain, autocommit=True)
+    conn = psycopg.connect(**plain, autocommit=True)
+    session.prepare(conn)
+    return conn
 
 
 def _planned(conn: psycopg.Connection) -> psycopg.Connection:

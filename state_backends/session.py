@@ -1,0 +1,84 @@
+"""Session settings: what Tidemark's statements rely on, whatever the defaults of the role, the database or the server.
+
+`ALTER ROLE .. SET` reaches every session that does not say otherwise. Some of those settings change how values are
+written as text and read back, others what a committed batch is worth. Pipelines and the web application set theirs; a
+connection of your own is passed to `prepare` before the library gets it.
+"""
+
+from typing import Any
+
+import psycopg
+
+from state_backends.errors import ServerVersionError
+
+# A host that vanishes does not say so. The server ends its session, and releases what that had locked,
+# after 10 s without a packet and three probes at 5 s; 20 s after a packet that was not confirmed.
+VANISHED_SECONDS = 30
+KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+UNCONFIRMED_MS = 20_000
+
+TCP = {f"tcp_{name}": str(value) for name, value in KEEPALIVES.items()} | {"tcp_user_timeout": str(UNCONFIRMED_MS)}
+
+SETTINGS = {
+    # A statement that waited for the ledger's row must see it as it is then, not as the transaction found it.
+    "default_transaction_isolation": "read committed",
+    # How values are written and read back. Floats with fewer digits would be folded into stored totals.
+    "extra_float_digits": "1",
+    "IntervalStyle": "postgres",
+    "DateStyle": "ISO, YMD",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "client_encoding": "UTF8",
+    "transform_null_equals": "off",
+    **TCP,
+    # The server notices that its client is gone also while a statement runs.
+    "client_connection_check_interval": "5s",
+}
+
+# What libpq does for the same: a server that vanishes is an error within VANISHED_SECONDS, not a wait.
+CLIENT: dict[str, Any] = {**KEEPALIVES, "tcp_user_timeout": UNCONFIRMED_MS}
+
+# Only where it is off: what is stronger than `on` is the operator's choice.
+DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+
+# `synchronous_commit` only where it is off: what is stronger than `on` is the operator's choice.
+PREPARE = (
+    "SELECT set_config(s.name, s.value, false) FROM unnest(%s::text[], %s::text[]) AS s (name, value) "
+    "WHERE s.name <> 'synchronous_commit' OR current_setting(s.name) = 'off'"
+)
+
+# BRIN indexes leave updates HOT since 16; the tables of states count on it.
+OLDEST_SERVER = 16
+
+# Settings of the server under which a crash of its host can lose or damage what was committed.
+UNSAFE = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name"
+
+
+def connection_options(**more: str) -> str:
+    """Return libpq's `options` with these settings and `more`; they cost no round trip."""
+    return " ".join(f"-c {name}={_escaped(value)}" for name, value in {**SETTINGS, **more}.items())
+
+
+def prepare(conn: psycopg.Connection) -> None:
+    """Set the settings in an open session, and make its commits durable; one round trip."""
+    settings = {**SETTINGS, "synchronous_commit": "on"}
+    conn.execute(PREPARE, [list(settings), list(settings.values())])
+
+
+def check_version(version: int) -> None:
+    """Raise ServerVersionError for a server that is too old. version: as libpq has it, 160004 for 16.4."""
+    if version < OLDEST_SERVER * 10_000:
+        raise ServerVersionError(
+            f"PostgreSQL {version // 10_000}.{version % 10_000}: Tidemark needs {OLDEST_SERVER} or later; upgrade the "
+            "server with pg_upgrade, or restore a dump of the database into a newer one"
+        )
+
+
+def unsafe_settings(conn: psycopg.Connection) -> list[str]:
+    """Return the names of the server's settings under which a crash of its host can lose committed batches."""
+    return [name for (name,) in conn.execute(UNSAFE)]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")

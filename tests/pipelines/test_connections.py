@@ -1,0 +1,147 @@
+"""Connections of pipelines, over a real server and a real network that loses every packet."""
+
+import ctypes
+import socket
+import struct
+import threading
+import time
+
+import psycopg
+import pytest
+
+from pipelines.connections import connect
+from pipelines.driver_session import DriverSession
+from pipelines.jobs.word_count import word_count
+from state_backends.errors import PipelineHeldError
+from state_backends.session import SETTINGS, VANISHED_SECONDS
+
+HELD = "SELECT pg_advisory_lock(7)"
+SO_ATTACH_FILTER = 26  # Linux; Python's socket module has no name for it
+
+
+def vanish(conn: psycopg.Connection) -> None:
+    """Drop every packet to the connection's socket, unanswered, as if its host had lost its power."""
+    with socket.fromfd(conn.fileno(), socket.AF_INET, socket.SOCK_STREAM) as sock:
+        # A socket filter of one instruction: return 0 bytes of each packet.
+        drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
+
+
+def seconds_until_free(conn: psycopg.Connection) -> float:
+    began = time.monotonic()
+    conn.execute("SET lock_timeout = '60s'")
+    conn.execute(HELD)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def opened(database_url):
+    """Opens connections as pipelines do; those that have vanished are left to the server."""
+    kept = []
+
+    def open_one():
+        kept.append(connect(database_url, "test"))
+        return kept[-1]
+
+    return open_one
+
+
+class TestAHostThatVanishes:
+    def test_an_idle_session_gives_up_its_lock(self, opened, conn):
+        driver = opened()
+        driver.execute(HELD)
+        vanish(driver)
+
+        assert seconds_until_free(conn) < VANISHED_SECONDS
+
+    def test_a_session_gives_it_up_in_the_middle_of_a_statement(self, opened, conn):
+        driver = opened()
+        driver.execute(HELD)
+
+        def run():
+            with pytest.raises(psycopg.OperationalError):
+                driver.execute("SELECT pg_sleep(90)")
+
+        statement = threading.Thread(target=run)
+        statement.start()
+        vanish(driver)
+
+        assert seconds_until_free(conn) < VANISHED_SECONDS
+        statement.join(VANISHED_SECONDS)
+
+    def test_a_client_whose_server_vanishes_gets_an_error(self, opened):
+        driver = opened()
+        vanish(driver)
+        began = time.monotonic()
+
+        with pytest.raises(psycopg.OperationalError):
+            driver.execute("SELECT 1")
+
+        assert time.monotonic() - began < VANISHED_SECONDS
+
+    def test_the_next_driver_waits_for_the_server_to_notice_and_takes_over(self, database_url, tmp_path):
+        pipeline = word_count(tmp_path)
+        dead = DriverSession(pipeline, database_url)
+        dead.__enter__()
+        vanish(dead.conn)
+        began = time.monotonic()
+
+        with DriverSession(pipeline, database_url) as session:
+            assert session.ledger.fence == 2
+
+        assert time.monotonic() - began < VANISHED_SECONDS + 5
+        dead._reports.close()
+
+    def test_a_driver_that_reports_is_not_waited_for(self, database_url, tmp_path):
+        pipeline = word_count(tmp_path)
+        ended = threading.Event()
+
+        def report():
+            while not ended.wait(0.5):
+                alive.report("running")
+
+        with DriverSession(pipeline, database_url) as alive:
+            reports = threading.Thread(target=report)
+            reports.start()
+            began = time.monotonic()
+            with pytest.raises(PipelineHeldError), DriverSession(pipeline, database_url):
+                pass
+            waited = time.monotonic() - began
+            ended.set()
+            reports.join()
+
+        assert waited < 15
+
+
+class TestSettings:
+    @pytest.mark.parametrize("name", [*SETTINGS, "work_mem", "statement_timeout"])
+    def test_those_of_the_role_do_not_reach_a_session(self, opened, conn, name, database_url):
+        session = opened()
+
+        row = session.execute(
+            "SELECT setting, source FROM pg_settings WHERE lower(name) = lower(%s)", [name]
+        ).fetchone()
+
+        assert row is not None
+        assert row[1] in ("client", "session"), row
+
+    def test_a_stronger_commit_than_on_is_kept_and_off_is_not(self, opened, conn):
+        for given, kept in [("off", "on"), ("remote_apply", "remote_apply"), ("local", "local")]:
+            conn.execute(f"ALTER ROLE CURRENT_USER SET synchronous_commit = {given}")
+            try:
+                assert opened().execute("SHOW synchronous_commit").fetchone() == (kept,)
+            finally:
+                conn.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
+
+    def test_the_options_of_the_address_are_kept(self, database_url):
+        with connect(f"{database_url}?options=-c%20search_path%3Dtidemark", "test") as conn:
+            assert conn.execute("SHOW search_path").fetchone() == ("tidemark",)
+            assert conn.execute("SHOW IntervalStyle").fetchone() == ("postgres",)
+
+
+def test_what_the_server_would_lose_in_a_crash_is_said_at_the_start(database_url, tmp_path, caplog):
+    with DriverSession(word_count(tmp_path), database_url):
+        pass
+
+    # The tests' server is not durable.
+    assert "pipeline word_count: the database runs with fsync, full_page_writes off: a crash" in caplog.text
