@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from state_backends.ledger import Batch
-from state_backends.protocols import BACKENDS, Backend, BackendSession
+from state_backends.protocols import BACKENDS, Aggregator, Backend, BackendSession
 from state_backends.spec import StateSpec
 
 
@@ -18,6 +18,7 @@ class BatchContext:
 
     dsn: where the database is. own: the states that the pipeline feeds itself. shadow: whether it feeds their shadows.
     logged: those of them that keep a changelog; None for those that are declared with one.
+    unfed: measures by state that are stored and not declared, as after a release was rolled back: merges carry them.
     writers: how many connections its tasks may hold at once.
     late_before: the watermark that earlier batches have brought, at which this batch's tuples are late.
     watermark: the one that counts this batch's tuples too.
@@ -29,6 +30,7 @@ class BatchContext:
     own: frozenset[str] = frozenset()
     shadow: bool = False
     logged: frozenset[str] | None = None
+    unfed: Mapping[str, Mapping[str, Aggregator]] = field(default_factory=dict, repr=False)
     writers: int = 1
     late_before: datetime | None = None
     watermark: datetime | None = None
@@ -41,9 +43,10 @@ class BatchContext:
             BACKENDS.setdefault(name, backend)
 
     def in_force(self, spec: StateSpec) -> StateSpec:
-        """Return a state's declaration with its overrides, as they count for this batch."""
+        """Return a state's declaration with its overrides, as they count for this batch, and its unfed measures."""
         logged = spec.changelog if self.logged is None or spec.name not in self.own else spec.name in self.logged
-        return replace(spec, ttl=self.batch.ttls.get(spec.name, spec.ttl), changelog=logged)
+        measures = {**spec.measures, **self.unfed.get(spec.name, {})}
+        return replace(spec, ttl=self.batch.ttls.get(spec.name, spec.ttl), changelog=logged, measures=measures)
 
     def session(self, conn: psycopg.Connection, spec: StateSpec) -> BackendSession:
         """Return the session of a state, with what is in force for this batch."""

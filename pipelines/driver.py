@@ -45,7 +45,8 @@ class RunOptions:
     """How a driver runs its pipeline.
 
     checkpoint: Spark's checkpoint folder of this pipeline. once: process the available input, then end.
-    rebind: accept another checkpoint than the one that the states were fed from. max_failures: how many failures in a
+    rebind: accept another checkpoint than the one that the states were fed from. accept_gap: feed a state or measure
+    again that batches were committed without. max_failures: how many failures in a
     row, without a batch committed between, end the driver; with `once` the first one does.
     Raises PipelineError if max_failures is less than 1.
     """
@@ -53,6 +54,7 @@ class RunOptions:
     checkpoint: Path
     once: bool = False
     rebind: bool = False
+    accept_gap: bool = False
     max_failures: int = MAX_FAILURES
 
     def __post_init__(self) -> None:
@@ -104,7 +106,9 @@ class Driver:
             with ExitStack() as held:
                 session = None
                 try:
-                    session = held.enter_context(self._session(self.pipeline, self._dsn, self._clock))
+                    session = held.enter_context(
+                        self._session(self.pipeline, self._dsn, self._clock, self._options.accept_gap)
+                    )
                     return self._run_session(session)
                 except Exception as error:
                     # Inside the session, so that the pipeline stays held while the driver waits to try again.

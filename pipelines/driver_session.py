@@ -30,13 +30,15 @@ class DriverSession:
     """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 
     name: what its ledger goes by. shadow: whether it feeds the shadows of the states. clock: the driver's.
+    accept_gap: as RunOptions has it.
     A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
     """
 
     shadow: ClassVar[bool] = False
 
-    def __init__(self, pipeline: Pipeline, dsn: str, clock: BatchClock | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, dsn: str, clock: BatchClock | None = None, accept_gap: bool = False) -> None:
         self.pipeline = pipeline
+        self.accept_gap = accept_gap
         self.name = self.ledger_name(pipeline)
         self.dsn = dsn
         self._clock = clock
@@ -105,7 +107,12 @@ class DriverSession:
             if spec.name not in known:
                 BACKENDS[spec.backend].check_new(self.conn, spec)
         catalog.register_states(
-            pipeline.name, pipeline.specs, pipeline.guarantees, self._report_copied, self._report_waiting
+            pipeline.name,
+            pipeline.specs,
+            pipeline.guarantees,
+            self._report_copied,
+            self._report_waiting,
+            accept_gap=self.accept_gap,
         )
         self._catch_up(catalog.specs(pipeline.name))
 

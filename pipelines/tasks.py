@@ -6,7 +6,7 @@ pipeline. So they are filtered out by column, without Python per row, and kept a
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class MergeTask:
         with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
             state = self.context.session(conn, spec)
             with state.writing():
-                keys = state.merge(key_filter.filter_invalid(batches))
+                keys = state.merge(_with_unfed(key_filter.filter_invalid(batches), self.context.in_force(spec)))
                 emitted = [] if self.emits is None else list(state.new_values(self.emits))
                 return Done(keys, _write_dead_letters(conn, self.context, key_filter, spec), emitted)
 
@@ -131,6 +131,7 @@ class TaskState:
         self.written: set[Key] = set()
         self._counts = counts
         self._spec = spec
+        self._unfed = context.in_force(spec).value_columns.keys() - spec.value_columns.keys()
         self._held: set[Key] = set()
 
     def hold(self, tuples: Sequence[Mapping[str, Any]]) -> None:
@@ -142,7 +143,7 @@ class TaskState:
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[Updater]) -> list[Any]:
         typed = [self._checked(key) for key in keys]
-        values = self._counts.multi_update(typed, updaters)
+        values = self._counts.multi_update(typed, [_Carrying(updater, self._unfed) for updater in updaters])
         self.written.update(typed)
         return values
 
@@ -160,6 +161,29 @@ class TaskState:
                 "may hold it, so emit it and update it from the new values stream"
             )
         return typed
+
+
+@dataclass(frozen=True)
+class _Carrying:
+    """An updater that leaves the columns of unfed measures as they are."""
+
+    updater: Updater
+    columns: Collection[str]
+
+    def update(self, stored: Any) -> Any:
+        value = self.updater.update(stored)
+        if not self.columns or value is None:
+            return value
+        return value | {name: (stored or {}).get(name) for name in self.columns}
+
+
+def _with_unfed(batches: Iterable[pa.RecordBatch], spec: StateSpec) -> Iterator[pa.RecordBatch]:
+    """Yield the batches with a column of nulls, which every fold takes as nothing, for each measure that is not fed."""
+    for batch in batches:
+        for name in spec.partial_columns:
+            if name not in batch.schema.names:
+                batch = batch.append_column(name, pa.nulls(batch.num_rows))
+        yield batch
 
 
 class _Collector:

@@ -94,6 +94,10 @@ class StateBusyError(TidemarkError):
         self.work = work
 
 
+class StateGapError(TidemarkError):
+    """Batches were committed without a state or measure that is declared again: reprocess, rename it, or accept it."""
+
+
 class TablesBusyError(TidemarkError):
     """Tables to be changed have been read for minutes: wait for the readers that the message names, or end them."""
 

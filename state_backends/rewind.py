@@ -42,7 +42,10 @@ CATALOG = """
 UPDATE tidemark.state SET since_txid = least(since_txid, %(to)s),
     oldest_txid = CASE WHEN name = ANY(%(logged)s) THEN oldest_txid ELSE %(to)s END,
     measures_since = (SELECT coalesce(jsonb_object_agg(key, least(value::bigint, %(to)s)), '{}')
-                      FROM jsonb_each_text(measures_since))
+                      FROM jsonb_each_text(measures_since)),
+    last_fed_txid = CASE WHEN last_fed_txid > %(to)s THEN %(to)s ELSE last_fed_txid END,
+    measures_last_fed = (SELECT coalesce(jsonb_object_agg(key, least(value::bigint, %(to)s)), '{}')
+                         FROM jsonb_each_text(measures_last_fed))
 WHERE pipeline = %(pipeline)s
 """
 

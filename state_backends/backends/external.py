@@ -9,6 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -240,8 +241,10 @@ class ExternalSession:
 
     def new_values(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         keys = iter(self._merged)
+        fed = {name: measure for name, measure in self._spec.measures.items() if name in schema.names}
+        spec = replace(self._spec, measures=fed)
         while chunk := list(islice(keys, EMITTED_ROWS)):
-            emitted = list(new_values(self._spec, chunk, self.rows.multi_get(chunk), self._batch.batch_time))
+            emitted = list(new_values(spec, chunk, self.rows.multi_get(chunk), self._batch.batch_time))
             arrays = [
                 pa.array(column, field.type) for column, field in zip(zip(*emitted, strict=True), schema, strict=True)
             ]

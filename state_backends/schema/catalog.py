@@ -20,6 +20,7 @@ from state_backends.protocols import BACKENDS, Aggregator
 from state_backends.schema import overrides, tables
 from state_backends.schema.dependents import check_dependents
 from state_backends.schema.evolution import UNSAID, Evolution, compare
+from state_backends.schema.feeding import check_gaps, record_feeding
 from state_backends.schema.install import install
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.schema.table_locks import locked_tables
@@ -62,20 +63,25 @@ class Catalog:
         guarantees: Mapping[str, str],
         on_copied: Callable[[str, int], object] = lambda state, rows: None,
         on_waiting: Callable[[str], object] = lambda readers: None,
+        accept_gap: bool = False,
     ) -> None:
         """Create the tables of new states and migrate those whose declaration has changed; all of them, or none.
 
         guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
         far while a migration copies one, which takes a transaction per chunk. on_waiting: told which sessions read
-        tables that are to change. The caller holds the pipeline.
+        tables that are to change. accept_gap: feed a state or measure again that batches were committed without.
+        The caller holds the pipeline.
         What people have set stands above what the specs say; `get` returns what is in force.
         Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
         for a measure whose class has no line in AGGREGATORS, StateBusyError while another work has the tables of a
         state that is to change, TablesBusyError where they are read for minutes, DependentObjectsError where what
-        users have made on top of them would be lost.
+        users have made on top of them would be lost, StateGapError (see feeding.py).
         """
         for spec in specs:
             _check_aggregators(spec)
+        if not accept_gap:
+            check_gaps(self._conn, pipeline, specs)
+        unfed = {spec.name: list(self._unfed(spec)) for spec in specs}
         in_force = [self._in_force(spec) for spec in specs]
         with self._locks(pipeline, in_force) as works:
             for spec in in_force:
@@ -85,6 +91,7 @@ class Catalog:
             with locked_tables(self._conn, list(works), on_waiting):
                 for spec, declared in zip(in_force, specs, strict=True):
                     self._register(pipeline, spec, declared, guarantees[spec.name], works.get(spec.name))
+                record_feeding(self._conn, pipeline, specs, unfed)
 
     def get(self, name: str) -> StateSpec:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
@@ -149,7 +156,8 @@ class Catalog:
             "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
             "VALUES (%s, %s, %s::jsonb, %s, %s, %s::jsonb) ON CONFLICT (name) DO UPDATE "
             "SET definition = excluded.definition, ttl = excluded.ttl, guarantee = excluded.guarantee, "
-            "declared = excluded.declared, version = s.version + 1, since_txid = 0, measures_since = '{}'",
+            "declared = excluded.declared, version = s.version + 1, since_txid = 0, measures_since = '{}', "
+            "last_fed_txid = NULL, measures_last_fed = '{}'",
             [
                 spec.name,
                 pipeline,
@@ -167,13 +175,23 @@ class Catalog:
         return found
 
     def _in_force(self, spec: StateSpec) -> StateSpec:
-        """Return a declaration with its overrides, except for a changelog that has to wait."""
-        wanted = self.with_overrides(spec)
+        """Return a declaration with its overrides, except for a changelog that has to wait, and with unfed measures."""
+        wanted = self.with_overrides(replace(spec, measures={**spec.measures, **self._unfed(spec)}))
         held = overrides.terms(self._conn, spec.name)
         if held is None or wanted.changelog == held.changelog or not self._by_hand(spec, held):
             return wanted
         # An override must not keep the driver from starting.
         return replace(wanted, changelog=held.changelog) if self._must_wait(spec) else wanted
+
+    def _unfed(self, spec: StateSpec) -> Mapping[str, Aggregator]:
+        """Return the stored measures that the declaration lacks, as one does that was rolled back to.
+
+        None where it has another measure instead: that is one renamed, or another state, and refused.
+        """
+        row = self._conn.execute("SELECT definition::text FROM tidemark.state WHERE name = %s", [spec.name]).fetchone()
+        held = from_definition(spec.name, json.loads(row[0]), None).measures if row else {}
+        is_part = spec.measures and spec.measures.keys() <= held.keys()
+        return {name: measure for name, measure in held.items() if is_part and name not in spec.measures}
 
     def _by_hand(self, spec: StateSpec, held: Terms) -> bool:
         """Tell whether a changelog comes or goes because people said so, and not because the code does."""

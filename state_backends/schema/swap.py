@@ -280,5 +280,7 @@ HAND_OVER = [
     "committed_batch_id = n.committed_batch_id, committed_time = n.committed_time, open_txid = NULL, "
     "open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
     "FROM tidemark.pipeline n WHERE o.name = %(old)s AND n.name = %(new)s",
+    "UPDATE tidemark.state s SET last_fed_txid = %(base)s WHERE s.pipeline = %(old)s AND s.last_fed_txid IS NULL "
+    "AND NOT EXISTS (SELECT FROM tidemark.successor_state n WHERE n.pipeline = %(new)s AND n.name = s.name)",
     "DELETE FROM tidemark.pipeline WHERE name = %(new)s",
 ]

@@ -38,6 +38,17 @@ class AnswerSerializer(serializers.Serializer):
         many=True, required=False, help_text="one per key asked, in the order asked; absent if combined"
     )
     combined = CombinedSerializer(required=False, help_text="in place of results, if that was asked for")
+    fed = serializers.BooleanField(
+        required=False, help_text="false where the state, or a measure of it, stands still; absent while all is fed"
+    )
+    last_fed_txid = serializers.IntegerField(
+        required=False, help_text="with fed=false: the last batch that fed the state, if its pipeline runs without it"
+    )
+    measures_last_fed = serializers.DictField(
+        child=serializers.IntegerField(),
+        required=False,
+        help_text="with fed=false: measures that are no longer declared, and the last batch that fed each of them",
+    )
 
 
 EPOCH = "the ledger's incarnation: batches of two epochs have nothing to do with each other, even of equal txid"
@@ -94,7 +105,12 @@ class HistorySerializer(BatchOfAnswer):
 class MeasureSerializer(serializers.Serializer):
     aggregate = serializers.CharField()
     type = serializers.CharField()
-    since_txid = serializers.IntegerField(help_text="the measure was added after this batch; 0: with the state")
+    since_txid = serializers.IntegerField(
+        help_text="the measure counts everything after this batch only; 0: from the state's beginning"
+    )
+    last_fed_txid = serializers.IntegerField(
+        allow_null=True, help_text="the last batch that fed the measure, which is no longer declared; null: it is fed"
+    )
 
 
 class StateSerializer(serializers.Serializer):
@@ -112,7 +128,13 @@ class StateSerializer(serializers.Serializer):
     bytes = serializers.IntegerField(
         help_text="table, indexes and changelog; of a state outside the database an estimate"
     )
-    since_txid = serializers.IntegerField(help_text="the state was added after this batch; 0: it holds all there was")
+    since_txid = serializers.IntegerField(
+        help_text="the state counts everything after this batch only; 0: it holds all there was"
+    )
+    fed = serializers.BooleanField(help_text="false where its pipeline runs without it: its values stand still")
+    last_fed_txid = serializers.IntegerField(
+        allow_null=True, help_text="the last batch that fed the state; null while it is fed"
+    )
     epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
     txid = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)

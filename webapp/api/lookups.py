@@ -86,11 +86,22 @@ class Answer:
     @property
     def document(self) -> dict[str, Any]:
         """The answer without its batch, which several may share."""
-        return {"state": self.state, "isolation": self.isolation, **self._results}
+        return {"state": self.state, "isolation": self.isolation, **self._feeding, **self._results}
 
     @property
     def batch(self) -> dict[str, Any]:
         return {"epoch": self.snapshot.epoch, "txid": self.snapshot.txid, "as_of": self.snapshot.as_of}
+
+    @property
+    def _feeding(self) -> dict[str, Any]:
+        """What stands still, if anything does."""
+        found = readers.feeding_of(self.state)
+        not_fed: dict[str, Any] = {}
+        if found.last_fed_txid is not None:
+            not_fed["last_fed_txid"] = found.last_fed_txid
+        if found.measures:
+            not_fed["measures_last_fed"] = dict(found.measures)
+        return {"fed": False, **not_fed} if not_fed else {}
 
     @property
     def _results(self) -> dict[str, Any]:

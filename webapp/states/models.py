@@ -135,6 +135,8 @@ class State(models.Model):
     since_txid = models.BigIntegerField()
     oldest_txid = models.BigIntegerField()
     measures_since = models.JSONField()
+    last_fed_txid = models.BigIntegerField(null=True)
+    measures_last_fed = models.JSONField()
     declared = models.JSONField()
     edits = models.JSONField()
     created_at = models.DateTimeField()

@@ -103,8 +103,9 @@ class StateSummary:
     key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
     backend: where its rows are stored. keys_estimate: live keys, counted if the table is small; for other backends
         than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
-    epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state was
-        added, or 0. finding: why it is not served, "" where nothing is wrong. warning: about the settings of its store.
+    epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state
+        counts everything, or 0. last_fed_txid: the last batch that fed it, None while it is fed.
+        finding: why it is not served, "" where nothing is wrong. warning: about the settings of its store.
     """
 
     name: str
@@ -118,6 +119,8 @@ class StateSummary:
     keys_estimate: int
     bytes: int
     since_txid: int
+    fed: bool
+    last_fed_txid: int | None
     epoch: str
     txid: int
     as_of: datetime | None
@@ -232,6 +235,7 @@ ORDER BY p.name
 
 STATES = sql.SQL("""
 SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since, s.finding, s.warning,
+       s.last_fed_txid, s.measures_last_fed,
        p.epoch, p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
@@ -317,13 +321,15 @@ def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) 
         pipeline=row["pipeline"],
         kind=spec.kind,
         key=dict(spec.key),
-        measures=_measures(spec, row["measures_since"]),
+        measures=_measures(spec, row["measures_since"], row["measures_last_fed"]),
         ttl=spec.ttl,
         changelog=spec.changelog,
         backend=spec.backend,
         keys_estimate=keys,
         bytes=state_bytes + row["changelog_bytes"],
         since_txid=row["since_txid"],
+        fed=row["last_fed_txid"] is None,
+        last_fed_txid=row["last_fed_txid"],
         epoch=row["epoch"],
         txid=row["txid"],
         as_of=row["as_of"],
@@ -334,11 +340,16 @@ def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) 
     )
 
 
-def _measures(spec: StateSpec, since: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+def _measures(spec: StateSpec, since: Mapping[str, int], last_fed: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     if not spec.measures:
-        return {"value": {"aggregate": "", "type": str(spec.value), "since_txid": 0}}
+        return {"value": {"aggregate": "", "type": str(spec.value), "since_txid": 0, "last_fed_txid": None}}
     return {
-        name: {"aggregate": aggregator.name, "type": aggregator.result_type, "since_txid": since.get(name, 0)}
+        name: {
+            "aggregate": aggregator.name,
+            "type": aggregator.result_type,
+            "since_txid": since.get(name, 0),
+            "last_fed_txid": last_fed.get(name),
+        }
         for name, aggregator in spec.measures.items()
     }
 

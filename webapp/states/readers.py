@@ -19,6 +19,7 @@ from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, fin
 from state_backends.committed import COMMITTED_BATCH, ledger_sql
 from state_backends.reader.reader import CommittedBatch, Reader
 from state_backends.reader.refused import RefusedReader
+from state_backends.schema.feeding import Feeding, feeding
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +83,10 @@ def _planned(conn: psycopg.Connection) -> psycopg.Connection:
 
 @dataclass(frozen=True)
 class _CachedReader:
-    """version: of the state in the catalog. checked_at: on the monotonic clock."""
+    """version: of the state in the catalog. feeding: as of it. checked_at: on the monotonic clock."""
 
     reader: Reader
+    feeding: Feeding
     version: tuple[Any, ...] | None
     checked_at: float
 
@@ -104,6 +106,12 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
     if held is None or now - held.checked_at > CHECK_SECONDS:
         held = _cached[name] = _checked(conn, name, held, now)
     return held.reader.on(conn), held.version
+
+
+def feeding_of(name: str) -> Feeding:
+    """Return how far a state is fed, as of when its reader was made; fed where there is none yet."""
+    held = _cached.get(name)
+    return Feeding() if held is None else held.feeding
 
 
 def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
@@ -149,7 +157,8 @@ def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, no
         return replace(held, checked_at=now)
     _cached.pop(name, None)
     spec, found = Catalog(conn).get(name), findings.recorded_finding(conn, name)
-    return _CachedReader(RefusedReader(spec, found) if found else state_reader(conn, spec), version, now)
+    reader = RefusedReader(spec, found) if found else state_reader(conn, spec)
+    return _CachedReader(reader, feeding(conn, name), version, now)
 
 
 @dataclass(frozen=True)

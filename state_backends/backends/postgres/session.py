@@ -1,6 +1,6 @@
 """A state in PostgreSQL within one attempt at a batch: every task is one transaction under the ledger's row."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -61,7 +61,8 @@ class PostgresSession:
 
     def new_values(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         parameters = {"batch_time": self._batch.batch_time, "ttl": self._spec.ttl}
-        cursor = self._conn.execute(new_values_sql(self._table), parameters)
+        measures = [name for name in self._spec.measures if name in schema.names]
+        cursor = self._conn.execute(new_values_sql(self._table, measures), parameters)
         while rows := cursor.fetchmany(EMITTED_ROWS):
             arrays = [
                 pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
@@ -95,18 +96,19 @@ class PostgresSession:
         return Changelog(self._conn, self._spec, self._table)
 
 
-def new_values_sql(table: StateTable) -> sql.Composed:
+def new_values_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
     """Return the statement for what a merge made of the keys in the temporary table `incoming`.
 
-    One row per key: key, finished measures, and for an opaque state those of the version before, null where readers
-    saw none.
+    One row per key: key, these measures, finished, and for an opaque state those of the version before, null where
+    readers saw none.
     """
     spec = table.spec
     parts: list[sql.Composable] = [_emitted(sql.Identifier("t", name), kind) for name, kind in spec.key.items()]
-    for measure, aggregator in spec.measures.items():
+    fed = {name: spec.measures[name] for name in measures}
+    for measure, aggregator in fed.items():
         parts.append(_emitted(finished(measure, aggregator, "t"), aggregator.result_type))
     if table.keeps_previous:
-        for measure, aggregator in spec.measures.items():
+        for measure, aggregator in fed.items():
             before = _emitted(finished(measure, aggregator, "before"), aggregator.result_type)
             parts.append(sql.SQL("CASE WHEN before.was THEN {} END").format(before))
     return sql.SQL("SELECT {parts} FROM {table} t JOIN incoming i ON {same} {before}").format(

@@ -78,7 +78,10 @@ CREATE FUNCTION tidemark.is_worked_on(state text, work text)
         WHERE w.state = is_worked_on.state AND w.work = is_worked_on.work AND w.tables = 'live'
     );
 
--- How far a state is fed.
+-- How far a state is fed; see schema/feeding.py.
+ALTER TABLE tidemark.state
+    ADD COLUMN last_fed_txid bigint,                              -- null: its pipeline feeds it
+    ADD COLUMN measures_last_fed jsonb NOT NULL DEFAULT '{}';     -- measures that are stored and not fed
 
 -- The keys that an open batch writes.
 

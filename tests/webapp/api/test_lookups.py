@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
@@ -7,9 +8,12 @@ from django.test.utils import CaptureQueriesContext
 
 from state_backends import Catalog, Count, StateSpec
 from tests.webapp.api.states import add_state
+from tests.webapp.flights import BY_CARRIER, BY_HOUR, SPECS, TOTALS
 from webapp.states import readers
 
 QUERY = "/states/flights_by_carrier/query"
+
+GUARANTEES = {spec.name: "exactly once" for spec in SPECS}
 
 RIGHT = {"flights_by_carrier": ["JFK", "C01"], "flights_by_hour": ["2013-01-01T10:00:00Z", "JFK"], "totals": []}
 
@@ -199,3 +203,32 @@ def test_a_measure_that_was_added_is_served_within_a_second(filled, api, monkeyp
 
 def test_the_ttl_of_a_state_is_in_seconds(filled, api):
     assert api.ask("GET", "/states/flights_by_carrier").json()["ttl_seconds"] == timedelta(days=400).total_seconds()
+
+
+class TestStatesThatStandStill:
+    """A release without the state, or one that was rolled back and lacks a measure."""
+
+    def test_a_state_that_is_no_longer_fed_says_so_in_every_answer(self, filled, api):
+        Catalog(filled.conn).register_states("flights", [BY_HOUR, TOTALS], GUARANTEES)
+
+        answer = query(api, [["JFK", "C01"]]).json()
+        queries = [{"state": "totals", "keys": [[]]}, {"state": "flights_by_carrier", "keys": []}]
+        together = api.ask("POST", "/query", {"queries": queries}).json()
+
+        assert (answer["fed"], answer["last_fed_txid"]) == (False, 2)
+        assert "fed" not in query(api, [[]], state="totals").json()
+        assert [each.get("fed") for each in together["answers"]] == [None, False]
+        document = api.ask("GET", "/states/flights_by_carrier").json()
+        assert (document["fed"], document["last_fed_txid"]) == (False, 2)
+
+    def test_a_measure_that_is_no_longer_fed_says_so(self, filled, api):
+        grown = replace(TOTALS, measures={**TOTALS.measures, "late": Count("dep_delay > 0")})
+        for release in ([BY_CARRIER, BY_HOUR, grown], SPECS):
+            Catalog(filled.conn).register_states("flights", release, GUARANTEES)
+
+        answer = query(api, [[]], state="totals").json()
+
+        assert (answer["fed"], answer["measures_last_fed"]) == (False, {"late": 2})
+        assert "last_fed_txid" not in answer
+        measures = api.ask("GET", "/states/totals").json()["measures"]
+        assert (measures["flights"]["last_fed_txid"], measures["late"]["last_fed_txid"]) == (None, 2)

@@ -31,6 +31,11 @@ class Command(BaseCommand):
             help="accept another checkpoint; the source continues where the states stopped",
         )
         parser.add_argument(
+            "--accept-gap",
+            action="store_true",
+            help="feed a state or measure again that batches were committed without; it says since when it is complete",
+        )
+        parser.add_argument(
             "--reprocess",
             action="store_true",
             help="process the input again from its start while the existing states are served, swap the states, then "
@@ -59,6 +64,7 @@ class Command(BaseCommand):
                 options["checkpoint"] or data_dir() / "checkpoints" / name,
                 once=options["once"],
                 rebind=options["rebind"],
+                accept_gap=options["accept_gap"],
                 max_failures=options["max_failures"],
             )
         except PipelineError as error:
