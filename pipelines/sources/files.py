@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, StringType, StructField, StructType
 
 from pipelines.checkpoint import offset_range
 from pipelines.errors import PipelineError
@@ -32,6 +32,7 @@ from pipelines.sources.parsing import (
     why_bad_csv,
 )
 from pipelines.sources.source import Parsed, Pending, declared, nullable, required
+from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.source_input import Identity, SourceInput
 
@@ -271,7 +272,8 @@ class ParquetFiles(Folder):
 
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Columns that the schema
     does not name are left out; one that a file lacks is null in all its rows, so make required what must be there.
-    A row without a required value is bad: it goes to the dead letters, as JSON and with its number from 1.
+    A row without a required value, or with a number outside the range of a tinyint or smallint column, is bad: it goes
+    to the dead letters, as JSON and with its number from 1.
     A file that cannot be read, or holds a column of another type, stops the batch with an error that names it.
     max_bad_share: a batch with more than this share of bad rows (and more than 10) stops the pipeline.
     """
@@ -280,24 +282,50 @@ class ParquetFiles(Folder):
     reserved = (*Folder.reserved, ROW_INDEX)
 
     def load(self, spark: SparkSession) -> DataFrame:
-        rows = self._stream(spark, "parquet", nullable(self.schema))
-        if not required(self.schema):
-            return rows  # no row can be bad, so no place is needed
+        rows = self._stream(spark, "parquet", self._stored)
+        if not self._may_be_bad:
+            return rows  # no place is needed
         return rows.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX))
 
     def parse(self, batch: DataFrame) -> Parsed:
-        if not required(self.schema):
+        if not self._may_be_bad:
             return Parsed(batch, tuple(self.schema.names))
         bad = F.lit(False)
         for name in required(self.schema):
             bad = bad | batch[name].isNull()
+        for name, kind in self._narrow.items():
+            bad = bad | (batch[name].isNotNull() & batch[name].try_cast(kind).isNull())
         event = F.struct(*(batch[name] for name in self.schema.names))
         rows = batch.withColumn(BAD_LINE, F.when(bad, F.to_json(event, {"ignoreNullFields": "false"})))
+        rows = rows.withColumns({name: F.col(quoted(name)).try_cast(kind) for name, kind in self._narrow.items()})
         return Parsed(rows, tuple(self.schema.names), BAD_LINE)
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, FILE, ROW_INDEX)
         for line, file, index in bad.orderBy(FILE, ROW_INDEX).toLocalIterator():
-            row = json.loads(line)
-            absent = ", ".join(name for name in required(self.schema) if row[name] is None)
-            yield DeadLetter(path_of(file).name, line, f"{absent}: required, and absent or null", index + 1)
+            yield DeadLetter(path_of(file).name, line, self._why_bad(json.loads(line)), index + 1)
+
+    def _why_bad(self, row: dict[str, Any]) -> str:
+        absent = ", ".join(name for name in required(self.schema) if row[name] is None)
+        if absent:
+            return f"{absent}: required, and absent or null"
+        return why_bad(json.dumps({name: row[name] for name in self._narrow}), StructType(list(self._fields())))
+
+    @property
+    def _may_be_bad(self) -> bool:
+        return bool(required(self.schema) or self._narrow)
+
+    @property
+    def _narrow(self) -> dict[str, DataType]:
+        """The columns whose type Parquet stores in 32 bits: Spark cuts those, and makes -56 of 200."""
+        return {field.name: field.dataType for field in self._fields()}
+
+    def _fields(self) -> Iterator[StructField]:
+        return (field for field in self.schema if isinstance(field.dataType, ByteType | ShortType))
+
+    @property
+    def _stored(self) -> StructType:
+        wide = StructType()
+        for field in nullable(self.schema):
+            wide = wide.add(field.name, IntegerType() if field.name in self._narrow else field.dataType)
+        return wide

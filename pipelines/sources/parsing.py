@@ -9,9 +9,12 @@ column, and `why_unreadable` names the first one that does not fit.
 
 import csv
 import json
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -21,18 +24,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     AtomicType,
     BooleanType,
+    ByteType,
     DataType,
+    DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
     ShortType,
+    StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from pipelines.errors import PipelineError
+from pipelines.sources.exact import csv_misfit, json_misfit, text_misfit
 from pipelines.sources.source import nullable, required
 
 BAD_LINE, CORRUPT = "_bad_line", "_corrupt"
@@ -40,7 +49,8 @@ BAD_LINE, CORRUPT = "_bad_line", "_corrupt"
 RESERVED = (BAD_LINE, CORRUPT)
 
 SHOWN_CHARACTERS = 60  # of a value, in a reason
-WHOLE_BITS: dict[type[DataType], int] = {ShortType: 16, IntegerType: 32, LongType: 64}
+WHOLE_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+LARGEST_DOUBLE, LARGEST_FLOAT = Decimal(sys.float_info.max), Decimal("3.4028235e38")
 A_HEADER = "a header, not an event"
 
 # A column of text, and its field, to the column of values.
@@ -52,7 +62,8 @@ def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> Da
 
     keep: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
     """
-    return _events(texts, json_row("value", schema), ~is_one_json_value(F.col("value")), schema, keep)
+    bad = ~is_one_json_value(F.col("value"))
+    return _events(texts, json_row("value", schema), bad, schema, keep, json_misfit("value", F.col("row"), schema))
 
 
 def csv_events(
@@ -63,7 +74,9 @@ def csv_events(
     refused: which lines are bad regardless of their content.
     """
     bad = ~_closes_its_quotes() if refused is None else refused | ~_closes_its_quotes()
-    return _events(texts, csv_row("value", schema, delimiter), bad, schema, keep)
+    fields = csv_row("value", _texts(schema), delimiter)
+    misfit = csv_misfit("value", F.col("row"), fields, schema)
+    return _events(texts, csv_row("value", schema, delimiter), bad, schema, keep, misfit)
 
 
 def json_row(line: str, schema: StructType) -> Column:
@@ -83,9 +96,12 @@ def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
     return F.from_csv(line, _ddl(nullable(schema).add(CORRUPT, "string")), options)
 
 
-def _events(texts: DataFrame, row: Column, bad: Column, schema: StructType, keep: Sequence[str]) -> DataFrame:
+def _events(
+    texts: DataFrame, row: Column, bad: Column, schema: StructType, keep: Sequence[str], misfit: Column | None
+) -> DataFrame:
     unfit = F.col(f"row.{CORRUPT}").isNotNull() | ~F.is_valid_utf8("value")
     bad = reduce(or_, [F.col("row")[name].isNull() for name in required(schema)], bad | unfit)
+    bad = bad if misfit is None else bad | misfit
     return (
         texts.select("value", *keep, row.alias("row"))
         .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *keep)
@@ -106,6 +122,10 @@ def _closes_its_quotes() -> Column:
 
 def _ddl(schema: StructType) -> str:
     return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in schema)
+
+
+def _texts(schema: StructType) -> StructType:
+    return StructType([StructField(field.name, StringType(), True) for field in schema])
 
 
 def by_cast(text: Column, field: StructField) -> Column:
@@ -132,9 +152,9 @@ def why_unreadable(schema: StructType, text: Callable[[str], Column], read: Read
 
 def _reason(field: StructField, text: Column, read: Reading) -> Column:
     expected = F.lit(f"{field.name}: expected {field.dataType.simpleString()}, got ")
-    misfit = F.when(
-        text.isNotNull() & read(text, field).isNull(), F.concat(expected, F.substring(text, 1, SHOWN_CHARACTERS))
-    )
+    changed = text_misfit(text, field.dataType)
+    unread = read(text, field).isNull() if changed is None else read(text, field).isNull() | changed
+    misfit = F.when(text.isNotNull() & unread, F.concat(expected, F.substring(text, 1, SHOWN_CHARACTERS)))
     if field.nullable:
         return misfit
     return F.when(text.isNull(), F.lit(f"{field.name}: required, and absent or null")).otherwise(misfit)
@@ -143,7 +163,8 @@ def _reason(field: StructField, text: Column, read: Reading) -> Column:
 def why_bad(line: str, schema: StructType) -> str:
     """Return the reason why a JSON line is bad, with the column and the expected type if they are known."""
     try:
-        value = json.loads(line)
+        # Numbers as they were written: a double would hide why one of them does not fit.
+        value = json.loads(line, parse_float=Decimal, parse_constant=Decimal)
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at column {error.colno}"
     except RecursionError:
@@ -213,13 +234,35 @@ def _fits(value: object, expected: DataType) -> bool:
     bits = WHOLE_BITS.get(type(expected))
     if bits is not None:
         return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
+    if isinstance(expected, DecimalType):
+        return type(value) in (int, Decimal, str) and _fits_places(value, expected)
     if isinstance(expected, DoubleType | FloatType):
-        return type(value) in (int, float)
+        largest = LARGEST_FLOAT if isinstance(expected, FloatType) else LARGEST_DOUBLE
+        return type(value) is float or (type(value) in (int, Decimal) and not abs(value) > largest)  # type: ignore
     if isinstance(expected, BooleanType):
         return isinstance(value, bool)
-    if isinstance(expected, TimestampType):
+    if isinstance(expected, TimestampType | TimestampNTZType):
         return isinstance(value, str) and _is_timestamp(value)
+    if isinstance(expected, DateType):
+        return isinstance(value, str) and _is_date(value)
+    if isinstance(expected, StringType):
+        return not isinstance(value, Decimal) and not (isinstance(value, str) and _has_half_a_pair(value))
     return True
+
+
+def _fits_places(value: object, expected: DecimalType) -> bool:
+    try:
+        number = Decimal(str(value).strip()).as_tuple()
+    except InvalidOperation:
+        return False
+    if not isinstance(number.exponent, int):
+        return False
+    digits = "".join(map(str, number.digits))
+    significant = digits.rstrip("0")
+    places = -number.exponent - (len(digits) - len(significant))
+    return not significant or (
+        places <= expected.scale and len(digits) + number.exponent <= expected.precision - expected.scale
+    )
 
 
 def _as_json_value(text: str, expected: DataType) -> object:
@@ -227,8 +270,9 @@ def _as_json_value(text: str, expected: DataType) -> object:
         if type(expected) in WHOLE_BITS:
             return int(text)
         if isinstance(expected, DoubleType | FloatType):
-            return float(text)
-    except ValueError:
+            # Spark takes `Inf` for infinite, and makes a number that is too large so.
+            return Decimal(text) if re.search(r"\d", text) else float(text)
+    except (ValueError, InvalidOperation):
         return text
     if isinstance(expected, BooleanType):
         return {"true": True, "false": False}.get(text.lower(), text)
@@ -245,7 +289,19 @@ def _is_timestamp(text: str) -> bool:
         datetime.fromisoformat(text)
     except ValueError:
         return False
+    return not re.search(r"\.\d{6}\d*[1-9]", text)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
     return True
+
+
+def _has_half_a_pair(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _kind(value: object) -> str:
@@ -253,5 +309,5 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
+    shown = str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, default=str)
     return shown if len(shown) <= limit else f"{shown[:limit]}.."

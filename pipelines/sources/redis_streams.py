@@ -19,6 +19,7 @@ from pyspark.sql.types import StringType, StructType
 from pipelines.checkpoint import committed_offset, offset_range
 from pipelines.errors import PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
+from pipelines.sources.exact import json_misfit
 from pipelines.sources.parsing import (
     CORRUPT,
     by_cast,
@@ -138,6 +139,8 @@ class RedisStreams:
         line = F.from_json(ENTRY, "map<string,string>")[self._json_field]
         rows = batch.withColumn("_line", line).withColumn("_row", json_row("_line", self.fields))
         bad = F.col("_line").isNull() | F.col("_row").getField(CORRUPT).isNotNull() | ~is_one_json_value(F.col("_line"))
+        misfit = json_misfit("_line", F.col("_row"), self.fields)
+        bad = bad if misfit is None else bad | misfit
         for field in self.fields:
             bad = bad | (F.lit(not field.nullable) & F.col("_row").getField(field.name).isNull())
         # The reason is found in Python, for the few that are bad.

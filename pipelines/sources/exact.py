@@ -1,0 +1,215 @@
+r"""Exact: whether Spark reads a value as something else than what stands there.
+
+Spark rounds a decimal to the places of its column, drops what comes after the microseconds or after a date, makes
+1e400 infinite, and completes a time of day by today's date. Each of these is a misfit here, and its row is bad, so that
+no sum is wrong in silence. Misfits are rare: a line is first searched for something that could be one, by its text and
+by the values that Spark has read, and only such a line is read a second time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+FLOATS, TIMES = (DoubleType, FloatType), (TimestampType, TimestampNTZType)
+
+# A variant holds a number of so many digits exactly, a longer one or one with an exponent as a double.
+VARIANT_DIGITS, DOUBLE_DIGITS = 38, 15
+LAST_SECOND = 253_402_300_799  # of the year 9999, since 1970
+
+NUMBER = r"^\s*[-+]?([0-9]*)\.?([0-9]*)(?:[eE]([-+]?[0-9]+))?\s*$"
+TOO_LONG = rf"(?:[0-9]\.?){{{VARIANT_DIGITS + 1}}}"
+# Digits after the microseconds, or a time without a date.
+NO_TIMESTAMP = r"\.[0-9]{6}[0-9]*[1-9]|^\s*T?[0-9]{1,2}:"
+ZONE = r":[0-9.]*\s*[-+A-Za-z]"
+AFTER_DATE = r"^\s*[-+]?[0-9]+-[0-9]+-[0-9]+\s*[T ]\s*\S"
+MIDNIGHT = r"[T ]00?:00(:00(\.0+)?)?\s*(Z|UTC|[-+]00(:?00)?)?\s*$"
+
+# What a text looks like that Spark makes of a number with a fraction, or of one that it takes for infinite.
+WRITTEN_NUMBER = r'^-?[0-9]+(\.[0-9]+(E-?[0-9]+)?|E-?[0-9]+)$|^"-?(Infinity|NaN)"$'
+# Spark replaces half of a surrogate pair by a question mark; a variant cannot hold it.
+SURROGATE = r"\\u[dD][89a-fA-F]"
+
+# The line's part of the search, per type: a digit too many, an exponent, a time of day, something after a date.
+TIME_IN_LINE = r"\.[0-9]{7}|[0-9]{13}|(?:^|[^0-9T\s])\s*T?[0-9]{1,2}:"
+DATE_IN_LINE = r"-[0-9]{1,2}\s*[T ]"
+
+UNREAD = "_unread"
+
+Predicate = Callable[[Column, DataType], Column | None]
+
+
+def text_misfit(text: Column, kind: DataType) -> Column | None:
+    """Return the condition that Spark's cast changes the value of a text; None where it never does.
+
+    A text that is not of the type at all is not told apart: its cast is null.
+    """
+    if isinstance(kind, DecimalType):
+        return text.rlike(_places_in_line(kind)) & _has_more_places(text, kind.scale)
+    if isinstance(kind, FLOATS):
+        return (F.abs(text.try_cast(kind)) == F.lit(float("inf"))) & text.rlike("[0-9]")
+    if isinstance(kind, TimestampNTZType):
+        return text.rlike(NO_TIMESTAMP) | text.rlike(ZONE)
+    if isinstance(kind, TimestampType):
+        return text.rlike(NO_TIMESTAMP)
+    if isinstance(kind, DateType):
+        return text.rlike(AFTER_DATE) & ~text.rlike(MIDNIGHT)
+    return None
+
+
+def json_misfit(line: str, row: Column, schema: StructType) -> Column | None:
+    """Return the condition that a value of `row`, which Spark read from a JSON text, is not the one in the text.
+
+    line: the column of the text. None where no value of the schema can be changed.
+    """
+    suspicious = _or([_any(row, schema, _looks_wrong), _search(line, schema)])
+    exact = _exact_schema(schema)
+    if suspicious is None or not isinstance(exact, StructType):
+        return None
+
+    def is_wrong(read: Column) -> Column:
+        wrong = _any(read, schema, lambda value, kind: _variant_misfit(F.col(line), value, kind))
+        return F.coalesce(_or([wrong, read.getField(UNREAD).isNotNull()]), F.lit(True))  # type: ignore[arg-type]
+
+    # In an array of one, so that the second reading is evaluated once, and only for a suspicious line.
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNREAD, "allowSingleQuotes": "false"}
+    return suspicious & F.exists(F.array(F.from_json(line, exact.add(UNREAD, "string"), options)), is_wrong)
+
+
+def csv_misfit(line: str, row: Column, texts: Column, schema: StructType) -> Column | None:
+    """Return the condition that a value of `row`, which Spark read from a CSV line, is not the one in the line.
+
+    texts: the struct of the line's fields as texts.
+    """
+    suspicious = _or([_any(row, schema, _looks_wrong), _search(line, schema)])
+    if suspicious is None:
+        return None
+
+    def is_wrong(read: Column) -> Column:
+        misfits = [text_misfit(read.getField(field.name), field.dataType) for field in schema]
+        return _or([F.lit(False), *misfits])  # type: ignore[return-value]
+
+    return suspicious & F.exists(F.array(texts), is_wrong)
+
+
+def _or(conditions: Iterable[Column | None]) -> Column | None:
+    known = [F.coalesce(each, F.lit(False)) for each in conditions if each is not None]
+    return reduce(or_, known) if known else None
+
+
+def _any(value: Column, kind: DataType, predicate: Predicate) -> Column | None:
+    """Return whether the predicate holds for any value inside of `value`; None where it never does."""
+    if isinstance(kind, StructType):
+        return _or(_any(value.getField(field.name), field.dataType, predicate) for field in kind)
+    if isinstance(kind, MapType):
+        return _any(F.map_values(value), ArrayType(kind.valueType), predicate)
+    if isinstance(kind, ArrayType):
+        if _any(F.lit(None), kind.elementType, predicate) is None:
+            return None
+        return F.exists(value, lambda element: _or([_any(element, kind.elementType, predicate)]))  # type: ignore
+    return predicate(value, kind)
+
+
+def _leaves(kind: DataType) -> Iterator[DataType]:
+    if isinstance(kind, StructType):
+        for field in kind:
+            yield from _leaves(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _leaves(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.valueType)
+    else:
+        yield kind
+
+
+def _search(line: str, schema: StructType) -> Column | None:
+    patterns = {pattern for kind in _leaves(schema) if (pattern := _in_line(kind)) is not None}
+    return F.col(line).rlike("|".join(sorted(patterns))) if patterns else None
+
+
+def _in_line(kind: DataType) -> str | None:
+    if isinstance(kind, DecimalType):
+        return _places_in_line(kind)
+    if isinstance(kind, TIMES):
+        return TIME_IN_LINE
+    if isinstance(kind, StringType):
+        return SURROGATE
+    return DATE_IN_LINE if isinstance(kind, DateType) else None
+
+
+def _places_in_line(kind: DecimalType) -> str:
+    return rf"\.[0-9]{{{kind.scale + 1}}}|[0-9.][eE]"
+
+
+def _looks_wrong(value: Column, kind: DataType) -> Column | None:
+    """Return whether a value that Spark has read may be another one than was written, by itself."""
+    if isinstance(kind, FLOATS):
+        return F.abs(value) == F.lit(float("inf"))
+    if isinstance(kind, ByteType):
+        return value < 0
+    return value.rlike(WRITTEN_NUMBER) if isinstance(kind, StringType) else None
+
+
+def _exact_schema(kind: DataType) -> DataType | None:
+    """Return the type with a variant in the place of every value that Spark may change; None where it has none."""
+    if isinstance(kind, StructType):
+        fields = [(field.name, _exact_schema(field.dataType)) for field in kind]
+        exact = StructType()
+        for name, inner in fields:
+            exact = exact if inner is None else exact.add(name, inner)
+        return exact if len(exact) else None
+    if isinstance(kind, ArrayType):
+        element = _exact_schema(kind.elementType)
+        return None if element is None else ArrayType(element)
+    if isinstance(kind, MapType):
+        value = _exact_schema(kind.valueType)
+        return None if value is None else MapType(StringType(), value)
+    lossy = (DecimalType, DateType, ByteType, StringType, *FLOATS, *TIMES)
+    return VariantType() if isinstance(kind, lossy) else None
+
+
+def _variant_misfit(line: Column, value: Column, kind: DataType) -> Column | None:
+    """Return whether Spark changes a JSON value, given as a variant, which holds it as it was written."""
+    text, form = F.try_variant_get(value, "$", "string"), F.schema_of_variant(value)
+    is_text, is_double = form == "STRING", form == "DOUBLE"
+    if isinstance(kind, DecimalType):
+        digits = F.length(F.regexp_replace(F.regexp_replace(text, "E.*$", ""), "[^0-9]", ""))
+        is_rounded = is_double & ((digits > DOUBLE_DIGITS) | line.rlike(TOO_LONG))
+        return is_rounded | _has_more_places(text, kind.scale)
+    if isinstance(kind, StringType):
+        return is_double | form.rlike(r"^DECIMAL.[0-9]+,[1-9]")
+    if isinstance(kind, FLOATS):
+        return ~is_text & (F.abs(text.try_cast(kind)) == F.lit(float("inf")))
+    if isinstance(kind, ByteType):
+        return text.try_cast("bigint") > 127
+    if isinstance(kind, TIMES):
+        is_too_far = F.abs(text.try_cast("decimal(38,0)")) > LAST_SECOND
+        return F.when(is_text, text_misfit(text, kind)).otherwise(is_too_far)
+    return text_misfit(text, kind)
+
+
+def _has_more_places(text: Column, scale: int) -> Column:
+    """Return whether a number has more decimal places than `scale`, zeros at its end left out; exponents count."""
+    whole, fraction, exponent = (F.regexp_extract(text, NUMBER, group) for group in (1, 2, 3))
+    digits = F.concat(whole, fraction)
+    significant = F.regexp_replace(digits, "0+$", "")
+    power = F.when(exponent == "", 0).otherwise(exponent.try_cast("int"))
+    places = F.length(fraction) - power - (F.length(digits) - F.length(significant))
+    return (significant != "") & F.coalesce(places > scale, F.lit(True))

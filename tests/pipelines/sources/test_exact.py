@@ -1,0 +1,183 @@
+"""Values that a source would change in silence are bad; all others pass as they were written."""
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles
+from pipelines.sources.parsing import BAD_LINE, csv_events, json_events, why_bad, why_bad_csv, why_unreadable
+from pipelines.stream import Stream
+from state_backends import Count, StateSpec
+
+# Type to texts that it cannot hold exactly, and to others that it can.
+TEXTS = {
+    "decimal(18,2)": (["1.125", "1e-3", "0.001e0"], ["1.120", "1.5e1", "1500e-4", "0e-9"]),
+    "decimal(38,9)": (["0.1234567891"], ["0.123456789", "12345678901234567890.1"]),
+    "decimal(3,0)": (["0.5"], ["1e2", "7.0"]),
+    "double": (["1e400", "-1e400"], ["1e300"]),
+    "float": (["-1e39"], ["1e38"]),
+    "timestamp": (
+        ["2024-01-01T00:00:00.1234567Z", "2024-01-01 00:00:00.000000001", "12:00", "T12:00"],
+        ["2024-01-01T00:00:00.1234560Z", "2024-01-01 00:00:00+02:00", "2024-01-01 12:00:00", "2013"],
+    ),
+    "date": (
+        ["2024-01-01T10:00:00Z", "2024-01-01 10:00", "0044-03-15 BC"],
+        ["2024-01-01T00:00:00Z", "2024-01-01 00:00:00", "0044-03-15"],
+    ),
+}
+# The same of values as JSON has them.
+VALUES = {
+    "decimal(18,2)": (["1.125", '"1.125"', "1e-3"], ["1.120", '"1.12"', "1.5e1"]),
+    "decimal(38,9)": (
+        ["0.1234567891", "12345678901234567890.12345678901234567891", f"1.{'0' * 45}1"],
+        ["12345678901234567890.123456789", f"1.{'0' * 30}"],
+    ),
+    "double": (["1e400"], ["1e300", '"Infinity"', '"NaN"']),
+    "float": (["-1e39"], ["1e38"]),
+    "tinyint": (["200"], ["-56", "127"]),
+    "timestamp": (
+        [*map(json.dumps, TEXTS["timestamp"][0]), "9223372036854775807", "1700000000000"],
+        [*map(json.dumps, TEXTS["timestamp"][1]), "1700000000", "-1"],
+    ),
+    "date": (list(map(json.dumps, TEXTS["date"][0])), list(map(json.dumps, TEXTS["date"][1]))),
+    "string": (
+        ["1.10", "1e400", "1.5", '"\\ud800x"', '"?\\udc00"'],
+        ["12345678901234567890", '"1e400"', '"1.5"', "true", '"\\ud83d\\ude00"', '"\\\\ud800?"'],
+    ),
+    "struct<d: decimal(5,2)>": (['{"d": 1.125}'], ['{"d": 1.12}', "{}"]),
+    "array<decimal(5,2)>": (["[1, null, 1.125]"], ["[1, null, 1.12]", "[]"]),
+    "map<string, timestamp>": (['{"d": "2024-01-01T00:00:00.1234567Z"}'], ['{"d": "2024-01-01T00:00:00.123456Z"}']),
+    "array<struct<x: double, ok: boolean>>": (['[{"x": 1e999}]'], ['[{"x": 1.5}, null]']),
+}
+
+
+def lines(spark, texts):
+    return spark.createDataFrame([(text,) for text in texts], "value string").coalesce(1)
+
+
+def is_bad(frame):
+    return {row.value: row[BAD_LINE] is not None for row in frame.select("value", BAD_LINE).collect()}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_json_value_that_would_be_changed_makes_its_line_bad(spark, kind):
+    changed, kept = VALUES[kind]
+    texts = [f'{{"x": {value}, "other": 12.3456789012}}' for value in [*changed, *kept, "null"]]
+
+    frame = json_events(lines(spark, texts), StructType.fromDDL(f"x {kind}, other double"), ["value"])
+
+    assert is_bad(frame) == dict.fromkeys(texts[: len(changed)], True) | dict.fromkeys(texts[len(changed) :], False)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_csv_field_that_would_be_changed_makes_its_line_bad(spark, kind):
+    changed, kept = TEXTS[kind]
+    texts = [f"{value},12.3456789012" for value in [*changed, *kept, ""]]
+
+    frame = csv_events(lines(spark, texts), StructType.fromDDL(f"x {kind}, other double"), ",", ["value"])
+
+    assert is_bad(frame) == dict.fromkeys(texts[: len(changed)], True) | dict.fromkeys(texts[len(changed) :], False)
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, "timestamp_ntz"])
+def test_a_text_that_would_be_changed_by_its_cast_is_named(spark, kind):
+    changed, kept = TEXTS.get(kind, (["2024-01-01 00:00+02", "12:00"], ["2024-01-01 00:00"]))
+    schema = StructType.fromDDL(f"x {kind}")
+    frame = lines(spark, [*changed, *kept]).withColumnRenamed("value", "x")
+
+    found = {row.x: row.reason for row in frame.select("x", why_unreadable(schema, F.col).alias("reason")).collect()}
+
+    expected = schema["x"].dataType.simpleString()
+    assert found == {text: f"x: expected {expected}, got {text}" for text in changed} | dict.fromkeys(kept)
+
+
+NUMBERS = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9)
+# Derandomized, and few: each example is a job of Spark.
+FEW = settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+
+
+@FEW
+@given(st.lists(NUMBERS, min_size=200))
+def test_a_decimal_is_as_it_was_written_or_its_line_is_bad(spark, numbers):
+    schema = StructType.fromDDL("x decimal(18,6)")
+    frame = json_events(lines(spark, [f'{{"x": {number}}}' for number in numbers]), schema, [])
+
+    read = [(row.x, row[BAD_LINE] is not None) for row in frame.collect()]
+
+    for number, (value, bad) in zip(numbers, read, strict=True):
+        fits = number == number.quantize(Decimal("1e-6"))
+        assert bad != fits, number
+        assert bad or value == number
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("decimal(18,2)", "1.125", "1.125"),
+        ("decimal(18,2)", '"1.125"', '"1.125"'),
+        ("decimal(5,2)", "1000", "1000"),
+        ("double", "1e400", "1E+400"),
+        ("tinyint", "200", "200"),
+        ("string", "1.10", "1.10"),
+        ("date", '"2024-01-01T10:00:00Z"', '"2024-01-01T10:00:00Z"'),
+        ("timestamp", '"2024-01-01T00:00:00.1234567Z"', '"2024-01-01T00:00:00.1234567Z"'),
+    ],
+)
+def test_the_reason_of_a_json_line_has_column_type_and_value(kind, value, shown):
+    schema = StructType.fromDDL(f"x {kind}")
+
+    assert why_bad(f'{{"x": {value}}}', schema) == f"x: expected {kind}, got {shown}"
+
+
+def test_the_reason_of_a_csv_line_has_column_type_and_value():
+    schema = StructType.fromDDL("price decimal(18,2), x double")
+
+    assert why_bad_csv("1.125,1", schema) == 'price: expected decimal(18,2), got "1.125"'
+    assert why_bad_csv("1.12,1e400", schema) == 'x: expected double, got "1e400"'
+
+
+def test_money_with_too_many_places_is_a_dead_letter_and_not_rounded(workspace):
+    spec = StateSpec("paid", key={"price": "text"}, measures={"count": Count()})
+    workspace.land("1.json", '{"price": 1.125}', '{"price": 1.12}')
+    events = Stream.read(JsonFiles(workspace.input, schema="price decimal(18,2)")).each(price="string(price)")
+
+    workspace.run(Pipeline("p", [events.group_by("price").persistent_aggregate(spec)]))
+
+    assert workspace.values("paid") == {"1.12": {"count": 1}}
+    assert workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter") == [
+        ("1.json", 1, "price: expected decimal(18,2), got 1.125")
+    ]
+
+
+def test_csv_with_a_header_is_checked_as_well(workspace):
+    spec = StateSpec("paid", key={"price": "text"}, measures={"count": Count()})
+    workspace.land("1.csv", "price,at", "1.125,2024-01-01", "1.12,2024-01-01T00:00:00.1234567Z", "1.12,")
+    events = Stream.read(CsvFiles(workspace.input, schema="price decimal(18,2), at timestamp"))
+
+    by_price = events.each(price="string(price)").group_by("price")
+    workspace.run(Pipeline("p", [by_price.persistent_aggregate(spec)]))
+
+    assert workspace.values("paid") == {"1.12": {"count": 1}}
+    assert workspace.rows("SELECT line_number FROM tidemark.dead_letter ORDER BY 1") == [(2,), (3,)]
+
+
+def test_a_number_in_parquet_that_is_too_large_for_its_column_is_a_dead_letter(workspace):
+    spec = StateSpec("levels", key={"level": "text"}, measures={"count": Count()})
+    workspace.input.joinpath("1.parquet").write_bytes(b"")
+    pq.write_table(pa.table({"level": pa.array([300, 44, None], pa.int32())}), workspace.input / "1.parquet")
+    events = Stream.read(ParquetFiles(workspace.input, schema="level tinyint")).each(level="string(level)")
+
+    workspace.run(Pipeline("p", [events.where("level is not null").group_by("level").persistent_aggregate(spec)]))
+
+    assert workspace.values("levels") == {"44": {"count": 1}}
+    assert workspace.rows("SELECT line, line_number, reason FROM tidemark.dead_letter") == [
+        ('{"level":300}', 1, "level: expected tinyint, got 300")
+    ]
