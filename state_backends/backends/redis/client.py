@@ -21,12 +21,15 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import redis
 from redis.client import Pipeline
 from redis.cluster import ClusterNode, ClusterPipeline, RedisCluster
-from redis.exceptions import DataError, NoScriptError
+from redis.exceptions import DataError, NoScriptError, RedisClusterException
 from redis.sentinel import Sentinel
 
 from state_backends.errors import BackendSetupError, BackendUnavailable
 
 SETTINGS = ("TIDEMARK_REDIS_URL", "REDIS_URL")
+
+# A cluster that no node of answers is not a RedisError.
+FAILURES = (redis.RedisError, RedisClusterException)
 
 FORMS = (
     "redis://:password@host:6379/0, redis+sentinel://:password@host:26379,host:26379/name/0 or "
@@ -50,7 +53,7 @@ def unavailable() -> Iterator[None]:
     """Raise what Redis raises as BackendUnavailable."""
     try:
         yield
-    except redis.RedisError as error:
+    except FAILURES as error:
         raise _as_unavailable(error) from error
 
 
@@ -63,7 +66,7 @@ def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Red
         scheme, _, kind = parts.scheme.partition("+")
         if not kind:
             return _Redis.from_url(url, **limits)
-        servers = _Servers.of(parts, kind)
+        servers = Servers.of(parts, kind)
     except ValueError:
         # The cause may quote a piece of the URL, and so of the password.
         raise BackendSetupError(
@@ -74,7 +77,7 @@ def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Red
 
 
 @dataclass(frozen=True)
-class _Servers:
+class Servers:
     """What a URL with several hosts says. kind: sentinel or cluster. path: parts of its path."""
 
     kind: str
@@ -83,7 +86,7 @@ class _Servers:
     path: list[str]
 
     @classmethod
-    def of(cls, parts: SplitResult, kind: str) -> "_Servers":
+    def of(cls, parts: SplitResult, kind: str) -> "Servers":
         """Raises ValueError where it is not a URL of that kind."""
         login, _, hosts = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")
@@ -152,7 +155,7 @@ def _failing() -> Iterator[None]:
     except (NoScriptError, DataError):
         # The first is answered by sending the script; the second says that a caller's value is wrong.
         raise
-    except redis.RedisError as error:
+    except FAILURES as error:
         raise _as_unavailable(error) from error
 
 
@@ -162,5 +165,8 @@ def _reply(reply: Any) -> Any:
     return _as_unavailable(reply) if is_failure else reply
 
 
-def _as_unavailable(error: redis.RedisError) -> BackendUnavailable:
+def _as_unavailable(error: Exception) -> BackendUnavailable:
+    # A script's first write says so in a text of its own.
+    if "OOM command not allowed" in str(error):
+        return BackendUnavailable("redis: it is full (memory in use is over maxmemory); raise that, or free some")
     return BackendUnavailable(f"redis: {type(error).__name__}: {error}")

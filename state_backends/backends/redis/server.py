@@ -1,6 +1,7 @@
 """The server that a state's rows are on: whether it may drop them, whether it has, and what survives its end."""
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from state_backends import findings
@@ -20,12 +21,14 @@ NO_FILE = (
 )
 
 
-def check_server(client: Client, names: KeyNames, spec: StateSpec) -> str:
+def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
     """Return a warning about the server of a state, "" for none.
 
     Raises BackendSetupError where it evicts keys that have no expiry, as rows are; LostBatchesError for missing rows.
     The rows are counted once per start of a server, and again when it has evicted any key: a second a million.
     """
+    # First: a command by key finds the node that has it now, which may have been promoted a moment ago.
+    counted = client.hget(names.guard, "counted")
     info = _info(client, names)
     policy = info.get("maxmemory_policy", "noeviction")
     # The volatile policies evict keys with an expiry only; no key of a state has one.
@@ -34,7 +37,9 @@ def check_server(client: Client, names: KeyNames, spec: StateSpec) -> str:
             f"state {spec.name!r}: its Redis evicts keys when it is full (maxmemory-policy {policy!r}), so rows would "
             "vanish; set maxmemory-policy noeviction there, or give states a Redis of their own by TIDEMARK_REDIS_URL"
         )
-    _count_once(client, names, spec, f"{info.get('run_id')} {info.get('evicted_keys', 0)}")
+    server = f"{info.get('run_id')} {info.get('evicted_keys', 0)}"
+    if counted is None or counted != server.encode():
+        _count(client, names, spec, server)
     return "" if info.get("aof_enabled") else NO_FILE
 
 
@@ -86,16 +91,15 @@ def _wanted() -> tuple[int, int]:
     return int(replicas), int(milliseconds)
 
 
-def _count_once(client: Any, names: KeyNames, spec: StateSpec, server: str) -> None:
-    counted = client.hget(names.guard, "counted")
-    if counted is not None and counted.decode() == server:
-        return
+def _count(client: Any, names: KeyNames, spec: StateSpec, server: str) -> None:
     gone = _gone(client, names, spec)
     if gone:
         client.hset(names.guard, "lost", gone)
         raise findings.lost_rows(spec, gone)
-    if client.exists(names.keys):
-        client.hset(names.guard, "counted", server)
+    # A full server cannot note it; then the rows are counted again next time.
+    with suppress(BackendUnavailable):
+        if client.exists(names.keys):
+            client.hset(names.guard, "counted", server)
 
 
 def _gone(client: Any, names: KeyNames, spec: StateSpec) -> int:

@@ -1,0 +1,159 @@
+"""Redis servers of a test's own, to be killed, promoted, filled and restarted: single ones, Sentinels, a cluster."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from pipelines.embedded.redis import redis_server
+
+SLOTS = 16_384
+MASTERS = 3
+PATIENCE_SECONDS = 60  # on a busy machine
+
+
+class OwnRedis:
+    """A server on the loopback address. options: settings of redis.conf, a dash as an underscore."""
+
+    def __init__(self, folder: Path, *, sentinel: bool = False, **options: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = _free_port()
+        self._sentinel = sentinel
+        self._log = folder / "server.log"
+        self._config = folder / "redis.conf"
+        settings = {"port": self.port, "dir": folder, "bind": "127.0.0.1", "protected-mode": "no"}
+        if not sentinel:
+            settings |= {"save": '""', "repl-diskless-sync": "yes", "repl-diskless-sync-delay": 0}
+        settings |= {name.replace("_", "-"): value for name, value in options.items()}
+        self._config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        self.client = redis.Redis(port=self.port)
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        mode = ["--sentinel"] if self._sentinel else []
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen([redis_server(), self._config, *mode], stdout=log, stderr=log)
+        wait_until(self._answers)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.process.wait()
+        self.start()
+
+    def close(self) -> None:
+        self.client.close()
+        self.kill()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except redis.BusyLoadingError:
+            return False
+
+
+def wait_until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        with suppress(redis.RedisError):
+            if holds():
+                return
+        assert time.monotonic() < deadline, "the servers are not as the test needs them"
+        time.sleep(0.05)
+
+
+@contextmanager
+def servers(folder: Path) -> Iterator[Callable[..., OwnRedis]]:
+    """Start servers, which end with the context."""
+    started: list[OwnRedis] = []
+
+    def start(**options: Any) -> OwnRedis:
+        started.append(OwnRedis(folder / str(len(started)), **options))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for server in started:
+            server.close()
+
+
+def follow(replica: OwnRedis, master: OwnRedis) -> None:
+    replica.client.replicaof("127.0.0.1", master.port)
+    wait_until(lambda: replica.client.info("replication")["master_link_status"] == "up")
+
+
+class OwnCluster:
+    """Three masters with a replica each, made by the commands that a cluster's nodes take."""
+
+    def __init__(self, start: Callable[..., OwnRedis]) -> None:
+        options = {"cluster_enabled": "yes", "cluster_node_timeout": 2_000, "cluster_announce_ip": "127.0.0.1"}
+        self.nodes = [start(appendonly="yes", **options) for _ in range(2 * MASTERS)]
+        self.masters, replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
+        for number, master in enumerate(self.masters):
+            first, end = (SLOTS * place // MASTERS for place in (number, number + 1))
+            master.client.execute_command("CLUSTER ADDSLOTS", *range(first, end))
+            # Two nodes that meet with equal epochs make one of them new by themselves, but later.
+            master.client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes[1:]:
+            node.client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
+        wait_until(lambda: all(self._state(node)["cluster_known_nodes"] == "6" for node in self.nodes))
+        for master, replica in zip(self.masters, replicas, strict=True):
+            replica.client.execute_command("CLUSTER REPLICATE", master.client.execute_command("CLUSTER MYID"))
+        wait_until(lambda: all(self._state(node)["cluster_state"] == "ok" for node in self.nodes))
+        wait_until(lambda: all(self._has_replica(master) for master in self.masters))
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def master_of(self, key: str) -> OwnRedis:
+        slot = self.nodes[0].client.execute_command("CLUSTER KEYSLOT", key)
+        return self.masters[next(n for n in range(MASTERS) if slot < SLOTS * (n + 1) // MASTERS)]
+
+    def kill_master_of(self, key: str) -> None:
+        """Kill the master that has a key, and wait until its replica is promoted."""
+        master = self.master_of(key)
+        replica = self.nodes[MASTERS + self.masters.index(master)]
+        master.kill()
+        wait_until(lambda: replica.client.info("replication")["role"] == "master")
+        wait_until(lambda: self._state(replica)["cluster_state"] == "ok")
+
+    @staticmethod
+    def _state(node: OwnRedis) -> dict[str, str]:
+        return node.client.execute_command("CLUSTER INFO")  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _has_replica(master: OwnRedis) -> bool:
+        found = master.client.info("replication")
+        return any(name.startswith("slave") and part["state"] == "online" for name, part in _parts(found))
+
+
+def _parts(info: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, part) for name, part in info.items() if isinstance(part, dict)]
+
+
+_taken: set[int] = set()
+
+
+def _free_port() -> int:
+    # The traffic between the nodes of a cluster takes the port 10,000 further on.
+    for port in range(41_000, 50_000):
+        with ExitStack() as held, suppress(OSError):
+            for number in (port, port + 10_000):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", number))
+            if port not in _taken:
+                _taken.add(port)
+                return port
+    raise AssertionError("no free port for a Redis")
