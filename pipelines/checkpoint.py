@@ -1,15 +1,21 @@
 """Spark's checkpoint folder of a pipeline: the source offsets of its batches, and the folder of a reprocess."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from state_backends.ledger import BatchLedger
+from state_backends.epochs import LastBatch
+from state_backends.ledger import Batch, BatchLedger
 from state_backends.schema import reprocess
 from state_backends.schema.reprocess import Phase
+
+LAST_BATCH = "tidemark.json"
+
+logger = logging.getLogger(__name__)
 
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
@@ -44,6 +50,27 @@ def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
         return None
     offsets = batch_offsets(checkpoint, max(done)) if done else None
     return offsets[place] if offsets and place < len(offsets) else None
+
+
+def last_batch(checkpoint: Path, pipeline: str) -> LastBatch | None:
+    """Return the last batch that the pipeline committed from this checkpoint; None if it has no note of one."""
+    try:
+        note = json.loads((checkpoint / LAST_BATCH).read_text())
+        return LastBatch(note["epoch"], note["txid"], note["attempt"]) if note["pipeline"] == pipeline else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def note_batch(checkpoint: Path, batch: Batch) -> None:
+    """Note a committed batch in its checkpoint, so that a ledger that goes back is noticed; see epochs.py."""
+    note = {"pipeline": batch.pipeline, **LastBatch(batch.epoch, batch.txid, batch.attempt)._asdict()}
+    draft = checkpoint / f".{LAST_BATCH}.new"
+    try:
+        draft.write_text(json.dumps(note))
+        draft.replace(checkpoint / LAST_BATCH)
+    except OSError as error:
+        # An older note tells less, and the batch is committed.
+        logger.warning("checkpoint %s: %s cannot be written: %s", checkpoint, LAST_BATCH, error)
 
 
 def shadow_checkpoint(checkpoint: Path) -> Path:

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from pipelines.check import check
-from pipelines.checkpoint import settle
+from pipelines.checkpoint import last_batch, note_batch, settle
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
@@ -106,14 +106,16 @@ class Driver:
             with ExitStack() as held:
                 session = None
                 try:
-                    session = held.enter_context(
-                        self._session(self.pipeline, self._dsn, self._clock, self._options.accept_gap)
-                    )
+                    session = held.enter_context(self._open_session())
                     return self._run_session(session)
                 except Exception as error:
                     # Inside the session, so that the pipeline stays held while the driver waits to try again.
                     self._wait_or_raise(error, session)
         self._try_report("stopped")
+
+    def _open_session(self) -> DriverSession:
+        last = last_batch(self._options.checkpoint, self._session.ledger_name(self.pipeline))
+        return self._session(self.pipeline, self._dsn, self._clock, self._options.accept_gap, last)
 
     def _run_session(self, session: DriverSession) -> None:
         # A reprocess may have been killed between its swap and the move of its checkpoint.
@@ -159,6 +161,7 @@ class Driver:
 
     def _after_commit(self, batch: Batch) -> None:
         self._failures, self._reason = 0, ""
+        note_batch(self._options.checkpoint, batch)
         self._on_batch(batch)
 
     def _wait_or_raise(self, error: Exception, session: DriverSession | None) -> None:

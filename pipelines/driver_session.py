@@ -13,6 +13,7 @@ from pipelines.pipeline import Pipeline
 from state_backends import driver_status, findings
 from state_backends.batch_time import BatchClock
 from state_backends.driver_status import DesiredState
+from state_backends.epochs import LastBatch
 from state_backends.errors import PipelineHeldError, SynchronizerError
 from state_backends.ledger import Batch, BatchLedger, record_metrics
 from state_backends.protocols import BACKENDS
@@ -30,18 +31,26 @@ class DriverSession:
     """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 
     name: what its ledger goes by. shadow: whether it feeds the shadows of the states. clock: the driver's.
-    accept_gap: as RunOptions has it.
+    accept_gap: as RunOptions has it. last: the last batch that its checkpoint has seen committed.
     A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
     """
 
     shadow: ClassVar[bool] = False
 
-    def __init__(self, pipeline: Pipeline, dsn: str, clock: BatchClock | None = None, accept_gap: bool = False) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        dsn: str,
+        clock: BatchClock | None = None,
+        accept_gap: bool = False,
+        last: LastBatch | None = None,
+    ) -> None:
         self.pipeline = pipeline
         self.accept_gap = accept_gap
         self.name = self.ledger_name(pipeline)
         self.dsn = dsn
         self._clock = clock
+        self._last = last
         self._membership: Membership | None = None
 
     @staticmethod
@@ -123,12 +132,12 @@ class DriverSession:
         """
         reported = driver_status.reported_at(self.conn, self.name)
         try:
-            self.ledger.acquire(patience_ms=PATIENCE_MS)
+            self.ledger.acquire(patience_ms=PATIENCE_MS, last=self._last)
         except PipelineHeldError as held:
             if driver_status.reported_at(self.conn, self.name) != reported:
                 raise
             logger.warning("%s; it is silent, waiting %s s for its connection to end", held, VANISHED_SECONDS)
-            self.ledger.acquire(patience_ms=VANISHED_SECONDS * 1_000)
+            self.ledger.acquire(patience_ms=VANISHED_SECONDS * 1_000, last=self._last)
         self._report_unsafe_settings()
 
     def _report_unsafe_settings(self) -> None:

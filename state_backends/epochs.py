@@ -4,20 +4,20 @@ Txids, fences and batch ids count up from one, so a ledger that went back (a bac
 lacked the last batches) gives the same numbers out again, for other work. An epoch is random and made again whenever
 the ledger may have gone back; numbers are compared within one epoch only.
 
-Two kinds of witnesses tell that it may have:
+Three kinds of witnesses tell that it may have:
 
 - The server: its system identifier (another cluster), its timeline (a promotion, a recovery to a point in time), the
   database's oid, the oids of the ledger's tables (a database or tables created again).
 - The row: `made_by` is the transaction that inserted it, and so is its system column `xmin`, which VACUUM leaves as it
   is. A row that pg_restore, COPY or a replication slot has copied was inserted by another transaction. Rows are
   therefore never updated by a later one.
-
-Both are kept by a cold copy of the data directory, or a snapshot of its disk, that is started again on the same server.
+- The checkpoint, outside of the database: the last batch that it has seen committed. It tells of a cold copy of the
+  data directory, or a snapshot of its disk, in which everything else is as it was.
 """
 
 import json
 import secrets
-from typing import LiteralString
+from typing import LiteralString, NamedTuple
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -41,20 +41,34 @@ MEANINGS = {
 }
 
 COPIED = "the ledger's rows were inserted again, by a restore or a copy"
+BEHIND = (
+    "the checkpoint has seen batch {txid} of epoch {epoch!r} committed, and the ledger has not: it is an older copy"
+)
 
 # An unknown value, where the role may not ask. It equals itself, so the other witnesses decide.
 UNKNOWN = ""
 
 
-def current_epoch(conn: psycopg.Connection) -> str:
+class LastBatch(NamedTuple):
+    """The last batch that was committed from a checkpoint, as that has it. attempt: which attempt was committed."""
+
+    epoch: str
+    txid: int
+    attempt: int
+
+
+def current_epoch(conn: psycopg.Connection, pipeline: str, last: LastBatch | None = None) -> str:
     """Return the ledger's epoch, a new one if the ledger may have gone back since the last was made.
 
-    A new one is recorded with its reason, and set on every pipeline. Waits for the batches of other pipelines that
-    are being written, if there are any.
+    last: what the pipeline's checkpoint has seen. A new epoch is recorded with its reason, and set on every pipeline.
+    Waits for the batches of other pipelines that are being written, if there are any.
     """
     identity = server_identity(conn)
-    if _newest(conn, identity)[1] is None:
-        return _newest(conn, identity)[0]
+    epoch, reason = _newest(conn, identity)
+    if reason is None and last is not None and _is_behind(conn, pipeline, last):
+        return new_epoch(conn, BEHIND.format(**last._asdict()))
+    if reason is None:
+        return epoch
     with conn.transaction():
         # Two drivers that find the same restore must not make two epochs, the later of which would end the earlier.
         conn.execute("LOCK TABLE tidemark.epoch IN SHARE ROW EXCLUSIVE MODE")
@@ -114,3 +128,19 @@ def _newest(conn: psycopg.Connection, identity: dict[str, str]) -> tuple[str, st
     if not is_original:
         reasons.append(COPIED)
     return epoch, "; ".join(reasons) or None
+
+
+def _is_behind(conn: psycopg.Connection, pipeline: str, last: LastBatch) -> bool:
+    row = conn.execute(
+        "SELECT p.epoch, (p.committed_txid, p.committed_attempt) < (%(txid)s::bigint, %(attempt)s::integer), "
+        # A commit that was reverted is open as the next attempt.
+        "coalesce((p.open_txid, p.open_attempt) <= (%(txid)s::bigint, %(attempt)s::integer), true), "
+        "EXISTS (SELECT FROM tidemark.epoch e WHERE e.epoch = %(epoch)s) "
+        "FROM tidemark.pipeline p WHERE p.name = %(name)s",
+        {**last._asdict(), "name": pipeline},
+    ).fetchone()
+    if row is None:
+        return False
+    epoch, is_not_committed, is_not_reverted, is_known = row
+    # A pipeline without an epoch was deleted and registered again.
+    return not is_known or not epoch or (epoch == last.epoch and is_not_committed and is_not_reverted)

@@ -20,6 +20,7 @@ from psycopg.types.json import JsonbLoader
 
 from state_backends import driver_status, epochs
 from state_backends.batch_time import BatchClock
+from state_backends.epochs import LastBatch
 from state_backends.errors import (
     BatchOrderError,
     CheckpointMismatchError,
@@ -130,13 +131,14 @@ class BatchLedger:
         self.epoch = self.token = ""
         self._conn = conn
 
-    def acquire(self, *, patience_ms: int = 1) -> int:
+    def acquire(self, *, patience_ms: int = 1, last: LastBatch | None = None) -> int:
         """Take the pipeline over and return the new fence; work under an older fence is refused from then on.
 
         The fence comes with a random token: where the ledger went back, an older driver may hold an equal fence. The
         epoch is made again first if the ledger may have gone back (see epochs.py).
         Waits for transactions in flight under the old fence, so that afterwards none of them can commit.
         patience_ms: how long to wait for the lock, which PostgreSQL releases when it notices that a driver died.
+        last: the last batch that the checkpoint has seen committed.
         Raises PipelineHeldError, naming host, pid and since when, while another driver is alive.
         """
         # A session that takes the lock twice must release it twice.
@@ -145,7 +147,7 @@ class BatchLedger:
         row = self._conn.execute(
             "UPDATE tidemark.pipeline SET fence = fence + 1, token = %s, epoch = coalesce(nullif(epoch, ''), %s) "
             "WHERE name = %s RETURNING fence, token, epoch",
-            [secrets.token_hex(8), epochs.current_epoch(self._conn), self.pipeline],
+            [secrets.token_hex(8), epochs.current_epoch(self._conn, self.pipeline, last), self.pipeline],
         ).fetchone()
         if row is None:
             self.release()
@@ -214,11 +216,13 @@ class BatchLedger:
         Raises FencedError if another driver has taken over.
         """
         row = self._conn.execute(
-            "SELECT fence, token, committed_txid FROM tidemark.pipeline WHERE name = %s FOR SHARE", [self.pipeline]
+            "SELECT fence, token, tidemark.is_original(), committed_txid "
+            "FROM tidemark.pipeline WHERE name = %s FOR SHARE",
+            [self.pipeline],
         ).fetchone()
-        self.check(*(row[:2] if row else (None, "")))
+        self.check(*(row[:3] if row else (None, "")))
         assert row is not None
-        return int(row[2])
+        return int(row[3])
 
     def start(self, committed: int) -> Batch:
         """Return the committed batch under this driver's fence as attempt 0, as a store that guards itself is told."""
@@ -226,10 +230,15 @@ class BatchLedger:
         now = datetime.now(UTC)
         return Batch(self.pipeline, self.fence, committed, 0, now, epoch=self.epoch, token=self.token)
 
-    def check(self, fence: int | None, token: str) -> None:
-        """Raise FencedError unless the ledger's fence and token are this driver's; None: the pipeline is gone."""
+    def check(self, fence: int | None, token: str, is_original: bool = True) -> None:
+        """Raise FencedError unless the ledger's fence and token are this driver's; None: the pipeline is gone.
+
+        is_original: False where the ledger was restored, see epochs.py.
+        """
         if fence is None or (fence, token) != (self.fence, self.token):
             raise _overtaken(self.pipeline, self.fence, fence)
+        if not is_original:
+            raise _restored(self.pipeline)
 
     def begin(
         self,
@@ -301,7 +310,8 @@ class BatchLedger:
                 "UPDATE tidemark.pipeline SET committed_txid = open_txid, committed_attempt = open_attempt, "
                 "committed_batch_id = open_batch_id, committed_time = open_time, "
                 "open_txid = NULL, open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
-                "WHERE name = %s AND fence = %s AND token = %s AND open_txid = %s AND open_attempt = %s",
+                "WHERE name = %s AND fence = %s AND token = %s AND open_txid = %s AND open_attempt = %s "
+                "AND tidemark.is_original()",
                 [batch.pipeline, batch.fence, batch.token, batch.txid, batch.attempt],
             ).rowcount
             if not done:
@@ -333,9 +343,10 @@ class BatchLedger:
             # Django's connections leave JSON as text.
             cursor.adapters.register_loader("jsonb", JsonbLoader)
             row = cursor.execute(
-                "SELECT * FROM tidemark.pipeline WHERE name = %s FOR UPDATE", [self.pipeline]
+                "SELECT *, tidemark.is_original() AS is_original FROM tidemark.pipeline WHERE name = %s FOR UPDATE",
+                [self.pipeline],
             ).fetchone()
-        self.check(*((row["fence"], row["token"]) if row else (None, "")))
+        self.check(*((row["fence"], row["token"], row["is_original"]) if row else (None, "")))
         assert row is not None
         return row
 
@@ -464,11 +475,21 @@ def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
     Call it inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
     """
     row = conn.execute(
-        "SELECT fence, token, open_txid, open_attempt FROM tidemark.pipeline WHERE name = %s FOR SHARE",
+        "SELECT fence, token, open_txid, open_attempt, tidemark.is_original() "
+        "FROM tidemark.pipeline WHERE name = %s FOR SHARE",
         [batch.pipeline],
     ).fetchone()
-    if row is None or tuple(row) != (batch.fence, batch.token, batch.txid, batch.attempt):
+    if row is None or tuple(row[:4]) != (batch.fence, batch.token, batch.txid, batch.attempt):
         raise FencedError(_taken_over(batch))
+    if not row[4]:
+        raise _restored(batch.pipeline)
+
+
+def _restored(pipeline: str) -> FencedError:
+    return FencedError(
+        f"pipeline {pipeline!r}: the ledger was restored or copied while this driver ran, and may have gone back; stop "
+        "every driver, then start one again"
+    )
 
 
 def _overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:

@@ -2,11 +2,13 @@
 
 import os
 from dataclasses import replace
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 from pipelines import driver as driver_module
+from pipelines.checkpoint import last_batch
 from pipelines.context import BatchContext
 from pipelines.driver import Driver, RunOptions
 from pipelines.driver_session import DriverSession
@@ -14,7 +16,8 @@ from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.tasks import MergeTask
 from state_backends import BatchLedger, Max
-from state_backends.errors import FencedError, PipelineHeldError
+from state_backends.epochs import LastBatch
+from state_backends.errors import BatchOrderError, ClockError, FencedError, PipelineHeldError
 from state_backends.synchronizer.membership import NAME, members
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 
@@ -181,3 +184,56 @@ def test_a_step_that_raises_is_reported_as_the_reason_of_the_failure(workspace):
         workspace.run(Pipeline("word_count", [stream.group_by("word").persistent_aggregate(words.spec)]))
 
     assert workspace.rows("SELECT status, message FROM tidemark.driver") == [("failed", "division by zero")]
+
+
+def test_a_ledger_that_lacks_what_the_checkpoint_has_seen_gets_a_new_epoch(workspace):
+    for name in ("1.txt", "2.txt"):
+        workspace.land(name, "dog")
+        workspace.run(word_count(workspace.input))
+    ((before,),) = workspace.rows("SELECT epoch FROM tidemark.pipeline")
+    # As a copy of the data directory from after the first batch, put back.
+    workspace.conn.execute("UPDATE tidemark.pipeline SET committed_txid = 1, committed_batch_id = 0")
+    workspace.land("3.txt", "dog")
+
+    with pytest.raises(BatchOrderError):
+        workspace.run(word_count(workspace.input))
+
+    assert last_batch(workspace.checkpoint, "word_count") == LastBatch(before, 2, 1)
+    assert workspace.rows(
+        "SELECT reason, p.epoch = e.epoch FROM tidemark.epoch e, tidemark.pipeline p ORDER BY number"
+    ) == [
+        ("the first driver started", False),
+        (
+            f"the checkpoint has seen batch 2 of epoch {before!r} committed, and the ledger has not: it is an older "
+            "copy",
+            True,
+        ),
+    ]
+
+
+def test_no_batch_runs_under_a_clock_a_month_ahead_and_the_status_says_why(workspace):
+    feed = word_count(workspace.input).feeds[0]
+    pipeline = Pipeline(
+        "word_count",
+        [feed.stream.group_by("word").persistent_aggregate(replace(feed.spec, ttl=timedelta(days=30)))],
+    )
+    workspace.land("1.txt", "dog")
+    workspace.run(pipeline)
+    step_clock(workspace, timedelta(days=31))
+    workspace.land("2.txt", "dog")
+
+    with pytest.raises(ClockError):
+        workspace.run(pipeline)
+    ((status, message),) = workspace.rows("SELECT status, message FROM tidemark.driver")
+    step_clock(workspace, timedelta())
+    workspace.run(pipeline)
+
+    assert (status, "apart: under a wrong clock every key" in message) == ("failed", True)
+    assert workspace.values("words") == {"dog": {"count": 2}}
+
+
+def step_clock(workspace, ahead):
+    workspace.conn.execute(
+        "CREATE OR REPLACE FUNCTION tidemark.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
+        f"RETURN clock_timestamp() + interval '{ahead.total_seconds()} s'"
+    )

@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -9,7 +10,7 @@ import pytest
 
 from pipelines.embedded.postgres import EmbeddedPostgres, server_programs
 from state_backends import BatchLedger, Catalog, Count, StateSpec
-from state_backends.epochs import COPIED, new_epoch
+from state_backends.epochs import COPIED, LastBatch, new_epoch
 from state_backends.errors import FencedError
 from state_backends.ledger import lock_fence, record_metrics
 from tests.state_backends.feed import Feed, views
@@ -207,22 +208,163 @@ class TestRestore:
             ({},)
         ]
 
+    @pytest.mark.parametrize("rows_alone", [False, True])
+    def test_a_driver_that_runs_meanwhile_cannot_go_on_with_the_numbers_that_it_holds(
+        self, feed, dump, conn, connect, rows_alone
+    ):
+        feed.run(views(("/home", 1)))
+        feed.ledger.release()
+        running = Feed(connect(), feed.specs, pipeline=feed.pipeline)
+        batch = running.begin(1)
+        (spec,) = running.specs
+        dump.take()
+        running.apply(batch, spec, views(("/home", 49)))
 
-def test_a_promoted_standby_that_lacks_the_last_batches_makes_a_new_epoch():
-    home = Path(tempfile.mkdtemp(prefix="tidemark-promotion-"))
+        if rows_alone:
+            conn.execute("TRUNCATE tidemark.pipeline, tidemark.epoch, tidemark.schema_version CASCADE")
+            dump.restore("--data-only", "--disable-triggers", "--schema=tidemark")
+        else:
+            dump.restore("--clean", "--if-exists")
+
+        for act in (
+            lambda: running.apply(batch, spec, views(("/cart", 1))),
+            lambda: running.ledger.commit(batch),
+            lambda: running.ledger.begin(1),
+            lambda: running.ledger.bind("checkpoint"),
+        ):
+            with pytest.raises(FencedError):
+                act()
+        with pytest.raises(FencedError) as caught:
+            running.begin(1)
+        assert str(caught.value) == (
+            f"pipeline {feed.pipeline!r}: the ledger was restored or copied while this driver ran, and may have gone "
+            "back; stop every driver, then start one again"
+        )
+
+
+class TestCheckpoint:
+    """What a checkpoint has seen, where the ledger alone would not notice that it went back."""
+
+    def go_back(self, conn, pipeline, **columns):
+        values = ", ".join(f"{name} = %({name})s" for name in columns)
+        conn.execute(f"UPDATE tidemark.pipeline SET {values} WHERE name = %(name)s", {**columns, "name": pipeline})
+
+    def seen(self, batch):
+        return LastBatch(batch.epoch, batch.txid, batch.attempt)
+
+    def acquired(self, feed, last):
+        again = restart(feed)
+        again.acquire(last=last)
+        return again.epoch
+
+    def test_a_ledger_that_has_what_it_has_seen_keeps_its_epoch(self, feed):
+        batch = feed.run(views(("/home", 1)))
+        feed.run(views(("/home", 1)))
+
+        assert self.acquired(feed, self.seen(batch)) == batch.epoch
+
+    def test_a_ledger_without_the_batch_gets_a_new_epoch(self, feed, conn):
+        feed.run(views(("/home", 1)))
+        batch = feed.run(views(("/home", 1)))
+        self.go_back(conn, feed.pipeline, committed_txid=1, committed_batch_id=0)
+
+        assert self.acquired(feed, self.seen(batch)) != batch.epoch
+        assert reasons(conn)[-1] == (
+            f"the checkpoint has seen batch 2 of epoch {batch.epoch!r} committed, and the ledger has not: it is an "
+            "older copy"
+        )
+
+    def test_a_ledger_in_which_the_very_attempt_is_open_gets_one_too(self, feed, conn):
+        batch = feed.begin(0)
+        feed.ledger.commit(batch)
+        self.go_back(conn, feed.pipeline, committed_txid=0, committed_batch_id=-1, open_txid=1, open_attempt=1)
+
+        assert self.acquired(feed, self.seen(batch)) != batch.epoch
+
+    def test_a_ledger_with_an_earlier_attempt_gets_one_too(self, feed, conn):
+        feed.run(views(("/home", 1)))
+        batch = feed.run(views(("/home", 2)), batch_id=0)
+        self.go_back(conn, feed.pipeline, committed_attempt=1)
+
+        assert (batch.txid, batch.attempt) == (1, 2)
+        assert self.acquired(feed, self.seen(batch)) != batch.epoch
+
+    def test_a_commit_that_was_reverted_is_no_step_back(self, feed):
+        batch = feed.run(views(("/home", 1)))
+        feed.begin(0)
+
+        assert self.acquired(feed, self.seen(batch)) == batch.epoch
+
+    def test_an_epoch_that_the_ledger_never_had_makes_a_new_one(self, feed):
+        epoch = feed.ledger.epoch
+
+        assert self.acquired(feed, LastBatch("of another copy", 1, 1)) != epoch
+
+    def test_an_earlier_epoch_of_the_ledger_is_none(self, feed, conn):
+        batch = feed.run(views(("/home", 1)))
+        epoch = new_epoch(conn, "rewind", feed.pipeline)
+        self.go_back(conn, feed.pipeline, committed_txid=0)
+
+        assert self.acquired(feed, self.seen(batch)) == epoch
+
+    def test_a_pipeline_that_was_deleted_and_registered_again_has_a_new_epoch(self, feed, conn):
+        batch = feed.run(views(("/home", 1)))
+        feed.ledger.release()
+        conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [feed.pipeline])
+        Catalog(conn).register_pipeline(feed.pipeline, spout="opaque")
+
+        assert self.acquired(feed, self.seen(batch)) != batch.epoch
+
+
+@contextmanager
+def server_of_its_own():
+    """A server whose data directory the test may copy, and put back."""
+    home = Path(tempfile.mkdtemp(prefix="tidemark-copied-"))
     home.chmod(0o755)
     server = EmbeddedPostgres(home, durable=False)
     try:
         server.start()
+        yield server, home / "postgres"
+    finally:
+        if server.process() is not None:
+            stop(server)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_a_cold_copy_of_the_data_directory_is_told_by_the_checkpoint_alone():
+    with server_of_its_own() as (server, data):
+        with psycopg.connect(server.url(), autocommit=True) as conn:
+            Catalog(conn).install()
+            feed = Feed(conn, [VIEWS], pipeline="views")
+            feed.run(views(("/home", 1)))
+        stop(server)
+        copy = copied(data)
+        server.start()
+        with psycopg.connect(server.url(), autocommit=True) as conn:
+            last = Feed(conn, [VIEWS], pipeline="views").run(views(("/home", 1)))
+        stop(server)
+        shutil.rmtree(data)
+        copy.rename(data)
+        server.start()
+
+        with psycopg.connect(server.url(), autocommit=True) as conn:
+            ledger = BatchLedger(conn, "views")
+            ledger.acquire()
+            unnoticed = ledger.epoch
+            ledger.acquire(last=LastBatch(last.epoch, last.txid, last.attempt))
+
+            assert unnoticed == last.epoch != ledger.epoch
+
+
+def test_a_promoted_standby_that_lacks_the_last_batches_makes_a_new_epoch():
+    with server_of_its_own() as (server, data):
         with psycopg.connect(server.url(), autocommit=True) as conn:
             Catalog(conn).install()
             feed = Feed(conn, [VIEWS], pipeline="views")
             feed.run(views(("/home", 1)))
             before = feed.ledger.epoch
         stop(server)
-        data, standby = home / "postgres", home / "standby"
-        shutil.copytree(data, standby)
-        own_as(data, standby)
+        standby = copied(data)
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:
             zombie = Feed(conn, [VIEWS], pipeline="views")
@@ -249,10 +391,6 @@ def test_a_promoted_standby_that_lacks_the_last_batches_makes_a_new_epoch():
             )
             with pytest.raises(FencedError), conn.transaction():
                 lock_fence(conn, left_behind)
-    finally:
-        if server.process() is not None:
-            stop(server)
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def stop(server: EmbeddedPostgres) -> None:
@@ -262,8 +400,10 @@ def stop(server: EmbeddedPostgres) -> None:
     process.wait(60)
 
 
-def own_as(model: Path, copy: Path) -> None:
-    """Give every file of the copied data directory to the owner of the model."""
-    owner = model.stat()
+def copied(data: Path) -> Path:
+    """Copy the data directory of a server that does not run, with the owner of its files."""
+    copy, owner = data.with_name("copy"), data.stat()
+    shutil.copytree(data, copy)
     for path in [copy, *copy.rglob("*")]:
         os.chown(path, owner.st_uid, owner.st_gid)
+    return copy

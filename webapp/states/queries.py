@@ -171,6 +171,11 @@ def state_names() -> list[str]:
     return [row["name"] for row in fetch("SELECT name FROM tidemark.state ORDER BY name", {})]
 
 
+def epochs() -> list[dict[str, Any]]:
+    """Return epoch, made_at and reason of each epoch of the ledger, the newest first."""
+    return fetch("SELECT epoch, made_at, reason FROM tidemark.epoch ORDER BY number DESC", {})
+
+
 def members() -> list[Member]:
     """Return the running processes, drivers first; none if their list cannot be read."""
     try:

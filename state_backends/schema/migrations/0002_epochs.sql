@@ -10,6 +10,10 @@ CREATE TABLE tidemark.epoch (
     made_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     made_by  bigint                 -- xmin of the row as it was inserted
 );
+-- Whether the ledger's rows are those that were written here, not restored or copied. It is asked in every transaction
+-- under the fence: a ledger may be restored, while a driver runs, to the very numbers that the driver holds.
+CREATE FUNCTION tidemark.is_original() RETURNS boolean LANGUAGE sql STABLE RETURN coalesce((
+    SELECT e.made_by = e.xmin::text::bigint FROM tidemark.epoch e ORDER BY e.number DESC LIMIT 1), false);
 ALTER TABLE tidemark.pipeline
     ADD COLUMN epoch text NOT NULL DEFAULT '',  -- of the pipeline's numbers; empty before its first driver
     ADD COLUMN token text NOT NULL DEFAULT '';  -- random, of each acquisition: fences of two epochs may be equal

@@ -1,9 +1,11 @@
 import json
+import re
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from state_backends.epochs import new_epoch
 from webapp.states.models import MaintenanceRun
 
 CARRIERS = "flights_by_carrier"
@@ -47,3 +49,14 @@ def test_a_run_that_fails_fails_the_command(lasting):
             called("compact", CARRIERS)
     finally:
         lasting.conn.execute(f"ALTER TABLE tidemark_changelog.gone RENAME TO {CARRIERS}")
+
+
+def test_epochs_lists_when_each_was_made_and_why(filled):
+    before = filled.conn.execute("SELECT epoch FROM tidemark.pipeline").fetchone()[0]
+    now = new_epoch(filled.conn, "taken back by hand")
+
+    newest, oldest = called("epochs")
+
+    assert re.fullmatch(rf"{now} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: taken back by hand", newest)
+    assert oldest.startswith(f"{before} since ")
+    assert oldest.endswith(": the first driver started")
