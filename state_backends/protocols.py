@@ -209,6 +209,12 @@ class Backend(Protocol):
     def add_measures(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
         """Make room for the measures that `new` has and `old` lacks."""
 
+    def check_names(self, conn: "psycopg.Connection", spec: "StateSpec", beside: Iterable["StateSpec"]) -> None:
+        """Raise SpecMismatchError where a name that the store derives from the state's is taken by another state.
+
+        beside: those that are declared with it, registered or not.
+        """
+
     def check_replaceable(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
         """Raise DependentObjectsError where users' objects stand on what a copy or a shadow of `new` replaces."""
 

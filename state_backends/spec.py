@@ -10,7 +10,7 @@ from typing import Any, Literal, LiteralString, get_args
 from state_backends.errors import KeyShapeError, SpecError
 from state_backends.protocols import BACKENDS, Aggregator
 from state_backends.row import Key
-from state_backends.types import KEY_TYPES, SqlType, shown
+from state_backends.types import KEY_TYPES, SqlType, shown, type_of
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
 
@@ -23,6 +23,15 @@ MAX_KEY_BYTES = 2048
 
 # PostgreSQL's limits: 32 columns per index; 100 arguments of json_build_object, which takes two per measure.
 MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
+
+# PostgreSQL's limits of a table: 1,600 columns, and 8,160 bytes a row with its header, on one page.
+MAX_COLUMNS, MAX_ROW_BYTES = 1600, 8000
+
+# What a value takes in the row that is stored outside of it.
+POINTER_BYTES = 18
+
+# PostgreSQL has room for 6,400 locks by default; a migration takes five for each partition, old and new.
+MAX_PARTITIONS = 256
 
 # PostgreSQL cuts identifiers at 63 bytes; each stored column exists a second time with the prefix `prev_`.
 MAX_COLUMN = 63 - len("prev_")
@@ -67,9 +76,10 @@ class StateSpec:
             raise SpecError(f"state {self.name!r}: kind {self.kind!r} is not one of {', '.join(get_args(Kind))}")
         if self.ttl is not None and self.ttl <= timedelta():
             raise SpecError(f"state {self.name!r}: ttl {self.ttl!r} must be longer than zero; None means unlimited")
-        if self.partitions < 1 or (self.partitions > 1 and not self.key):
+        if not 1 <= self.partitions <= MAX_PARTITIONS or (self.partitions > 1 and not self.key):
             raise SpecError(
-                f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, and 1 without a key"
+                f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, at most {MAX_PARTITIONS}, and "
+                "1 without a key"
             )
         self._check_backend()
 
@@ -115,6 +125,23 @@ class StateSpec:
             raise SpecError(f"state {self.name!r}: value {self.value!r} is not supported; use 'jsonb' or measures")
         if self.changelog and self.kind == "non_transactional":
             raise SpecError(f"state {self.name!r}: a changelog needs txids; choose kind opaque or transactional")
+        if self.changelog and len(self.key) == MAX_KEY_COLUMNS:
+            raise SpecError(
+                f"state {self.name!r}: {len(self.key)} key columns and a changelog, whose own key has the txid, too; "
+                f"the limit is {MAX_KEY_COLUMNS - 1}, so leave out the changelog or join two columns"
+            )
+        self._check_row()
+
+    def _check_row(self) -> None:
+        """Refuse what does not fit into a row; the version before takes as much again."""
+        version = [*self.value_columns.values(), "boolean", "timestamptz", "bigint"]
+        stored = [*self.key.values(), *version * (2 if self.kind == "opaque" else 1)]
+        size = sum(max(type_of(sql_type).width or POINTER_BYTES, 8) for sql_type in stored)
+        if len(stored) > MAX_COLUMNS or size > MAX_ROW_BYTES:
+            raise SpecError(
+                f"state {self.name!r}: a row has {len(stored)} columns of {size} bytes at least, with the version "
+                f"before it; the limits are {MAX_COLUMNS} and {MAX_ROW_BYTES}, so split the state"
+            )
 
     @property
     def value_columns(self) -> dict[str, LiteralString]:

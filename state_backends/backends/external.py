@@ -118,6 +118,9 @@ class ExternalBackend(ABC):
             table, held = StateTable(new), StateTable(old).values
             extend_changelog(conn, table, [name for name in table.values if name not in held])
 
+    def check_names(self, conn: psycopg.Connection, spec: StateSpec, beside: Iterable[StateSpec]) -> None:
+        return  # a state has one name there
+
     def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         return  # nothing is replaced
 

@@ -85,7 +85,7 @@ class Catalog:
         in_force = [self._in_force(spec) for spec in specs]
         with self._locks(pipeline, in_force) as works:
             for spec in in_force:
-                self._check_replaceable(pipeline, spec)
+                self._check_change(pipeline, spec, in_force)
             for spec in in_force:
                 self._copy(pipeline, spec, on_copied)
             with locked_tables(self._conn, list(works), on_waiting):
@@ -113,6 +113,8 @@ class Catalog:
         Runs in the caller's transaction. Raises UnknownStateError, and SpecError for what the state cannot be given.
         """
         with self._conn.transaction():
+            # A driver that registers holds the table, and then waits for the row.
+            self._conn.execute("LOCK TABLE tidemark.state IN ROW EXCLUSIVE MODE")
             before = self._terms(name, lock=True)
             after = overrides.changed(self.get(name), before, ttl, changelog)
             if after != before:
@@ -219,8 +221,11 @@ class Catalog:
                 if evolution is not None and evolution.differences
             }
 
-    def _check_replaceable(self, pipeline: str, spec: StateSpec) -> None:
+    def _check_change(self, pipeline: str, spec: StateSpec, beside: Sequence[StateSpec]) -> None:
+        """Raise what creating the state, or changing its tables, would come upon after the work."""
         evolution = self._evolution(pipeline, spec)
+        if evolution is None or evolution.rewritten:
+            BACKENDS[spec.backend].check_names(self._conn, spec, beside)
         if evolution is not None and evolution.rewritten:
             BACKENDS[spec.backend].check_replaceable(self._conn, self.get(spec.name), spec)
         if evolution is not None and evolution.dropped:

@@ -10,6 +10,7 @@ To change the schema:
    `migrations.RunPython(install_tables, migrations.RunPython.noop)`, with install_tables of webapp.states.migrations.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -17,15 +18,18 @@ from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg.errors import UndefinedColumn, UndefinedTable
+from psycopg.errors import LockNotAvailable, UndefinedColumn, UndefinedTable
 
-from state_backends.errors import SchemaVersionError
+from state_backends.errors import SchemaVersionError, TablesBusyError
 from state_backends.session import check_version
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 # Any constant will do; it keeps two installers from applying the same migration at once.
 INSTALL_LOCK = 710384501
+
+# How long a migration that finds its tables in use is tried again, and the pause in which their readers go on.
+WAIT_SECONDS, PAUSE_SECONDS = 180.0, 2.0
 
 VERSION_TABLE = """
 CREATE SCHEMA IF NOT EXISTS tidemark;
@@ -62,21 +66,43 @@ def install(conn: psycopg.Connection) -> None:
     An up-to-date database is only read, by one SELECT: even a statement that changes nothing locks its table, and a
     driver that starts would wait for a backup, and all readers for the driver.
     Raises SchemaVersionError, before any change, if a migration was applied that is unknown here or differs by now;
-    ServerVersionError for a server that is too old.
+    ServerVersionError for a server that is too old; TablesBusyError where its tables are read for minutes.
     """
     check_version(conn.info.server_version)
     known = migrations()
     if not _pending(known, _applied(conn)):
         return
     for migration in known:
-        with conn.transaction():
-            conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
-            if not _applied(conn):
-                _create_version_table(conn, initial=known[0])
-            # Read after the lock was taken: another installer may have applied it meanwhile.
-            if migration in _pending(known, _applied(conn)):
-                conn.execute(migration.statements)
-                _record(conn, migration)
+        _apply_patiently(conn, known, migration)
+
+
+def _apply_patiently(conn: psycopg.Connection, known: Sequence[Migration], migration: Migration) -> None:
+    """Apply a migration, again and again until it gets its locks in time; between two attempts readers go on."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return _apply(conn, known, migration)
+        except LockNotAvailable as error:
+            if time.monotonic() > deadline:
+                raise TablesBusyError(
+                    f"database schema: migration '{migration}' changes tables that other sessions have read for more "
+                    f"than {WAIT_SECONDS:g} s, such as a backup; wait until they end (pg_stat_activity), and try again"
+                ) from error
+            time.sleep(PAUSE_SECONDS)
+
+
+def _apply(conn: psycopg.Connection, known: Sequence[Migration], migration: Migration) -> None:
+    with conn.transaction():
+        conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
+        if not _applied(conn):
+            _create_version_table(conn, initial=known[0])
+        # Read after the lock was taken: another installer may have applied it meanwhile.
+        if migration in _pending(known, _applied(conn)):
+            before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
+            conn.execute("SET LOCAL lock_timeout = '500ms'")
+            conn.execute(migration.statements)
+            conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
+            _record(conn, migration)
 
 
 def migrations() -> list[Migration]:

@@ -10,6 +10,20 @@ from state_backends.errors import KeyShapeError, SpecError
 COUNTS = {"n": Count()}
 
 
+class Wide(Count):
+    """A measure of many columns, as a user's own may be."""
+
+    name = "wide"
+    finish_sql = "{stored_c0}::bigint"
+
+    def __init__(self, width):
+        self.fold_sql = {}
+        self.columns = {f"c{number}": "double precision" for number in range(width)}
+
+    def arguments(self):
+        return {"width": len(self.columns)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -54,9 +68,24 @@ COUNTS = {"n": Count()}
         ({"measures": COUNTS, "ttl": timedelta(days=-1)}, "must be longer than zero"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "partitions": 0},
-            "state 'views': partitions 0 must be 1 or more, and 1 without a key",
+            "state 'views': partitions 0 must be 1 or more, at most 256, and 1 without a key",
         ),
-        ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be 1 or more, and 1 without a key"),
+        ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be 1 or more, at most 256, and 1 without a key"),
+        (
+            {"key": {"page": "text"}, "measures": COUNTS, "partitions": 1025},
+            "partitions 1025 must be 1 or more, at most",
+        ),
+        (
+            {"key": {f"k{n}": "text" for n in range(32)}, "measures": COUNTS, "changelog": True},
+            "state 'views': 32 key columns and a changelog, whose own key has the txid, too; the limit is 31, so leave "
+            "out the changelog or join two columns",
+        ),
+        (
+            {"measures": {"wide": Wide(500)}},
+            "state 'views': a row has 1006 columns of 8048 bytes at least, with the version before it; the limits are "
+            "1600 and 8000, so split the state",
+        ),
+        ({"measures": {"wide": Wide(1597)}, "kind": "transactional"}, "a row has 1600 columns of 12800 bytes at least"),
         ({"measures": COUNTS, "backend": "memory"}, "state 'views': backend 'memory' is not one of postgres, redis"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "backend": "redis", "partitions": 2},

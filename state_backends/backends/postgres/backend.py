@@ -1,6 +1,6 @@
 """The PostgreSQL backend: a state is a table in the ledger's database, so one transaction covers rows and ledger."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from state_backends.maps import MAPS
 from state_backends.protocols import Capabilities
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
+from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 
@@ -59,6 +60,10 @@ class PostgresBackend:
 
     def add_measures(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         tables.add_columns(conn, StateTable(old), StateTable(new))
+
+    def check_names(self, conn: psycopg.Connection, spec: StateSpec, beside: Iterable[StateSpec]) -> None:
+        others = {other.name: other for other in (*Catalog(conn).specs(), *beside) if other.backend == spec.backend}
+        tables.check_names(spec, [other for other in others.values() if other.name != spec.name])
 
     def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         tables.check_replaceable(conn, StateTable(old), StateTable(new))

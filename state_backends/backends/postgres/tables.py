@@ -5,7 +5,7 @@ the old table until the swap, which is part of the caller's transaction. The cal
 written meanwhile; killed in the middle it leaves the old state whole, and the next attempt starts over.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import LiteralString
 
@@ -15,14 +15,19 @@ from psycopg import sql
 from state_backends.backends.postgres import privileges
 from state_backends.backends.postgres.live_view import replace_view, shows_all
 from state_backends.committed import rows_and_ledger
+from state_backends.errors import SpecMismatchError
 from state_backends.schema.dependents import check_dependents
 from state_backends.schema.tables import add_column, brin, create_changelog, define, extend_changelog
+from state_backends.spec import StateSpec
 from state_backends.table import SCHEMAS, StateTable, columns, commas
 from state_backends.types import type_of
 
 # Room for more versions of every row on its page, so that updates stay HOT (99.9 % measured at 50) and pages are seldom
 # pruned: merging a third of the rows per batch took a tenth less time at 40 than at 50.
 FILL_FACTOR = 40
+
+# PostgreSQL names the primary key and the BRIN index after the table.
+INDEX_SUFFIXES = ("pkey", "txid_idx")
 
 # Rows that are copied per transaction: about 0.2 s of work here.
 CHUNK_ROWS = 50_000
@@ -200,6 +205,28 @@ def swap(conn: psycopg.Connection, old: StateTable | None, new: StateTable) -> N
     show_shadow(conn, shadow)
     for name, before in kept:
         privileges.restore(conn, name, before)
+
+
+def relation_names(spec: StateSpec) -> tuple[set[str], set[str]]:
+    """Return the names of a state's tables, and those of the indexes that PostgreSQL names after them."""
+    names = {spec.name, *_partitions(StateTable(spec))}
+    return names, {f"{name}_{suffix}" for name in names for suffix in INDEX_SUFFIXES}
+
+
+def check_names(spec: StateSpec, others: Iterable[StateSpec]) -> None:
+    """Check that the names of a state's tables, partitions and indexes are free of those of other states.
+
+    Raises SpecMismatchError. Tables and indexes share their names in a schema.
+    """
+    own, indexes = relation_names(spec)
+    for other in others:
+        theirs, their_indexes = relation_names(other)
+        taken = own & theirs | own & their_indexes | indexes & theirs
+        if taken:
+            raise SpecMismatchError(
+                f"state {spec.name!r}: {min(taken)!r} would be the name of a table, partition or index of it and of "
+                f"state {other.name!r}; choose another name"
+            )
 
 
 def check_replaceable(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:

@@ -121,12 +121,48 @@ class TestNewStates:
         clash = f"{parted.name}_p1"
 
         with pytest.raises(SpecMismatchError) as caught:
-            register(feed, replace(VIEWS, name=clash))
+            register(feed, parted, replace(VIEWS, name=clash))
 
         assert str(caught.value) == (
-            f"state {clash!r}: the database has something of that name already, such as an index or a partition of "
-            f'another state (relation "{clash}" already exists); choose another name, or drop that first'
+            f"state {clash!r}: {clash!r} would be the name of a table, partition or index of it and of state "
+            f"{parted.name!r}; choose another name"
         )
+
+    def test_a_partition_or_index_whose_name_another_state_has_is_refused_before_rows_are_copied(
+        self, catalog, new_feed, fresh
+    ):
+        feed = new_feed(whole := fresh(VIEWS))
+        feed.run([{"page": "a", "n": 3}])
+        others = [replace(VIEWS, name=f"{whole.name}_{suffix}") for suffix in ("p0", "p1_txid_idx")]
+        told = []
+        for other in others:
+            register(feed, whole, other)
+
+            with pytest.raises(SpecMismatchError, match=f"{other.name!r} would be the name of"):
+                catalog.register_states(
+                    feed.pipeline, [replace(whole, partitions=2)], {whole.name: ""}, lambda *copied: told.append(copied)
+                )
+            feed.conn.execute("DELETE FROM tidemark.state WHERE name = %s", [other.name])
+
+        assert told == []
+
+    def test_two_new_states_of_one_pipeline_whose_names_meet_are_refused_before_either_is_created(
+        self, new_feed, fresh
+    ):
+        feed = new_feed()
+        parted = fresh(replace(VIEWS, partitions=2))
+
+        with pytest.raises(SpecMismatchError, match=f"'{parted.name}_p0' would be the name of"):
+            register(feed, replace(VIEWS, name=f"{parted.name}_p0"), parted)
+
+        assert tables(feed.conn, parted.name) == []
+
+    def test_a_relation_that_is_no_states_is_refused_by_name(self, new_feed, fresh, conn):
+        feed = new_feed()
+        conn.execute(f"CREATE TABLE tidemark_state.{(spec := fresh(VIEWS)).name} ()")
+
+        with pytest.raises(SpecMismatchError, match="the database has something of that name already"):
+            register(feed, spec)
 
     def test_installing_again_and_again_keeps_everything(self, catalog, new_feed, fresh):
         feed = new_feed(spec := fresh(VIEWS))

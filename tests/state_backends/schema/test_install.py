@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 from psycopg.errors import UndefinedTable
 
-from state_backends.errors import SchemaVersionError
+from state_backends.errors import SchemaVersionError, TablesBusyError
 from state_backends.schema import install as installer
 from state_backends.schema.install import install, migrations
 
@@ -103,6 +103,20 @@ def test_an_up_to_date_database_is_read_without_waiting_for_locks(installed, dat
         install(installed)
 
     assert applied(installed) == rows_of(migrations())
+
+
+def test_readers_go_on_after_a_migration_has_met_one_that_stays(installed, folder, database_url, monkeypatch):
+    monkeypatch.setattr(installer, "WAIT_SECONDS", 0.0)
+    (folder / f"{len(migrations()) + 1:04}_more.sql").write_text("ALTER TABLE tidemark.pipeline ADD COLUMN more text")
+
+    with psycopg.connect(database_url) as export, psycopg.connect(database_url, options="-c lock_timeout=3s") as reader:
+        export.execute("SELECT FROM tidemark.pipeline")
+        with pytest.raises(TablesBusyError, match="changes tables that other sessions have read for more than 0 s"):
+            install(installed)
+        reader.execute("SELECT FROM tidemark.pipeline")
+    install(installed)
+
+    assert installed.execute("SELECT more FROM tidemark.pipeline").fetchall() == []
 
 
 def test_only_what_is_missing_is_applied(installed, folder):
