@@ -152,10 +152,15 @@ class TestReplica:
 
 
 class TestMemory:
-    def test_a_batch_that_meets_a_full_server_is_reverted_there_and_counted_once_there_is_room(self, feed, durable):
+    @pytest.mark.parametrize("changelog", [False, True], ids=["folded in Lua", "put"])
+    def test_a_batch_that_meets_a_full_server_is_reverted_there_and_counted_once_there_is_room(
+        self, new_feed, durable, changelog
+    ):
+        feed = new_feed(durable.url, replace(VIEWS, changelog=changelog))
+        feed.run(views(("a", 1), ("b", 1)))
         batch, _ = feed.begin()
         feed.write(batch, views(("a", 100), ("half", 100)))
-        durable.client.config_set("maxmemory", MEGABYTE)
+        durable.client.config_set("maxmemory", MEGABYTE // 2)
 
         with pytest.raises(BackendUnavailable, match="redis: it is full"):
             feed.write(batch, MANY)
@@ -172,7 +177,7 @@ class TestMemory:
     def test_a_batch_that_was_written_is_published_though_the_server_is_full(self, feed, durable):
         batch, session = feed.begin()
         keys = feed.write(batch, views(("a", 1)))
-        durable.client.config_set("maxmemory", MEGABYTE)
+        durable.client.config_set("maxmemory", MEGABYTE // 2)
 
         session.check(keys)
         feed.commit(batch, keys)
