@@ -1,0 +1,86 @@
+"""The SQL of docs/recovery.md that an operator types when a schema change is refused or waits."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from state_backends import Catalog, Count, StateSpec
+from state_backends.errors import DependentObjectsError, StateBusyError, TablesBusyError
+from state_backends.schema import table_locks
+from state_backends.state_lock import state_lock
+from tests.state_backends.feed import Feed
+
+RECOVERY = Path(__file__).parents[3] / "docs" / "recovery.md"
+
+WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
+PARTED = replace(WORDS, partitions=2)
+
+
+def statements(finding):
+    """Return the SQL statements of a section, in order."""
+    _, section = RECOVERY.read_text().split(f"\n## {finding}\n")
+    blocks = re.findall(r"```sql\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    return [statement for block in blocks for statement in block.strip().split("\n")]
+
+
+@pytest.fixture
+def feed(conn):
+    conn.execute("DROP SCHEMA IF EXISTS reports CASCADE; DELETE FROM tidemark.pipeline")
+    conn.execute("DROP TABLE IF EXISTS tidemark_state.words CASCADE; CREATE SCHEMA reports")
+    return Feed(conn, [WORDS], pipeline="word_count")
+
+
+def register(feed, spec):
+    Catalog(feed.conn).register_states(feed.pipeline, [spec], {"words": ""})
+
+
+def test_a_state_is_busy(feed, conn, connect):
+    look, end = statements("A state is busy")
+    holder = connect()
+
+    with state_lock(holder, "words", "rebuild"):
+        with (
+            pytest.raises(StateBusyError, match="live tables are held by rebuild on host"),
+            state_lock(conn, "words", "migration"),
+        ):
+            pass
+        assert [row[:3] for row in conn.execute(look)] == [("words", "live", "rebuild")]
+        assert conn.execute(end).fetchall() == [(True,)]
+        register(feed, PARTED)
+
+    assert holder.closed
+
+
+def test_a_schema_change_waits_for_a_reader(feed, conn, connect, monkeypatch):
+    monkeypatch.setattr(table_locks, "WAIT_SECONDS", 0.0)
+    look, end = statements("A schema change waits for a reader")
+    export = connect()
+    export.autocommit = False
+    export.execute("SELECT FROM tidemark_state.words")
+
+    with pytest.raises(TablesBusyError, match=f"pid {export.info.backend_pid} "):
+        register(feed, PARTED)
+    conn.execute(look)
+    conn.execute(end.replace("4711", str(export.info.backend_pid)))
+    register(feed, PARTED)
+
+    with pytest.raises(psycopg.OperationalError):
+        export.execute("SELECT")
+
+
+def test_a_view_of_yours_stands_on_a_table_that_changes(feed, conn):
+    definition, drop, create = statements("A view of yours stands on a table that changes")
+    conn.execute("CREATE VIEW reports.words AS SELECT word, count FROM tidemark_state.words")
+
+    with pytest.raises(DependentObjectsError, match=r"this stands on it: view reports\.words;"):
+        register(feed, PARTED)
+    assert "FROM tidemark_state.words" in conn.execute(definition).fetchone()[0]
+    conn.execute(drop)
+    register(feed, PARTED)
+    conn.execute(create)
+    register(feed, replace(PARTED, partitions=3))
+
+    assert conn.execute("SELECT count(*) FROM reports.words").fetchone() == (0,)
