@@ -1,4 +1,4 @@
-"""Spark's checkpoint folder of a pipeline: the source offsets of its batches, and the folder of a reprocess."""
+"""Spark's checkpoint folder of a pipeline: the source offsets of its batches, and the folders of a reprocess."""
 
 import json
 import logging
@@ -11,7 +11,8 @@ import psycopg
 from state_backends.epochs import LastBatch
 from state_backends.ledger import Batch, BatchLedger
 from state_backends.schema import reprocess
-from state_backends.schema.reprocess import Phase
+from state_backends.schema.kept import Kept
+from state_backends.schema.reprocess import AFTER_MOVE
 
 LAST_BATCH = "tidemark.json"
 
@@ -78,31 +79,43 @@ def shadow_checkpoint(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.reprocess")
 
 
-def settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
-    """Move the folder of a reprocess into the pipeline's place, if it is the one that the ledger is bound to.
+def kept_checkpoint(checkpoint: Path) -> Path:
+    """Return the folder of the checkpoint that a reprocess has replaced, next to the pipeline's own."""
+    return checkpoint.with_name(f"{checkpoint.name}.kept")
 
-    The caller holds the pipeline. Killed anywhere, it is finished by the next call. Where neither folder is the one
-    that the ledger is bound to, both stay as they are.
+
+def settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+    """Move the folder that the ledger is bound to into its place, after a swap or a roll-back; drop what has expired.
+
+    The caller holds the pipeline. Killed anywhere, it is finished by the next call. Where no folder is the one that the
+    ledger is bound to, all stay as they are.
     """
+    kept = Kept(conn, pipeline)
+    kept.drop_expired()
     with conn.transaction():
-        record = reprocess.newest(conn, pipeline)
+        record = reprocess.current(conn, pipeline)
         bound = BatchLedger(conn, pipeline).checkpoint_id()
         if bound is None:
             return
-        _settle_folders(checkpoint, bound)
-        if record is not None and record.phase == Phase.SWAPPED and checkpoint_id(checkpoint) == bound:
-            reprocess.enter(conn, pipeline, Phase.SWAPPED, Phase.SETTLED)
+        _settle_folders(checkpoint, bound, keeps=kept.until() is not None)
+        if record is not None and record.phase in AFTER_MOVE and checkpoint_id(checkpoint) == bound:
+            reprocess.enter(conn, pipeline, record.phase, AFTER_MOVE[record.phase])
 
 
-def _settle_folders(checkpoint: Path, bound: str) -> None:
-    shadow, replaced = shadow_checkpoint(checkpoint), checkpoint.with_name(f"{checkpoint.name}.replaced")
-    if checkpoint_id(shadow) == bound:
-        if checkpoint.exists():
-            remove(replaced)
-            move(checkpoint, replaced)
-        move(shadow, checkpoint)
+def _settle_folders(checkpoint: Path, bound: str, *, keeps: bool) -> None:
+    shadow, kept = shadow_checkpoint(checkpoint), kept_checkpoint(checkpoint)
+    replaced = checkpoint.with_name(f"{checkpoint.name}.replaced")
+    # What a swap replaces can be put back; what a roll-back replaces goes.
+    for arriving, leaving in ((shadow, kept), (kept, replaced)):
+        if checkpoint_id(arriving) == bound:
+            if checkpoint.exists():
+                remove(leaving)
+                move(checkpoint, leaving)
+            move(arriving, checkpoint)
     if checkpoint_id(checkpoint) == bound:
         remove(replaced)
+        if not keeps:
+            remove(kept)
 
 
 def remove_shadow_checkpoint(checkpoint: Path, bound: str | None) -> None:

@@ -26,6 +26,7 @@ from pipelines.sources.source import Parsed, Pending, declared
 from pipelines.stream import Node, PartitionPersist, PersistentAggregate, Stream
 from state_backends.dead_letters import DeadLetter
 from state_backends.ledger import Batch
+from state_backends.schema.counted import CountedSource
 from state_backends.source_input import Identity, SourceInput
 
 
@@ -64,6 +65,9 @@ class Arguments:
 
     def identity(self) -> Identity:
         return {}
+
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        return ""
 
     def _refuse(self) -> NoReturn:
         raise PipelineError("Arguments feed no pipeline; give their stream to execute(), or read it from a source")

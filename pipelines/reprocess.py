@@ -7,26 +7,39 @@ where it was. The driver of the pipeline may go on meanwhile; the swap overtakes
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 from pyspark.sql import SparkSession
 
-from pipelines.checkpoint import remove_shadow_checkpoint, settle, shadow_checkpoint
+from pipelines.checkpoint import (
+    checkpoint_id,
+    kept_checkpoint,
+    remove_shadow_checkpoint,
+    settle,
+    shadow_checkpoint,
+)
 from pipelines.connections import connect
 from pipelines.driver import Driver, RunOptions
 from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
+from state_backends.errors import RollBackError, ShorterInputError
 from state_backends.ledger import Batch, BatchLedger
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
-from state_backends.schema.reprocess import Phase, newest
+from state_backends.schema.counted import CountedInput
+from state_backends.schema.kept import Kept
+from state_backends.schema.reprocess import AFTER_MOVE, Phase, accept, current
 from state_backends.schema.swap import Swap, shadow_name
 
 # A pass over what has landed since the last one that takes no longer has caught up; the rest is the next driver's.
 CAUGHT_UP_SECONDS = 10.0
+
+# A day to find that the new states are wrong. They and the old ones were on disk together while they were fed.
+KEEP_OLD = timedelta(days=1)
 
 # For the driver that was overtaken to see it and end, which takes it a batch and half a second.
 HANDOVER_PATIENCE_MS = 120_000
@@ -50,6 +63,8 @@ class Reprocess:
     """Feeds the shadow of a pipeline's states and swaps it in.
 
     checkpoint: Spark's folder for the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
+    keep_old: how long the states that it replaces are kept, to be put back by `roll_back`; zero drops them at once.
+    accept_shorter: swap in states that have counted less than those they replace.
     Raises PipelineError for a pipeline that writes stores of the user's own, or states in Redis: they have no shadow.
     """
 
@@ -59,6 +74,8 @@ class Reprocess:
     checkpoint: Path
     on_batch: OnBatch = lambda batch: None
     stopping: threading.Event = field(default_factory=threading.Event)
+    keep_old: timedelta = KEEP_OLD
+    accept_shorter: bool = False
 
     def __post_init__(self) -> None:
         for spec in self.pipeline.specs:
@@ -86,9 +103,11 @@ class Reprocess:
                 self._begin(conn, swap)
                 while not self.stopping.is_set():
                     began = time.monotonic()
+                    # A pass reads what is there as it begins, and so all that has been counted by then.
+                    counted = CountedInput(conn, self.pipeline.name)
                     batches = self._pass()
                     if not self.stopping.is_set() and (batches <= 1 or time.monotonic() - began < CAUGHT_UP_SECONDS):
-                        self._swap(conn, swap)
+                        self._swap(conn, swap, counted)
                         return True
         return False
 
@@ -100,14 +119,15 @@ class Reprocess:
         self._settle_former(conn)
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             if not swap.exists:
+                self._check_sources(CountedInput(conn, pipeline.name))
                 # What one left that was aborted; Spark would take it for the beginning of this one.
                 remove_shadow_checkpoint(self.checkpoint, BatchLedger(conn, pipeline.name).checkpoint_id())
             swap.begin(pipeline.specs, spout=spout, description=description, checkpoint=str(self.checkpoint.absolute()))
 
     def _settle_former(self, conn: psycopg.Connection) -> None:
         """Finish the reprocess before this one, whose checkpoint may be where this one's belongs."""
-        former = newest(conn, self.pipeline.name)
-        if former is not None and former.phase == Phase.SWAPPED:
+        former = current(conn, self.pipeline.name)
+        if former is not None and former.phase in AFTER_MOVE:
             self._settle(conn)
 
     def _pass(self) -> int:
@@ -123,10 +143,31 @@ class Reprocess:
         Driver(self.pipeline, self.spark, self.dsn, options, note, self.stopping, ShadowSession).run()
         return batches
 
-    def _swap(self, conn: psycopg.Connection, swap: Swap) -> None:
+    def _check_sources(self, counted: CountedInput) -> None:
+        """Before the hours of work: raise ShorterInputError where a source has less than was counted, and knows it."""
+        missing = self.pipeline.source.missing(self.spark, counted) if counted.is_any else []
+        if missing and not self.accept_shorter:
+            raise ShorterInputError(
+                f"pipeline {self.pipeline.name!r}: a reprocess would count less than the states have counted: "
+                f"{'; '.join(missing)}; bring the input back, or run with --reprocess --accept-shorter to do without it"
+            )
+
+    def _check_counted(self, conn: psycopg.Connection, swap: Swap, counted: CountedInput) -> None:
+        """Raise ShorterInputError where the shadow lacks what had been counted as the last pass began."""
+        missing = counted.shortfall(swap.name)
+        if missing and not self.accept_shorter:
+            raise ShorterInputError(
+                f"pipeline {self.pipeline.name!r}: its reprocess has counted less than the states it would replace: "
+                f"{'; '.join(missing)}; they stay as they are: swap it in all the same with --reprocess "
+                "--accept-shorter, or drop it with --abort-reprocess"
+            )
+        accept(conn, self.pipeline.name, "; ".join(missing))
+
+    def _swap(self, conn: psycopg.Connection, swap: Swap, counted: CountedInput) -> None:
+        self._check_counted(conn, swap, counted)
         # No driver may feed the shadow while it moves.
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
-            swap.swap(self.pipeline.specs, self.pipeline.guarantees)
+            swap.swap(self.pipeline.specs, self.pipeline.guarantees, keep_old=self.keep_old)
         self._settle(conn)
 
     def _settle(self, conn: psycopg.Connection) -> None:
@@ -146,3 +187,29 @@ def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
     ):
         Swap(conn, pipeline).abort()
         remove_shadow_checkpoint(checkpoint, BatchLedger(conn, pipeline).checkpoint_id())
+
+
+def roll_back(pipeline: str, dsn: str, checkpoint: Path) -> None:
+    """Put the states back that the last reprocess has replaced, with their ledger and checkpoint.
+
+    The source is read on from where they stopped, by their old declarations. Killed anywhere, it is finished by the
+    next call or by the next driver. Raises PipelineHeldError while a driver runs, RollBackError, StateBusyError.
+    """
+    with connect(dsn, f"{pipeline} roll-back") as conn, BatchLedger(conn, pipeline).idle(patience_ms=PATIENCE_MS):
+        record = current(conn, pipeline)
+        if record is None or record.phase != Phase.ROLLING_BACK:
+            settle(conn, pipeline, checkpoint)
+            _put_back(conn, pipeline, checkpoint)
+        settle(conn, pipeline, checkpoint)
+
+
+def _put_back(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+    kept = Kept(conn, pipeline)
+    kept.check()
+    folder, wanted = kept_checkpoint(checkpoint), kept.checkpoint_id()
+    if wanted is not None and checkpoint_id(folder) != wanted:
+        raise RollBackError(
+            f"pipeline {pipeline!r}: the checkpoint of the states that were replaced is not in {str(folder)!r}; give "
+            "the folder that the reprocess was given, with --checkpoint, or restore it"
+        )
+    kept.roll_back()

@@ -194,6 +194,14 @@ class SwapError(TidemarkError):
     """A shadow pipeline cannot be swapped in: finish it, or abort it and begin again."""
 
 
+class ShorterInputError(TidemarkError):
+    """A reprocess would count less than the states have counted: see why, or swap it in with --accept-shorter."""
+
+
+class RollBackError(TidemarkError):
+    """What a reprocess replaced cannot be put back: the message says why, and what to do."""
+
+
 class UnknownNameError(TidemarkError):
     """Nothing has that name: choose one of the names that the message lists."""
 

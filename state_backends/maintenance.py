@@ -262,7 +262,10 @@ def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
         "DELETE FROM tidemark.batch b USING tidemark.state s, tidemark.pipeline p WHERE s.name = %s "
         "AND p.name = s.pipeline AND b.pipeline = p.name AND b.txid < p.committed_txid - %s "
         "AND b.batch_time < now() - %s::interval AND NOT EXISTS (SELECT FROM tidemark.state r "
-        "WHERE r.pipeline = p.name AND (r.definition ->> 'changelog')::boolean AND r.oldest_txid <= b.txid)",
+        "WHERE r.pipeline = p.name AND (r.definition ->> 'changelog')::boolean AND r.oldest_txid <= b.txid) "
+        # States that are kept can be put back, with the batches that fed them.
+        "AND NOT EXISTS (SELECT FROM tidemark.pipeline k WHERE k.name = p.name || '@kept' "
+        "AND b.txid <= k.committed_txid)",
         [state, KEPT_BATCHES, keep],
     ).rowcount
     return Step("ledger rows", removed, removed)

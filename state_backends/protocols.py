@@ -230,8 +230,22 @@ class Backend(Protocol):
     def drop_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
         """Forget the shadow of the state, if there is one."""
 
-    def swap_shadow(self, conn: "psycopg.Connection", old: "StateSpec | None", spec: "StateSpec") -> None:
-        """Put the shadow in the place of the rows, within the caller's transaction. old: None for a new state."""
+    def swap_shadow(
+        self, conn: "psycopg.Connection", old: "StateSpec | None", spec: "StateSpec", *, keep: bool = False
+    ) -> None:
+        """Put the shadow in the place of the rows, within the caller's transaction. old: None for a new state.
+
+        keep: keep the rows and the changelog that are replaced aside, instead of those that were kept before.
+        """
+
+    def swap_kept(self, conn: "psycopg.Connection", current: "StateSpec | None", old: "StateSpec | None") -> None:
+        """Put what was kept back in the place of the rows, within the caller's transaction.
+
+        current: as the state is now, None if it is gone. old: as it was; None: it did not exist, and its rows go.
+        """
+
+    def drop_kept(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Forget what was kept of the state, if anything was."""
 
     def catch_up(self, conn: "psycopg.Connection", spec: "StateSpec", start: "Batch", *, is_new: bool) -> str:
         """Compare the store with the ledger in both directions, make good what a crash leaves, and show what the ledger

@@ -14,9 +14,10 @@ from state_backends.spec import StateSpec
 # The key of a global aggregate, which has no key columns: a table needs a primary key.
 SINGLETON: dict[str, LiteralString] = {"singleton": "boolean"}
 
-# The schemas of states and their changelogs, and those of their shadow tables.
+# The schemas of states and their changelogs, of their shadow tables, and of those that a reprocess has replaced.
 SCHEMAS = ("tidemark_state", "tidemark_changelog")
 SHADOW_SCHEMAS = ("tidemark_shadow_state", "tidemark_shadow_changelog")
+KEPT_SCHEMAS = ("tidemark_kept_state", "tidemark_kept_changelog")
 
 
 class StateTable:
@@ -39,6 +40,10 @@ class StateTable:
     def shadow(self) -> "StateTable":
         """Return the shadow table, which is filled before it is swapped with the table in use."""
         return StateTable(self.spec, SHADOW_SCHEMAS)
+
+    def kept(self) -> "StateTable":
+        """Return the table as it is kept once a reprocess has replaced it."""
+        return StateTable(self.spec, KEPT_SCHEMAS)
 
     @property
     def keeps_previous(self) -> bool:

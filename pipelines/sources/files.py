@@ -34,6 +34,7 @@ from pipelines.sources.parsing import (
 from pipelines.sources.source import Parsed, Pending, declared, nullable, required
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
+from state_backends.schema.counted import CountedSource, missing_files
 from state_backends.source_input import Identity, SourceInput
 
 # Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
@@ -100,6 +101,11 @@ class Folder:
 
     def identity(self) -> Identity:
         return {}
+
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        there = {self._name(path) for path in self._landed()}
+        missing = [name for name in counted.files() if name not in there]
+        return f"folder {str(self.folder)!r}: {missing_files(missing)}" if missing else ""
 
     def _name(self, path: Path) -> str:
         folder = self.folder.absolute()

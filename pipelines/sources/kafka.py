@@ -27,6 +27,7 @@ from pipelines.guarantee import Spout
 from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
 from pipelines.sources.source import Parsed, Pending, declared
 from state_backends.dead_letters import DeadLetter
+from state_backends.schema.counted import CountedSource, later_start
 from state_backends.source_input import Identity, SourceInput
 
 # Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
@@ -172,6 +173,20 @@ class KafkaTopics:
     def identity(self) -> Identity:
         return {}
 
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        if self.starting == "latest":
+            return f"{self._name} is read from the latest message on, so nothing that was counted is read again"
+        if counted.unit != "partitions":
+            return ""
+        available = Lag(spark, self._settings, self.topics).earliest_and_latest()
+        earliest = available[0] if available else {}
+        late = [
+            later_start(f"{topic}/{partition}", start, earliest[topic][partition])
+            for topic, partition, start in _starts(counted)
+            if earliest.get(topic, {}).get(partition, start) > start
+        ]
+        return f"{self._name}: {', '.join(late)}" if late else ""
+
     @property
     def _name(self) -> str:
         return f"kafka {','.join(self.topics)}"
@@ -213,7 +228,7 @@ class Lag:
     def messages(self, checkpoint: Path, place: int) -> int | None:
         """Return how many messages were not read, or None if Kafka does not answer or the checkpoint does not say."""
         read = committed_offset(checkpoint, place) or _first_offsets(checkpoint, place)
-        available = self._earliest_and_latest()
+        available = self.earliest_and_latest()
         if read is None or available is None:
             return None
         earliest, latest = available
@@ -224,7 +239,8 @@ class Lag:
             for partition, offset in partitions.items()
         )
 
-    def _earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
+    def earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
+        """Return the offsets of the first message of each partition and after its last; None if Kafka does not say."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             try:
                 self._offsets = self._fetch()
@@ -274,6 +290,14 @@ def _offsets(listed: Any) -> Offsets:
     for entry in listed.entrySet():
         offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
     return offsets
+
+
+def _starts(counted: CountedSource) -> Iterator[tuple[str, str, int]]:
+    """Yield each partition with the offset from which it was counted: where it stood if the first batch had none."""
+    for topic, partitions in (counted.offsets or {}).items():
+        for partition, end in partitions.items():
+            start, _ = counted.first.get(f"{topic}/{partition}", [end, end])
+            yield topic, partition, start or 0
 
 
 def _java_list(jvm: Any, items: Iterable[str]) -> Any:

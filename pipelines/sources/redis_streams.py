@@ -45,6 +45,7 @@ from pipelines.sources.redis_reader import (
 from pipelines.sources.source import Parsed, Pending, python_stream
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
+from state_backends.schema.counted import CountedSource
 from state_backends.source_input import Identity, SourceInput
 
 AT, BAD, REASON = "_at", "_bad", "_reason"
@@ -186,6 +187,18 @@ class RedisStreams:
 
     def identity(self) -> Identity:
         return {}
+
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        """Count what is left of the first batch's entries: streams are trimmed from their start."""
+        first = counted.offsets if counted.unit == "streams" else None
+        lost = []
+        with self._settings().connect() as client:
+            for stream in self.streams:
+                end = (first or {}).get(stream, {"id": START, "read": 0})
+                left = count_entries(client, stream, START, end["id"], end["read"])[0] if end["read"] else 0
+                if left < end["read"]:
+                    lost.append(f"stream {stream!r} has {left} of the {end['read']} entries of the first batch")
+        return "; ".join(lost)
 
     def _settings(self) -> StreamSettings:
         url = self._url or os.environ.get("REDIS_URL")

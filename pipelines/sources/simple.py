@@ -12,6 +12,7 @@ from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from pipelines.sources.source import Parsed, Pending
 from state_backends.dead_letters import DeadLetter
+from state_backends.schema.counted import CountedSource
 from state_backends.source_input import Identity, SourceInput
 
 
@@ -33,6 +34,9 @@ class _WithoutReplay:
 
     def identity(self) -> Identity:
         return {}
+
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        return "the source cannot be read again from its start"
 
 
 class Rate(_WithoutReplay):

@@ -19,6 +19,7 @@ from pipelines.checkpoint import offset_range
 from pipelines.errors import PipelineError
 from pipelines.guarantee import Spout
 from state_backends.dead_letters import DeadLetter
+from state_backends.schema.counted import CountedInput, CountedSource
 from state_backends.source_input import Identity, SourceInput
 
 # From the strongest promise to the weakest.
@@ -98,6 +99,9 @@ class Source(Protocol):
         Empty if there is no such id. A running query asks before each batch.
         """
 
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        """Say what of the input that was counted a query from the start would not read; empty if nothing is known."""
+
 
 class Sources:
     """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the raw input of its source.
@@ -134,6 +138,11 @@ class Sources:
     def identities(self) -> list[Identity]:
         """Return what each source reads, with its id."""
         return [source.identity() for source in self._sources]
+
+    def missing(self, spark: SparkSession, counted: CountedInput) -> list[str]:
+        """Say what of the input that was counted a query from the start would not read, as far as the sources know."""
+        found = (source.missing(spark, counted.of(place)) for place, source in enumerate(self._sources))
+        return [missing for missing in found if missing]
 
     def pending(self, checkpoint: Path) -> Pending | None:
         """Return what all sources together have pending, or None where no source knows."""

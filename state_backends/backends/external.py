@@ -136,8 +136,16 @@ class ExternalBackend(ABC):
     def drop_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
         return  # there is none
 
-    def swap_shadow(self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec) -> None:
+    def swap_shadow(
+        self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec, *, keep: bool = False
+    ) -> None:
         raise self._lacks(spec, "feed it a second time out of sight")
+
+    def swap_kept(self, conn: psycopg.Connection, current: StateSpec | None, old: StateSpec | None) -> None:
+        return  # nothing is kept
+
+    def drop_kept(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        return  # nothing is kept
 
     def catch_up(self, conn: psycopg.Connection, spec: StateSpec, start: Batch, *, is_new: bool) -> str:
         rows, ledger = self.guarded(spec), ledger_side(conn, spec, start.txid)

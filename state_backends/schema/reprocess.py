@@ -1,13 +1,15 @@
 """The record of a reprocess: how far it is, kept in the ledger, so that the next start finishes what was cut short.
 
-    feeding ──> swapped ──> settled
+    feeding ──> swapped ──> settled ──> rolling_back ──> rolled_back
        └──────> aborted
 
 A reprocess feeds shadow tables (feeding) until one transaction puts them in the place of the states (swapped). Spark's
-checkpoint is a folder, which no transaction covers: it is moved afterwards (settled). Each phase is entered in the same
-transaction as what it says, so a process may be killed anywhere and the next one sees what is left to do.
+checkpoint is a folder, which no transaction covers: it is moved afterwards (settled). As long as the old tables are
+kept, one transaction puts them back (rolling_back), and the old checkpoint follows (rolled_back). Each phase is entered
+in the same transaction as what it says, so a process may be killed anywhere and the next one sees what is left to do.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,15 +18,25 @@ import psycopg
 from psycopg.rows import class_row
 
 from state_backends.errors import SwapError
+from state_backends.schema.table_locks import RETRIED, TableLocks
+
+# How long a swap waits for the tasks of the pipeline that is overtaken before it tries again.
+SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30
 
 
 class Phase(StrEnum):
-    """feeding: the shadow is fed, or waits to be. swapped: its checkpoint is not in place yet. aborted: it is gone."""
+    """feeding: the shadow is fed, or waits to be. swapped, rolling_back: the checkpoint is not in its place yet."""
 
     FEEDING = "feeding"
     SWAPPED = "swapped"
     SETTLED = "settled"
     ABORTED = "aborted"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+
+
+# What is entered once the checkpoint of a phase is in its place.
+AFTER_MOVE = {Phase.SWAPPED: Phase.SETTLED, Phase.ROLLING_BACK: Phase.ROLLED_BACK}
 
 
 @dataclass(frozen=True)
@@ -42,12 +54,16 @@ class ReprocessRecord:
         object.__setattr__(self, "phase", Phase(self.phase))
 
 
-def newest(conn: psycopg.Connection, pipeline: str) -> ReprocessRecord | None:
-    """Return the pipeline's newest reprocess, None if there was none; locked until the caller's transaction ends."""
+def current(conn: psycopg.Connection, pipeline: str) -> ReprocessRecord | None:
+    """Return the pipeline's unfinished reprocess, else its newest one, None if there was none.
+
+    Locked until the caller's transaction ends.
+    """
     with conn.cursor(row_factory=class_row(ReprocessRecord)) as cursor:
         return cursor.execute(
             "SELECT id, pipeline, phase, checkpoint, started_at, swapped_at FROM tidemark.reprocess "
-            "WHERE pipeline = %s ORDER BY id DESC LIMIT 1 FOR UPDATE",
+            "WHERE pipeline = %s ORDER BY phase IN ('feeding', 'swapped', 'rolling_back') DESC, id DESC LIMIT 1 "
+            "FOR UPDATE",
             [pipeline],
         ).fetchone()
 
@@ -56,14 +72,38 @@ def begin(conn: psycopg.Connection, pipeline: str, checkpoint: str) -> None:
     conn.execute("INSERT INTO tidemark.reprocess (pipeline, checkpoint) VALUES (%s, %s)", [pipeline, checkpoint])
 
 
+def accept(conn: psycopg.Connection, pipeline: str, lacks: str) -> None:
+    """Record what the reprocess under way lacks of the input that was counted before; empty if nothing."""
+    conn.execute(
+        "UPDATE tidemark.reprocess SET accepted = %s WHERE pipeline = %s AND phase = 'feeding'", [lacks, pipeline]
+    )
+
+
 def enter(conn: psycopg.Connection, pipeline: str, before: Phase, after: Phase) -> None:
     """Take the pipeline's reprocess from one phase to the next. Raises SwapError if it is in another one."""
     moved = conn.execute(
         "UPDATE tidemark.reprocess SET phase = %(after)s, "
         "swapped_at = CASE WHEN %(after)s = 'swapped' THEN clock_timestamp() ELSE swapped_at END, "
-        "ended_at = CASE WHEN %(after)s IN ('settled', 'aborted') THEN clock_timestamp() END "
-        "WHERE pipeline = %(pipeline)s AND phase = %(before)s",
+        "ended_at = CASE WHEN %(after)s IN ('settled', 'aborted', 'rolled_back') THEN clock_timestamp() END "
+        "WHERE id = (SELECT max(id) FROM tidemark.reprocess WHERE pipeline = %(pipeline)s AND phase = %(before)s)",
         {"pipeline": pipeline, "before": before, "after": after},
     ).rowcount
     if not moved:
         raise SwapError(f"pipeline {pipeline!r}: no reprocess is under way; begin one with --reprocess")
+
+
+def in_swap_transaction(conn: psycopg.Connection, states: Sequence[str], change: Callable[[TableLocks], None]) -> None:
+    """Run `change` in a transaction once nobody reads these states for long, again until it gets every lock.
+
+    change: takes the locks of the tables once it has the ledger's row, for which it waits for the pipeline's tasks.
+    """
+    locks = TableLocks(conn, states)
+    for attempt in range(1, SWAP_TRIES + 1):
+        locks.await_readers()
+        try:
+            with conn.transaction():
+                conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
+                return change(locks)
+        except RETRIED:
+            if attempt == SWAP_TRIES:
+                raise

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 import psycopg
 
@@ -18,16 +19,14 @@ from state_backends.protocols import BACKENDS
 from state_backends.schema import reprocess
 from state_backends.schema.catalog import Catalog, definition
 from state_backends.schema.evolution import UNSAID
-from state_backends.schema.reprocess import Phase
-from state_backends.schema.table_locks import RETRIED, TableLocks
+from state_backends.schema.kept import Kept
+from state_backends.schema.reprocess import Phase, in_swap_transaction
+from state_backends.schema.table_locks import TableLocks
 from state_backends.spec import StateSpec
 from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
 
 # Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
 ROOM = 10_000_000
-
-# How long the swap waits for the tasks of the pipeline that is overtaken before it tries again.
-SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30
 
 
 def shadow_name(pipeline: str) -> str:
@@ -89,23 +88,24 @@ class Swap:
                     [spec.name, self.name, json.dumps(definition(spec))],
                 )
 
-    def swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str]) -> None:
+    def swap(
+        self, specs: Sequence[StateSpec], guarantees: Mapping[str, str], *, keep_old: timedelta = timedelta()
+    ) -> None:
         """Put the shadow in the pipeline's place: states, ledger, batches, dead letters, all or nothing.
 
         It fences off a driver of the pipeline. Readers see the old states whole, then the new ones whole.
+        keep_old: how long what is replaced can be put back (see Kept); zero drops it at once. A pipeline that had a
+        state in a backend without shadows cannot be put back as a whole, so then nothing is kept.
         Raises SwapError where there is no shadow, or where the pipeline's txids have reached those of the shadow,
         StateBusyError where another work has the tables of a state, TablesBusyError where they are read for minutes,
         DependentObjectsError as `begin` does.
         """
         with self.owning(specs), self._locked_live(specs):
-            locks = TableLocks(self._conn, [spec.name for spec in specs])
-            for attempt in range(1, SWAP_TRIES + 1):
-                locks.await_readers()
-                try:
-                    return self._swap(specs, guarantees, locks)
-                except RETRIED:
-                    if attempt == SWAP_TRIES:
-                        raise
+            in_swap_transaction(
+                self._conn,
+                [spec.name for spec in specs],
+                lambda locks: self._swap(specs, guarantees, locks, keep_old),
+            )
 
     def abort(self) -> None:
         """Drop the shadow; the pipeline is as it was. Nothing happens where there is none.
@@ -113,7 +113,7 @@ class Swap:
         Raises SwapError where it has been swapped in and the checkpoint is still to be moved, StateBusyError.
         """
         with self.owning(self._specs()), self._conn.transaction():
-            record = reprocess.newest(self._conn, self.pipeline)
+            record = reprocess.current(self._conn, self.pipeline)
             if record is not None and record.phase == Phase.SWAPPED:
                 raise SwapError(
                     f"pipeline {self.pipeline!r}: its reprocess replaced the states at "
@@ -197,18 +197,23 @@ class Swap:
         logged = {spec.name: spec.changelog for spec in self._specs()}
         return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
 
-    def _swap(self, specs: Sequence[StateSpec], guarantees: Mapping[str, str], locks: TableLocks) -> None:
-        with self._conn.transaction():
-            self._conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SWAP_LOCK_MS}ms"])
-            base, open_txid = self._fence_off()
-            locks.take()
-            self._check_backends(specs)
-            self._revert_open_batch(specs, open_txid)
-            for declared in sorted(specs, key=lambda spec: spec.name):
-                self._replace(declared, guarantees[declared.name])
-            self._hand_over(base)
-            reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
-            self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
+    def _swap(
+        self, specs: Sequence[StateSpec], guarantees: Mapping[str, str], locks: TableLocks, keep_old: timedelta
+    ) -> None:
+        base, open_txid = self._fence_off()
+        locks.take()
+        self._check_backends(specs)
+        self._revert_open_batch(specs, open_txid)
+        kept = Kept(self._conn, self.pipeline)
+        kept.drop()
+        keep = bool(keep_old) and self._can_keep(specs)
+        if keep:
+            kept.keep(specs, keep_old)
+        for declared in sorted(specs, key=lambda spec: spec.name):
+            self._replace(declared, guarantees[declared.name], keep=keep)
+        self._hand_over(base)
+        reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
+        self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
 
     def _fence_off(self) -> tuple[int, int | None]:
         """Raise the pipeline's fence; return its committed and its open txid."""
@@ -247,12 +252,18 @@ class Swap:
                 if spec.changelog:
                     Changelog(self._conn, spec).revert(open_txid)
 
-    def _replace(self, declared: StateSpec, guarantee: str) -> None:
+    def _can_keep(self, specs: Sequence[StateSpec]) -> bool:
+        """Return whether every state that is replaced lives where it can be kept."""
+        replaced = {spec.name for spec in specs}
+        old = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name in replaced]
+        return all(BACKENDS[spec.backend].capabilities.shadow for spec in old)
+
+    def _replace(self, declared: StateSpec, guarantee: str, *, keep: bool) -> None:
         check_owner(self._conn, declared.name, self._works[declared.name].token)
         (spec,) = self._as_begun([declared])
         catalog = Catalog(self._conn)
         old = catalog.get(spec.name) if spec.name in catalog.names() else None
-        BACKENDS[spec.backend].swap_shadow(self._conn, old, spec)
+        BACKENDS[spec.backend].swap_shadow(self._conn, old, spec, keep=keep)
         catalog.record_swap(self.pipeline, spec, declared, guarantee)
 
     def _hand_over(self, base: int) -> None:

@@ -1,5 +1,6 @@
 """A reprocess that is killed between any two of its steps is finished, or taken back, by whatever comes next."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.pipelines.test_reprocess import LETTERS, WORDS, counted, reprocess, w
 
 pytestmark = pytest.mark.spark
 
+NOTHING = timedelta()
 OLD = {"dog": {"count": 2}, "cat": {"count": 1}}
 NEW = {"dog": {"letters": 6}, "cat": {"letters": 3}}
 
@@ -23,7 +25,7 @@ class Killed(BaseException):
 
 # Where a process may die: before the swap's transaction, in it, and before each move of a folder after it.
 BEFORE_THE_SWAP = ["enter swapped"]
-AFTER_THE_SWAP = ["move checkpoint", "move checkpoint.reprocess", "remove checkpoint.replaced", "enter settled"]
+AFTER_THE_SWAP = ["move checkpoint", "move checkpoint.reprocess", "remove checkpoint.kept", "enter settled"]
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def cut_short(counted, killed_at):  # noqa: F811
     def run(step):
         armed = killed_at(step)
         with pytest.raises(Killed):
-            reprocess(counted, words(counted.input, LETTERS)).run()
+            reprocess(counted, words(counted.input, LETTERS), keep_old=NOTHING).run()
         assert armed == []
 
     return run
@@ -138,7 +140,7 @@ def test_a_reprocess_again_ends_as_one_that_was_not_killed(counted, cut_short, k
     else:
         cut_short(step)
 
-    assert reprocess(counted, words(counted.input, LETTERS)).run()
+    assert reprocess(counted, words(counted.input, LETTERS), keep_old=NOTHING).run()
     counted.land("3.txt", "cow")
     counted.run(words(counted.input, LETTERS))
 

@@ -168,6 +168,17 @@ class ReprocessSerializer(serializers.Serializer):
     pending = PendingSerializer(allow_null=True)
 
 
+class LastReprocessSerializer(serializers.Serializer):
+    swapped_at = serializers.DateTimeField(help_text="when the states replaced the former ones")
+    kept_until = serializers.DateTimeField(
+        allow_null=True, help_text="until then the former states can be put back; null: they are not kept"
+    )
+    bytes = serializers.IntegerField(help_text="of the former states, as long as they are kept")
+    lacks = serializers.CharField(
+        allow_blank=True, help_text="what was counted before and is missing from the states, as it was accepted"
+    )
+
+
 class PipelineSerializer(serializers.Serializer):
     name = serializers.CharField()
     description = serializers.CharField(allow_blank=True)
@@ -197,6 +208,9 @@ class PipelineSerializer(serializers.Serializer):
     states = serializers.ListField(child=serializers.CharField())
     reprocess = ReprocessSerializer(
         allow_null=True, help_text="its states are being reprocessed while the old ones are served; null: they are not"
+    )
+    last_reprocess = LastReprocessSerializer(
+        allow_null=True, help_text="the reprocess that the states are from; null: they were never reprocessed"
     )
 
 

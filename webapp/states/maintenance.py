@@ -18,6 +18,7 @@ from structlog.contextvars import bound_contextvars
 from state_backends import BACKENDS, Catalog, StateSpec
 from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
 from state_backends.maintenance import Step, compact, expire, sizes
+from state_backends.schema.kept import drop_expired_of
 from state_backends.state_lock import StateWork
 from webapp.states import queries, readers
 from webapp.states.models import MaintenanceRun
@@ -196,7 +197,9 @@ def _save(run: MaintenanceRun, **columns) -> bool:
 
 
 def _compact(work: StateWork, spec: StateSpec) -> Iterator[Step]:
-    return compact(work.conn, spec, keep=keeps(), work=work)
+    yield from compact(work.conn, spec, keep=keeps(), work=work)
+    if drop_expired_of(work.conn, spec.name):
+        yield Step("states that a reprocess replaced", 0, 0)
 
 
 def _expire(work: StateWork, spec: StateSpec) -> Iterator[Step]:

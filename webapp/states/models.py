@@ -167,6 +167,9 @@ class Reprocess(models.Model):
     started_at = models.DateTimeField()
     swapped_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    accepted = models.TextField()
+    keep_until = models.DateTimeField(null=True)
+    kept = models.JSONField(null=True)
 
     class Meta:
         managed = False

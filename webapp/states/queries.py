@@ -49,6 +49,20 @@ class ReprocessStatus:
 
 
 @dataclass(frozen=True)
+class LastReprocess:
+    """The reprocess that the present states are from. swapped_at: when they replaced the former ones.
+
+    kept_until: how long those can be put back, and bytes: what they take; None, 0 if they are not kept. lacks: what was
+    counted before, and is missing from the present states, as somebody accepted; empty if nothing is.
+    """
+
+    swapped_at: datetime
+    kept_until: datetime | None
+    bytes: int
+    lacks: str
+
+
+@dataclass(frozen=True)
 class PipelineStatus:
     """One pipeline and its driver.
 
@@ -62,7 +76,7 @@ class PipelineStatus:
     pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown.
     lag_seconds: age of the oldest pending input; 0 if nothing is pending, None if unknown.
     dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
-    reprocess: None if the states are not being reprocessed.
+    reprocess: None if the states are not being reprocessed. last_reprocess: None if they never were.
     """
 
     name: str
@@ -90,6 +104,7 @@ class PipelineStatus:
     wanted_by: str
     wanted_at: datetime | None
     reprocess: ReprocessStatus | None = None
+    last_reprocess: LastReprocess | None = None
 
     @property
     def is_driven(self) -> bool:
@@ -196,7 +211,7 @@ SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_ti
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
        coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
-       reprocess.status AS reprocess, own.states, own.guarantees,
+       reprocess.status AS reprocess, last_reprocess.figures AS last_reprocess, own.states, own.guarantees,
        coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
        coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
        -- Rows written before schema version 3 have no totals.
@@ -223,8 +238,21 @@ LEFT JOIN LATERAL (
                    AS rows_per_second
         FROM tidemark.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
     ) done
-    WHERE n.reprocesses = p.name
+    WHERE n.reprocesses = p.name AND n.name = p.name || '@reprocess'
 ) reprocess ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('swapped_at', r.swapped_at, 'lacks', r.accepted, 'bytes', kept.bytes,
+        'kept_until', CASE WHEN r.kept IS NOT NULL THEN r.keep_until END) AS figures
+    FROM tidemark.reprocess r CROSS JOIN LATERAL (
+        -- The rows of a partitioned table are in its partitions.
+        SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint AS bytes
+        FROM jsonb_object_keys(r.kept) k (state), unnest(ARRAY[
+            to_regclass(format('tidemark_kept_state.%%I', k.state)),
+            to_regclass(format('tidemark_kept_changelog.%%I', k.state))]) t (oid), pg_class c
+        WHERE c.oid = t.oid OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid)
+    ) kept
+    WHERE r.pipeline = p.name AND r.phase IN ('swapped', 'settled') ORDER BY r.id DESC LIMIT 1
+) last_reprocess ON true
 LEFT JOIN LATERAL (
     -- Over the batches of the last ten seconds, or over the last batch if it took longer than that.
     SELECT sum(b.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(b.started_at)), 0) AS rows_per_second
@@ -276,6 +304,14 @@ def _reprocess(row: dict[str, Any] | None) -> ReprocessStatus | None:
     return ReprocessStatus(status=status, since=since, pending=(row.pop("progress") or {}).get("pending"), **row)
 
 
+def _last_reprocess(row: dict[str, Any] | None) -> LastReprocess | None:
+    if row is None:
+        return None
+    until = row["kept_until"]
+    swapped_at = datetime.fromisoformat(row["swapped_at"])
+    return LastReprocess(swapped_at, until and datetime.fromisoformat(until), row["bytes"], row["lacks"])
+
+
 def _status(row: dict[str, Any]) -> PipelineStatus:
     status = _driver_status(row.pop("alive"), row.pop("reported"))
     pending = (row.pop("progress") or {}).get("pending")
@@ -286,6 +322,7 @@ def _status(row: dict[str, Any]) -> PipelineStatus:
         pending=pending,
         lag_seconds=_lag_seconds(pending),
         reprocess=_reprocess(row.pop("reprocess")),
+        last_reprocess=_last_reprocess(row.pop("last_reprocess")),
         **row,
     )
 

@@ -76,14 +76,23 @@ class PostgresBackend:
 
     def create_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
         shadow = StateTable(spec).shadow()
-        tables.drop_shadow(conn, shadow)
+        tables.drop_rows(conn, shadow)
         tables.create_rows(conn, shadow)
 
     def drop_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        tables.drop_shadow(conn, StateTable(spec).shadow())
+        tables.drop_rows(conn, StateTable(spec).shadow())
 
-    def swap_shadow(self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec) -> None:
-        tables.swap(conn, None if old is None else StateTable(old), StateTable(spec))
+    def swap_shadow(
+        self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec, *, keep: bool = False
+    ) -> None:
+        tables.swap(conn, None if old is None else StateTable(old), StateTable(spec), keep=keep)
+
+    def swap_kept(self, conn: psycopg.Connection, current: StateSpec | None, old: StateSpec | None) -> None:
+        now = None if current is None else StateTable(current)
+        tables.put_back(conn, now, None if old is None else StateTable(old))
+
+    def drop_kept(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        tables.drop_rows(conn, StateTable(spec).kept())
 
     def catch_up(self, conn: psycopg.Connection, spec: StateSpec, start: Batch, *, is_new: bool) -> str:
         """Nothing to compare: the rows go back with the ledger. Raises RebuildingError."""

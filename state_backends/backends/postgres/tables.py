@@ -6,6 +6,7 @@ written meanwhile; killed in the middle it leaves the old state whole, and the n
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import LiteralString
 
@@ -19,7 +20,7 @@ from state_backends.errors import SpecMismatchError
 from state_backends.schema.dependents import check_dependents
 from state_backends.schema.tables import add_column, brin, create_changelog, define, extend_changelog
 from state_backends.spec import StateSpec
-from state_backends.table import SCHEMAS, StateTable, columns, commas
+from state_backends.table import StateTable, columns, commas
 from state_backends.types import type_of
 
 # Room for more versions of every row on its page, so that updates stay HOT (99.9 % measured at 50) and pages are seldom
@@ -67,18 +68,19 @@ def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
             create_changelog(conn, table)
 
 
-def drop_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
-    conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(shadow.name, shadow.changelog))
+def drop_rows(conn: psycopg.Connection, table: StateTable) -> None:
+    """Drop the state's table and changelog, if they exist, without the view."""
+    conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(table.name, table.changelog))
 
 
-def show_shadow(conn: psycopg.Connection, shadow: StateTable) -> None:
-    """Move a shadow's tables into the place of the state's own, which must have been dropped."""
-    state, changelog = (sql.Identifier(schema) for schema in SCHEMAS)
-    inside = [sql.Identifier(shadow.schemas[0], name) for name in _partitions(shadow)]
-    for name in [shadow.name, *inside]:
+def move_rows(conn: psycopg.Connection, source: StateTable, target: StateTable) -> None:
+    """Move a state's table and changelog into the schemas of `target`, from which they must have been dropped."""
+    state, changelog = (sql.Identifier(schema) for schema in target.schemas)
+    inside = [sql.Identifier(source.schemas[0], name) for name in _partitions(source)]
+    for name in [source.name, *inside]:
         conn.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(name, state))
-    if shadow.spec.changelog:
-        conn.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(shadow.changelog, changelog))
+    if source.spec.changelog:
+        conn.execute(sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(source.changelog, changelog))
 
 
 def add_columns(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:
@@ -139,7 +141,7 @@ def copy_rows(conn: psycopg.Connection, old: StateTable, new: StateTable) -> Ite
     A changelog that `old` lacks begins with what is committed; one that it has is copied as it is.
     """
     shadow = new.shadow()
-    drop_shadow(conn, shadow)
+    drop_rows(conn, shadow)
     create_rows(conn, shadow)
     copied = 0
     for rows in chain(_copy_state(conn, old, shadow), _copy_changelog(conn, old, shadow)):
@@ -191,18 +193,43 @@ def _copy(
         yield rows
 
 
-def swap(conn: psycopg.Connection, old: StateTable | None, new: StateTable) -> None:
+def swap(conn: psycopg.Connection, old: StateTable | None, new: StateTable, *, keep: bool = False) -> None:
     """Put the shadow of `new` in place of `old`, None for a new state, with its view, its owner and its grants.
 
+    keep: keep the tables of `old`, instead of those that were kept before.
     Runs inside the caller's transaction. Raises DependentObjectsError (see check_replaceable).
     """
-    shadow = new.shadow()
-    # First, so that the view stands on the shadow when the tables below it go.
-    replace_view(conn, shadow)
-    kept = [(name, privileges.read(conn, name)) for name in (new.name, new.changelog)]
-    if old is not None:
-        conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(old.name, old.changelog))
-    show_shadow(conn, shadow)
+    with _arriving(conn, new.shadow(), new):
+        if old is not None and keep:
+            drop_rows(conn, old.kept())
+            move_rows(conn, old, old.kept())
+        elif old is not None:
+            drop_rows(conn, old)
+
+
+def put_back(conn: psycopg.Connection, current: StateTable | None, old: StateTable | None) -> None:
+    """Put the kept tables of `old` in place of `current`, with the view, the owner and the grants that those have.
+
+    Either may be None. Runs inside the caller's transaction. Raises DependentObjectsError (see check_replaceable).
+    """
+    if old is None and current is not None:
+        check_dependents(conn, current.spec.name, [current.live_view, current.name, current.changelog], "it goes")
+        conn.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(current.live_view))
+        drop_rows(conn, current)
+    elif old is not None:
+        with _arriving(conn, old.kept(), old):
+            if current is not None:
+                drop_rows(conn, current)
+
+
+@contextmanager
+def _arriving(conn: psycopg.Connection, source: StateTable, target: StateTable) -> Iterator[None]:
+    """Move a state's tables to where others are, which go within the context; the view, owner and grants stay."""
+    # First, so that the view stands on what arrives when the tables below it go.
+    replace_view(conn, source)
+    kept = [(name, privileges.read(conn, name)) for name in (target.name, target.changelog)]
+    yield
+    move_rows(conn, source, target)
     for name, before in kept:
         privileges.restore(conn, name, before)
 

@@ -51,13 +51,21 @@ CREATE FUNCTION tidemark.clock() RETURNS timestamptz LANGUAGE sql VOLATILE RETUR
 CREATE TABLE tidemark.reprocess (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pipeline   text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
-    phase      text NOT NULL DEFAULT 'feeding' CHECK (phase IN ('feeding', 'swapped', 'settled', 'aborted')),
+    phase      text NOT NULL DEFAULT 'feeding'
+               CHECK (phase IN ('feeding', 'swapped', 'settled', 'aborted', 'rolling_back', 'rolled_back')),
     checkpoint text NOT NULL DEFAULT '',  -- Spark's folder of the pipeline; that of the shadow is beside it
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     swapped_at timestamptz,
-    ended_at   timestamptz                -- when it was settled or aborted
+    ended_at   timestamptz,               -- when it was settled, aborted or rolled back
+    accepted   text NOT NULL DEFAULT '',  -- what it lacks of the input counted before, as accepted at the swap
+    keep_until timestamptz,               -- what it replaced is kept until then; null: it was not kept
+    kept       jsonb                      -- replaced state to its row in tidemark.state, null for a new state
 );
-CREATE UNIQUE INDEX reprocess_unfinished ON tidemark.reprocess (pipeline) WHERE phase IN ('feeding', 'swapped');
+CREATE UNIQUE INDEX reprocess_unfinished ON tidemark.reprocess (pipeline)
+    WHERE phase IN ('feeding', 'swapped', 'rolling_back');
+CREATE UNIQUE INDEX reprocess_kept ON tidemark.reprocess (pipeline) WHERE kept IS NOT NULL;
+CREATE SCHEMA IF NOT EXISTS tidemark_kept_state;      -- the tables that a reprocess has replaced
+CREATE SCHEMA IF NOT EXISTS tidemark_kept_changelog;
 INSERT INTO tidemark.reprocess (pipeline, started_at)
     SELECT reprocesses, created_at FROM tidemark.pipeline WHERE reprocesses IS NOT NULL;
 

@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
+from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
 from pipelines.stream import Stream
 from state_backends import Count, Max, StateSpec, Sum
+from state_backends.errors import ShorterInputError
 from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
 
 pytestmark = pytest.mark.spark
@@ -258,6 +260,22 @@ def test_offsets_that_kafka_has_lost_stop_the_pipeline(workspace, broker, topic)
         workspace.run(names(source_of(broker, topic)))
 
     assert counts(workspace) == {"a": 1}
+
+
+def test_a_reprocess_of_what_retention_has_left_is_refused_unless_it_is_accepted(workspace, broker, topic):
+    topic.send(*[event("a")] * 15)
+    workspace.run(names(source_of(broker, topic)))
+    delete_up_to(workspace.spark, broker, topic, offset=10)
+    place = workspace.spark, workspace.dsn, workspace.checkpoint
+
+    with pytest.raises(ShorterInputError, match="was counted from offset 0, and begins at 10 now"):
+        Reprocess(names(source_of(broker, topic)), *place).run()
+    with pytest.raises(ShorterInputError, match="is read from the latest message on"):
+        Reprocess(names(source_of(broker, topic, starting="latest")), *place).run()
+    before = counts(workspace)
+    Reprocess(names(source_of(broker, topic)), *place, accept_shorter=True).run()
+
+    assert (before, counts(workspace)) == ({"a": 15}, {"a": 5})
 
 
 def delete_up_to(spark, broker, topic, offset):

@@ -12,9 +12,11 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 
 from pipelines.errors import PipelineError, SourceSetupError
 from pipelines.pipeline import Pipeline
+from pipelines.reprocess import Reprocess
 from pipelines.sources.redis_streams import RedisStreams
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
+from state_backends.errors import ShorterInputError
 
 FLIGHTS = StateSpec("flights", key={"origin": "text"}, measures={"flights": Count(), "delay": Sum("delay")})
 SCHEMA = "origin string NOT NULL, delay int"
@@ -46,6 +48,18 @@ def test_entries_count_once_over_batches_and_runs(workspace, stream, add):
     assert (first, second, third) == ([(1, 1), (2, 1), (3, 1)], [(4, 1)], [])
     assert total(workspace) == {"JFK": (5, 10), "LGA": (1, 10)}
     assert workspace.rows("SELECT rows_in FROM tidemark.batch ORDER BY txid") == [(2,), (2,), (1,), (1,)]
+
+
+@spark_test
+def test_a_reprocess_of_a_stream_that_was_trimmed_is_refused(workspace, stream, add, client):
+    add(*range(5))
+    workspace.run(flights(source_of(stream, max_entries_per_batch=2)))
+    client.xtrim(stream, maxlen=4, approximate=False)
+
+    with pytest.raises(ShorterInputError, match=f"stream '{stream}' has 1 of the 2 entries of the first batch"):
+        Reprocess(flights(source_of(stream)), workspace.spark, workspace.dsn, workspace.checkpoint).run()
+
+    assert total(workspace) == {"JFK": (5, 10)}
 
 
 @spark_test

@@ -1,11 +1,15 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import call_command
 
 from state_backends import BatchLedger, driver_status
 from state_backends.dead_letters import DeadLetter
 from state_backends.errors import UnknownPipelineError, UnknownStateError
+from state_backends.schema.kept import Kept
+from state_backends.schema.reprocess import Phase, accept, enter
 from state_backends.schema.swap import Swap
 from tests.webapp.flights import BY_CARRIER, SPECS, Flights, flights_pipeline
 from webapp.states import queries, readers
@@ -245,3 +249,65 @@ class TestReprocess:
 
         assert "Its states are being reprocessed." in page
         assert "2 files remaining" in page
+
+
+def reprocess_with_less(flights):
+    """Reprocess the states of a pipeline with less input than was counted, which is accepted."""
+    flights.commit({("JFK", "AA"): 3})
+    conn = flights.conn
+    swap = Swap(conn, "flights")
+    swap.begin(SPECS, spout="transactional")
+    ledger = BatchLedger(conn, swap.name)
+    ledger.acquire()
+    ledger.bind("another")
+    ledger.commit(ledger.begin(0), rows_in=2)
+    ledger.release()
+    accept(conn, "flights", "3 rows were counted, and 2 by the reprocess")
+    swap.swap(SPECS, {spec.name: "" for spec in SPECS}, keep_old=timedelta(days=7))
+
+
+class TestLastReprocess:
+    @pytest.fixture
+    def reprocessed(self, flights) -> Flights:
+        reprocess_with_less(flights)
+        return flights
+
+    def test_it_says_until_when_the_former_states_are_kept_and_what_the_new_ones_lack(self, reprocessed):
+        last = queries.pipeline("flights").last_reprocess
+
+        assert timedelta(days=6) < last.kept_until - last.swapped_at < timedelta(days=8)
+        assert last.bytes > 0
+        assert last.lacks == "3 rows were counted, and 2 by the reprocess"
+
+    def test_what_is_kept_is_not_a_pipeline_of_its_own(self, reprocessed):
+        assert [status.name for status in queries.pipelines()] == ["flights"]
+        assert queries.pipeline("flights").reprocess is None
+
+    def test_without_kept_states_nothing_is_kept(self, reprocessed):
+        Kept(reprocessed.conn, "flights").drop()
+
+        last = queries.pipeline("flights").last_reprocess
+
+        assert (last.kept_until, last.bytes) == (None, 0)
+
+    def test_a_pipeline_that_was_never_reprocessed_has_none(self, flights):
+        assert queries.pipeline("flights").last_reprocess is None
+
+    def test_the_page_of_the_pipeline_shows_it(self, reprocessed, client, django_user_model):
+        client.force_login(django_user_model.objects.create_user("reader"))
+
+        page = client.get("/pipelines/flights/").content.decode()
+
+        assert "The states lack input that was counted before." in page
+        assert "python manage.py run_pipeline flights --roll-back" in page
+
+    def test_a_compaction_drops_what_is_kept_once_its_time_is_over(self, lasting):
+        reprocess_with_less(lasting)
+        enter(lasting.conn, "flights", Phase.SWAPPED, Phase.SETTLED)
+        lasting.conn.execute("UPDATE tidemark.reprocess SET keep_until = now() - interval '1 s'")
+
+        call_command("compact", SPECS[0].name, stdout=StringIO(), stderr=StringIO())
+
+        assert queries.pipeline("flights").last_reprocess.kept_until is None
+        kept = lasting.conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'tidemark_kept_state'")
+        assert kept.fetchall() == []

@@ -5,6 +5,7 @@ import signal
 import threading
 from argparse import ArgumentParser
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.errors import TidemarkError
+from webapp.states.management.timespan import parse_timespan
 
 
 class Command(BaseCommand):
@@ -42,7 +44,24 @@ class Command(BaseCommand):
             "continue; if interrupted, it resumes",
         )
         parser.add_argument(
+            "--accept-shorter",
+            action="store_true",
+            help="let a reprocess replace the states although its sources have less than the states have counted",
+        )
+        parser.add_argument(
+            "--keep-old",
+            default="1d",
+            metavar="SPAN",
+            help="how long a reprocess keeps the states that it replaces, such as 7d or 12h; 0d drops them at once "
+            "(default: %(default)s)",
+        )
+        parser.add_argument(
             "--abort-reprocess", action="store_true", help="abort an unfinished reprocess and do nothing else"
+        )
+        parser.add_argument(
+            "--roll-back",
+            action="store_true",
+            help="put back the states that the last reprocess replaced, and do nothing else; stop the driver first",
         )
         parser.add_argument(
             "--max-failures",
@@ -55,7 +74,7 @@ class Command(BaseCommand):
         # Imported here, since other commands and the web should not load Spark.
         from pipelines.driver import RunOptions
         from pipelines.jobs import job
-        from pipelines.reprocess import abort
+        from pipelines.reprocess import abort, roll_back
 
         name = options["name"]
         try:
@@ -69,24 +88,31 @@ class Command(BaseCommand):
             )
         except PipelineError as error:
             raise CommandError(str(error), returncode=2) from error
-        if options["abort_reprocess"]:
-            return self._guarded(name, lambda: abort(name, os.environ["DATABASE_URL"], run_options.checkpoint))
+        for option, act in {"abort_reprocess": abort, "roll_back": roll_back}.items():
+            if options[option]:
+                return self._guarded(name, partial(act, name, os.environ["DATABASE_URL"], run_options.checkpoint))
+        how = {
+            "keep_old": parse_timespan(options["keep_old"], "--keep-old"),
+            "accept_shorter": options["accept_shorter"],
+        }
+        reprocess = how if options["reprocess"] else None
         # Set before Spark starts, which takes several seconds.
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, options["reprocess"]))
+        return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, reprocess))
 
-    def _run(self, pipeline: Any, options: Any, stopping: threading.Event, reprocess: bool) -> None:
+    def _run(self, pipeline: Any, options: Any, stopping: threading.Event, reprocess: dict[str, Any] | None) -> None:
         from pipelines.driver import Driver
         from pipelines.reprocess import Reprocess
         from pipelines.spark import start_session
 
         spark, dsn = start_session(pipeline.name, packages=pipeline.packages), os.environ["DATABASE_URL"]
-        if reprocess and not Reprocess(pipeline, spark, dsn, options.checkpoint, stopping=stopping).run():
-            return
-        if not (reprocess and options.once):
-            Driver(pipeline, spark, dsn, options, stopping=stopping).run()
+        if reprocess is not None:
+            again = Reprocess(pipeline, spark, dsn, options.checkpoint, stopping=stopping, **reprocess)
+            if not again.run() or options.once:
+                return
+        Driver(pipeline, spark, dsn, options, stopping=stopping).run()
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
         from pipelines.errors import failure_reason

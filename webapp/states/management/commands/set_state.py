@@ -1,8 +1,6 @@
 """Override a state's ttl and changelog, or reset them to the declaration."""
 
 import json
-import re
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -10,8 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from state_backends.errors import TidemarkError
 from state_backends.schema.overrides import DECLARED, KEEP, Log, Terms, Ttl
 from webapp.states import services
+from webapp.states.management.timespan import parse_timespan
 
-SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 WORDS: dict[str, Log] = {"on": True, "off": False, "declared": DECLARED}
 NEXT_START = "from the next start of its driver"
 
@@ -43,13 +41,7 @@ def parse_ttl(text: str) -> Ttl:
     """Return the ttl in `--ttl`. Raises CommandError with returncode 2 for an invalid one."""
     if text in ("never", "declared"):
         return None if text == "never" else DECLARED
-    parts = re.findall(r"(\d+)([smhdw])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise CommandError(f"--ttl {text!r} is not a time span; write 30d, 12h, 1d12h, never or declared", returncode=2)
-    try:
-        return timedelta(seconds=sum(int(number) * SECONDS[unit] for number, unit in parts))
-    except OverflowError:
-        raise CommandError(f"--ttl {text!r} is too long; write never", returncode=2) from None
+    return parse_timespan(text, "--ttl", ", never or declared")
 
 
 def sentence(name: str, terms: Terms) -> str:

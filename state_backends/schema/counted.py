@@ -1,0 +1,133 @@
+"""Counted input: what the present states of a pipeline have counted of each source, as the ledger knows it.
+
+A reprocess reads its sources from the start of what they still have. Kafka's retention, a file that was moved away or a
+stream that was trimmed makes that less than the states have counted, and states that are swapped in then are smaller
+than those they replace, without an error. So both are compared: before the hours of work with what the sources still
+have (`Source.missing`), and at the swap by what the reprocess has counted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+NAMED = 3  # missing files that a message names
+
+# A pipeline's committed input up to a batch; rows of batches before their totals were kept are added up.
+ROWS = """
+SELECT coalesce(b.total_rows_in, (
+    SELECT sum(r.rows_in)::bigint FROM tidemark.batch r
+    WHERE r.pipeline = p.name AND r.txid > p.fed_after AND r.txid <= %(upto)s), 0)
+FROM tidemark.pipeline p LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %(upto)s
+WHERE p.name = %(pipeline)s
+"""
+
+FIRST = "SELECT offsets, input FROM tidemark.first_input WHERE pipeline = %s"
+
+COMMITTED = "SELECT committed_txid, committed_txid > fed_after FROM tidemark.pipeline WHERE name = %s"
+
+FILES = """
+SELECT DISTINCT counted.name FROM tidemark.pipeline p JOIN tidemark.input_file f ON f.pipeline = p.name,
+    jsonb_object_keys(f.files) counted (name)
+WHERE p.name = %(pipeline)s AND f.source = %(place)s AND f.txid > p.fed_after AND f.txid <= %(upto)s
+ORDER BY 1
+"""
+
+# Counted by the pipeline up to a batch, and not by its shadow.
+MISSING_FILES = """
+WITH counted AS (
+    SELECT p.name AS pipeline, f.source, files.name FROM tidemark.pipeline p
+    JOIN tidemark.input_file f ON f.pipeline = p.name, jsonb_object_keys(f.files) files (name)
+    WHERE f.txid > p.fed_after AND ((p.name = %(pipeline)s AND f.txid <= %(upto)s)
+        OR (p.name = %(shadow)s AND f.txid <= p.committed_txid)))
+SELECT name FROM (
+    SELECT source, name FROM counted WHERE pipeline = %(pipeline)s
+    EXCEPT SELECT source, name FROM counted WHERE pipeline = %(shadow)s) missing ORDER BY 1
+"""
+
+
+@dataclass(frozen=True)
+class CountedSource:
+    """What was counted of one source.
+
+    unit: of its items, such as `files`; empty if unknown. first: what the first batch held, by item, as of Kafka the
+    offsets [from, to] by `topic/partition`; at most 100 items. offsets: of the source at the end of the first batch.
+    files: returns the names of all files, for a source of files.
+    """
+
+    unit: str = ""
+    first: Mapping[str, Any] = field(default_factory=dict)
+    offsets: Any = None
+    files: Callable[[], Sequence[str]] = tuple
+
+
+class CountedInput:
+    """The input of a pipeline's present states, up to the batch that is committed as this is made."""
+
+    def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
+        self.pipeline = pipeline
+        self._conn = conn
+        row = conn.execute(COMMITTED, [pipeline]).fetchone()
+        self.upto, self.is_any = row or (0, False)
+        self.rows = self._rows(pipeline, self.upto)
+
+    def of(self, place: int) -> CountedSource:
+        """Return what was counted of the source at a place among the pipeline's sources."""
+        fingerprint = _at(self._first(self.pipeline)[1], place) or {}
+        return CountedSource(
+            fingerprint.get("unit", ""),
+            fingerprint.get("items", {}),
+            _at(self._first(self.pipeline)[0], place),
+            lambda: self._files(place),
+        )
+
+    def shortfall(self, shadow: str) -> list[str]:
+        """Return in words what of this input a reprocess has not counted, by its ledger `shadow`. Empty: nothing."""
+        now = CountedInput(self._conn, shadow)
+        found = self._missing_files(shadow) + self._later_starts(shadow)
+        if now.rows < self.rows:
+            found.append(f"{self.rows} rows were counted, and {now.rows} by the reprocess")
+        return found
+
+    def _missing_files(self, shadow: str) -> list[str]:
+        names = {"pipeline": self.pipeline, "shadow": shadow, "upto": self.upto}
+        missing = [name for (name,) in self._conn.execute(MISSING_FILES, names)]
+        return [missing_files(missing)] if missing else []
+
+    def _later_starts(self, shadow: str) -> list[str]:
+        was, now = (self._first(name)[1] or [] for name in (self.pipeline, shadow))
+        return [
+            later_start(name, offsets[0], reread["items"][name][0])
+            for counted, reread in zip(was, now, strict=False)
+            if counted and reread and counted["unit"] == reread["unit"] == "partitions"
+            for name, offsets in counted["items"].items()
+            if name in reread["items"] and (reread["items"][name][0] or 0) > (offsets[0] or 0)
+        ]
+
+    def _rows(self, pipeline: str, upto: int) -> int:
+        row = self._conn.execute(ROWS, {"pipeline": pipeline, "upto": upto}).fetchone()
+        return int(row[0]) if row else 0
+
+    def _first(self, pipeline: str) -> tuple[Any, Any]:
+        row = self._conn.execute(FIRST, [pipeline]).fetchone()
+        return row or (None, None)
+
+    def _files(self, place: int) -> list[str]:
+        counted = self._conn.execute(FILES, {"pipeline": self.pipeline, "place": place, "upto": self.upto})
+        return [name for (name,) in counted]
+
+
+def missing_files(names: Sequence[str]) -> str:
+    """Say which files were counted and are missing."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} files that were counted are missing: {', '.join(map(repr, names[:NAMED]))}{more}"
+
+
+def later_start(partition: str, was: int | None, now: int) -> str:
+    """Say that a partition begins later than where it was counted from."""
+    return f"partition {partition!r} was counted from offset {was or 0}, and begins at {now} now"
+
+
+def _at(parts: Sequence[Any] | None, place: int) -> Any:
+    return parts[place] if parts and place < len(parts) else None
