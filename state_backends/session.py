@@ -11,8 +11,8 @@ import psycopg
 
 from state_backends.errors import ServerVersionError
 
-# A host that vanishes does not say so. The server ends its session, and releases what that had locked,
-# after 10 s without a packet and three probes at 5 s; 20 s after a packet that was not confirmed.
+# A host that vanishes does not say so. The server ends its session, and releases what that had locked, after 10 s
+# without a packet and three probes at 5 s, or 20 s after a packet that was not confirmed.
 VANISHED_SECONDS = 30
 KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 UNCONFIRMED_MS = 20_000
@@ -42,7 +42,6 @@ CLIENT: dict[str, Any] = {**KEEPALIVES, "tcp_user_timeout": UNCONFIRMED_MS}
 # Only where it is off: what is stronger than `on` is the operator's choice.
 DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
-# `synchronous_commit` only where it is off: what is stronger than `on` is the operator's choice.
 PREPARE = (
     "SELECT set_config(s.name, s.value, false) FROM unnest(%s::text[], %s::text[]) AS s (name, value) "
     "WHERE s.name <> 'synchronous_commit' OR current_setting(s.name) = 'off'"

@@ -25,8 +25,10 @@ def feed(new_feed, fresh):
 
 
 @pytest.fixture
-def dump(installed_url, tmp_path):
+def dump(installed_url, conn, tmp_path):
     """Dumps the module's database, and restores it over itself."""
+    if conn.info.server_version // 10_000 != 18:
+        pytest.skip("pg_restore of the wheel is of another version than the server")
     file = tmp_path / "dump"
 
     def run(program, *arguments):
