@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from django.db import connection
 
+from state_backends.backends.guard import Attempt
 from state_backends.synchronizer.membership import members
 from tests.webapp.events.events_server import database_url, events_server
 from tests.webapp.events.follower import commit, spec, views_feed
@@ -111,7 +112,7 @@ class TestRedis:
                 pages.ledger.commit(batch)
 
                 assert listener.no_more(0.7)
-                pages.backing.under(batch.fence, batch.txid, batch.attempt).publish(batch.txid)
+                pages.backing.under(*Attempt.at(batch)).publish(batch.txid)
                 event = listener.next(2.0)
             finally:
                 conn.execute("DELETE FROM tidemark.pipeline")
