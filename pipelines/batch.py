@@ -13,6 +13,7 @@ from structlog.contextvars import bound_contextvars
 
 from pipelines.batch_input import BatchInput, EventTime, Frames, advance, committed_marks, watermark_of
 from pipelines.checkpoint import batch_offsets
+from pipelines.checkpoint_disk import CheckpointDisk
 from pipelines.connections import rounds, writer_limit
 from pipelines.context import BatchContext
 from pipelines.pipeline import Pipeline
@@ -57,6 +58,7 @@ class BatchRunner:
         self._conn = conn
         self._dsn = dsn
         self._checkpoint = checkpoint
+        self._disk = CheckpointDisk(checkpoint)
         self._shadow = shadow
         self._writers = writer_limit(conn)
         self._rows_before = FEW_ROWS
@@ -79,6 +81,7 @@ class BatchRunner:
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
         """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
         source = self.pipeline.source
+        self._disk.sync()
         batch = self._ledger.begin(
             batch_id,
             spout=source.spout,

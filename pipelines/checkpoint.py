@@ -2,12 +2,14 @@
 
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from pipelines.errors import PipelineError
 from state_backends.epochs import LastBatch
 from state_backends.ledger import Batch, BatchLedger
 from state_backends.schema import reprocess
@@ -16,7 +18,29 @@ from state_backends.schema.reprocess import AFTER_MOVE
 
 LAST_BATCH = "tidemark.json"
 
+# A scheme, as in `s3a://bucket/folder`; Path has turned the two slashes into one if the text went through it.
+URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)")
+
 logger = logging.getLogger(__name__)
+
+
+def checkpoint_folder(given: Path | str) -> Path:
+    """Return the folder of a checkpoint that is given as a path or as a `file:` URI.
+
+    Raises PipelineError for any other scheme: the ledger must read the checkpoint, and write it to disk.
+    """
+    uri = URI.fullmatch(str(given))
+    if uri is None:
+        return Path(given)
+    scheme, path = uri.groups()
+    # As Spark reads it: nothing is decoded. A `//` is followed by a host, which for a local file is empty.
+    local = re.fullmatch(r"(?://(?:localhost)?)?(/(?!/).*)", path) if scheme.lower() == "file" else None
+    if local is None:
+        raise PipelineError(
+            f"checkpoint {str(given)!r}: only folders of this machine are supported, as '/path' or 'file:///path'; "
+            "mount the file system, and give the path where it is mounted"
+        )
+    return Path(local.group(1))
 
 
 def batch_offsets(checkpoint: Path, batch_id: int) -> Any:

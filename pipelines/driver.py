@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from pipelines.check import check
-from pipelines.checkpoint import last_batch, note_batch, settle
+from pipelines.checkpoint import checkpoint_folder, last_batch, note_batch, settle
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
@@ -44,11 +44,11 @@ logger = logging.getLogger(__name__)
 class RunOptions:
     """How a driver runs its pipeline.
 
-    checkpoint: Spark's checkpoint folder of this pipeline. once: process the available input, then end.
-    rebind: accept another checkpoint than the one that the states were fed from. accept_gap: feed a state or measure
-    again that batches were committed without. max_failures: how many failures in a
+    checkpoint: Spark's checkpoint folder of this pipeline, as a path or a `file:` URI. once: process the available
+    input, then end. rebind: accept another checkpoint or source than the one that the states were fed from.
+    accept_gap: feed a state or measure again that batches were committed without. max_failures: how many failures in a
     row, without a batch committed between, end the driver; with `once` the first one does.
-    Raises PipelineError if max_failures is less than 1.
+    Raises PipelineError if max_failures is less than 1, or the checkpoint has another scheme.
     """
 
     checkpoint: Path
@@ -58,6 +58,7 @@ class RunOptions:
     max_failures: int = MAX_FAILURES
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "checkpoint", checkpoint_folder(self.checkpoint))
         if self.max_failures < 1:
             raise PipelineError(f"max_failures must be 1 or more, got {self.max_failures!r}")
 

@@ -23,6 +23,12 @@ class SourceSetupError(TidemarkError):
     """The system that events come from is not set up for reading: change it as the message says."""
 
 
+class SourceUnavailableError(TidemarkError):
+    """The system that events come from does not answer: try again later."""
+
+    retryable = True
+
+
 class InputLostError(TidemarkError):
     """Events that a source promised are lost, or may be: choose how to continue, as the message says."""
 

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pipelines.batch import BatchRunner
+from pipelines.checkpoint_disk import set_aside_torn
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError
 from state_backends.ledger import Batch
+from state_backends.source_input import Identity
 
 OnBatch = Callable[[Batch], object]
 
@@ -81,15 +83,20 @@ class QueryRun:
 
     def start(self) -> None:
         source = self._session.pipeline.source
+        frame = source.load(self._spark)
+        identities = source.identities()
+        if not self._rebind:
+            # Spark would find the wrong offsets of a source that was replaced, and advise to ignore them.
+            self._session.ledger.check_sources(identities)
+        set_aside_torn(self._checkpoint)
         writer = (
-            source.load(self._spark)
-            .writeStream.queryName(f"{self._session.pipeline.name}-{time.time_ns()}")
+            frame.writeStream.queryName(f"{self._session.pipeline.name}-{time.time_ns()}")
             .option("checkpointLocation", str(self._checkpoint))
             .foreachBatch(self._run_batch)
         )
         self._query = (writer.trigger(availableNow=True) if self._once else writer).start()
         # Spark's thread runs already; its first batch waits for this.
-        self._bind(self._query.id)
+        self._bind(self._query.id, identities)
 
     def await_end(self, seconds: float) -> bool:
         """Wait at most `seconds` for the query's end, and collect its progress. Returns True once it has ended."""
@@ -125,9 +132,9 @@ class QueryRun:
         while not self.progress.collect(query) and query.isActive and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
 
-    def _bind(self, checkpoint_id: str) -> None:
+    def _bind(self, checkpoint_id: str, identities: Sequence[Identity]) -> None:
         try:
-            self._session.ledger.bind(checkpoint_id, rebind=self._rebind)
+            self._session.ledger.bind(checkpoint_id, sources=identities, rebind=self._rebind)
         except Exception as error:
             self._failure = error
             raise

@@ -14,6 +14,7 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from pipelines.checkpoint import (
+    checkpoint_folder,
     checkpoint_id,
     kept_checkpoint,
     remove_shadow_checkpoint,
@@ -78,6 +79,7 @@ class Reprocess:
     accept_shorter: bool = False
 
     def __post_init__(self) -> None:
+        self.checkpoint = checkpoint_folder(self.checkpoint)
         for spec in self.pipeline.specs:
             if not BACKENDS[spec.backend].capabilities.shadow:
                 raise PipelineError(

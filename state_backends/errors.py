@@ -156,6 +156,10 @@ class RewindError(TidemarkError):
     """A pipeline cannot be taken back to that batch: choose one of those that the message names, or reprocess."""
 
 
+class CheckpointTornError(TidemarkError):
+    """A power cut has left the checkpoint with files that are empty or cut off: restore a whole copy of it."""
+
+
 class InputChangedError(TidemarkError):
     """A batch that was counted comes again with other input: restore the checkpoint, or do what the message says."""
 

@@ -174,6 +174,11 @@ class BatchLedger:
         self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
         self.fence, self.token = None, ""
 
+    def check_sources(self, sources: Sequence[Identity]) -> None:
+        """Raise SourceReplacedError if the states were fed from sources of other ids. sources: as `bind` takes them."""
+        with self._conn.transaction():
+            self._check_sources(self._locked_row(), sources)
+
     def bind(self, checkpoint_id: str, *, sources: Sequence[Identity] = (), rebind: bool = False) -> None:
         """Bind the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
 
@@ -275,7 +280,7 @@ class BatchLedger:
                     return None
                 if row["open_txid"] is None:
                     row = self._reverted_commit(row)
-            elif batch_id == row["open_batch_id"]:
+            elif row["open_txid"] is not None and batch_id == row["committed_batch_id"] + 1:
                 changed = self._difference(row["open_txid"], held)
                 if changed and irreversible:
                     raise self._input_changed(row["open_txid"], changed, _cannot_revert(irreversible))

@@ -6,6 +6,7 @@ A line has a path, the file's time of modification when it was planned, and the 
 """
 
 import json
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,7 @@ def logged_files(log: Path, first: int, last: int) -> Files | None:
         holder = _holder(log, number)
         if holder is None:
             return None
-        # The text is compared before it is parsed: a compact entry may have a million lines.
-        of_entry = f'"batchId":{number}}}'
-        for line in _lines(holder):
-            if line.endswith(of_entry):
-                entry = json.loads(line)
-                files[path_of(entry["path"])] = entry["timestamp"]
+        files |= {path_of(line["path"]): line["timestamp"] for line in _lines_of(holder, number)}
     return files
 
 
@@ -95,8 +91,21 @@ def _holder(log: Path, number: int) -> Path | None:
     return log / f"{min(later)}.compact" if later else None
 
 
-def _lines(holder: Path) -> Iterator[str]:
-    with holder.open(encoding="utf-8") as text:
-        next(text, None)  # the format's version
-        for line in text:
-            yield line.rstrip("\n")
+def _lines_of(holder: Path, number: int) -> Iterator[dict[str, Any]]:
+    """Yield the lines of one entry. They are in order, so a compact one of a million lines is read from its end."""
+    for text in _lines_from_end(holder):
+        line = json.loads(text)
+        if line["batchId"] < number:
+            return
+        if line["batchId"] == number:
+            yield line
+
+
+def _lines_from_end(holder: Path) -> Iterator[bytes]:
+    """Yield all lines but the first, which has the format's version."""
+    with holder.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        end = len(text)
+        while (begin := text.rfind(b"\n", 0, end) + 1) > 0:
+            if begin < end:
+                yield text[begin:end]
+            end = begin - 1

@@ -100,7 +100,8 @@ class Folder:
         return SourceInput("files", items, listed=True)
 
     def identity(self) -> Identity:
-        return {}
+        """Return the folder's path: Spark takes the files of another folder as new, also those that it has counted."""
+        return {"folder": str(self.folder.absolute())}
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
         there = {self._name(path) for path in self._landed()}

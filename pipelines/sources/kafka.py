@@ -10,6 +10,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.checkpoint import committed_offset, offset_range
-from pipelines.errors import PipelineError
+from pipelines.errors import PipelineError, SourceUnavailableError
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
 from pipelines.sources.source import Parsed, Pending, declared
@@ -54,7 +55,9 @@ Offsets = dict[str, dict[str, int]]
 
 # A driver asks for the lag twice a second; asking Kafka costs a connection and some calls for each partition.
 REFRESH_SECONDS = 2.0
-TIMEOUT_MS = 3_000
+LAG_TIMEOUT_MS = 3_000
+# Without its topics' ids a batch cannot begin, so Kafka gets as long as Spark's own consumer gives it.
+IDS_TIMEOUT_MS = 60_000
 
 
 class KafkaTopics:
@@ -74,7 +77,8 @@ class KafkaTopics:
     `kafka_timestamp` beside the value's columns. A value that cannot be read is bad: a dead letter whose source is
     `topic/partition` and whose line number is the offset, from 0. A message without a value, by which Kafka's
     compaction drops its key, is not an event and is left out.
-    Offsets that Kafka no longer has stop the pipeline: their messages would be missing from the states.
+    Offsets that Kafka no longer has stop the pipeline: their messages would be missing from the states. So does a topic
+    that was deleted and made again, whose offsets mean other messages: each topic's id is compared before every batch.
     """
 
     spout: Spout = "opaque"
@@ -101,6 +105,7 @@ class KafkaTopics:
         self._options = DEFAULTS | dict(options or {})
         self._check_options()
         self._settings = self._options | {"kafka.bootstrap.servers": ",".join(self.servers)}
+        self._admin: KafkaAdmin | None = None
         self._lag: Lag | None = None
 
     @cached_property
@@ -127,7 +132,10 @@ class KafkaTopics:
                 f"source {self._name!r}: Spark has no Kafka connector; start the session with "
                 f"packages={list(self.packages or [CONNECTOR])!r}, or put its jars on Spark's class path"
             ) from error
-        self._lag = Lag(spark, self._settings, self.topics)
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = KafkaAdmin(spark, self._settings, self.topics)
+        self._lag = Lag(self._admin)
         return messages.select("value", *(F.col(name.removeprefix("kafka_")).alias(name) for name in MESSAGE))
 
     def parse(self, batch: DataFrame) -> Parsed:
@@ -171,14 +179,24 @@ class KafkaTopics:
         return SourceInput("partitions", {name: ends for name, ends in moved.items() if ends[0] != ends[1]})
 
     def identity(self) -> Identity:
-        return {}
+        """Return the topics' ids. Raises SourceUnavailableError if Kafka does not answer or a topic does not exist."""
+        if self._admin is None:
+            return {}
+        try:
+            return self._admin.topic_ids()
+        except Py4JJavaError as error:
+            raise SourceUnavailableError(
+                f"source {self._name!r}: Kafka does not tell the topics' ids: {error.java_exception.getMessage()}; see "
+                "that it runs and has the topics"
+            ) from None
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
         if self.starting == "latest":
             return f"{self._name} is read from the latest message on, so nothing that was counted is read again"
         if counted.unit != "partitions":
             return ""
-        available = Lag(spark, self._settings, self.topics).earliest_and_latest()
+        with closing(KafkaAdmin(spark, self._settings, self.topics)) as admin:
+            available = Lag(admin).earliest_and_latest()
         earliest = available[0] if available else {}
         late = [
             later_start(f"{topic}/{partition}", start, earliest[topic][partition])
@@ -215,13 +233,62 @@ class KafkaTopics:
             raise PipelineError(f"source {self._name!r}: {fault}")
 
 
-class Lag:
-    """How many messages the topics hold after the offsets in a checkpoint. settings: Kafka's, named after `kafka.`."""
+class KafkaAdmin:
+    """Kafka's own client in Spark's JVM, for what Spark does not say of some topics. settings: named after `kafka.`.
+
+    One client is kept open, since opening one takes longer than most questions.
+    """
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]) -> None:
-        self._spark = spark
+        self._jvm: Any = spark.sparkContext._jvm
         self._settings = settings
         self._topics = topics
+
+    def close(self) -> None:
+        if "_client" in self.__dict__:
+            self._client.close(self._jvm.java.time.Duration.ZERO)
+            del self._client
+
+    def topic_ids(self) -> dict[str, str]:
+        """Return each topic's id, which Kafka gives when it is created; none of a broker older than 2.8."""
+        ids = {topic: found.topicId() for topic, found in self._described(IDS_TIMEOUT_MS).items()}
+        none = self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID
+        return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
+
+    def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
+        kafka, jvm = self._jvm.org.apache.kafka.clients.admin, self._jvm
+        partitions = [
+            jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
+            for topic, found in self._described(LAG_TIMEOUT_MS).items()
+            for part in found.partitions()
+        ]
+        committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
+        committed = committed.timeoutMs(LAG_TIMEOUT_MS)
+
+        def offsets(spec: Any) -> Offsets:
+            wanted = _java_map(jvm, [(partition, spec) for partition in partitions])
+            return _offsets(self._client.listOffsets(wanted, committed).all().get())
+
+        return offsets(kafka.OffsetSpec.earliest()), offsets(kafka.OffsetSpec.latest())
+
+    @cached_property
+    def _client(self) -> Any:
+        settings = _java_map(
+            self._jvm, [(name.removeprefix("kafka."), value) for name, value in self._settings.items()]
+        )
+        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+    def _described(self, timeout_ms: int) -> dict[str, Any]:
+        options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(timeout_ms)
+        described = self._client.describeTopics(_java_list(self._jvm, self._topics), options).allTopicNames().get()
+        return {topic: described[topic] for topic in self._topics}
+
+
+class Lag:
+    """How many messages the topics hold after the offsets in a checkpoint."""
+
+    def __init__(self, admin: KafkaAdmin) -> None:
+        self._admin = admin
         self._offsets: tuple[Offsets, Offsets] | None = None
         self._refreshed_at = float("-inf")
 
@@ -243,37 +310,11 @@ class Lag:
         """Return the offsets of the first message of each partition and after its last; None if Kafka does not say."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             try:
-                self._offsets = self._fetch()
+                self._offsets = self._admin.earliest_and_latest()
             except Py4JJavaError:
                 self._offsets = None
             self._refreshed_at = time.monotonic()
         return self._offsets
-
-    def _fetch(self) -> tuple[Offsets, Offsets]:
-        jvm: Any = self._spark.sparkContext._jvm
-        kafka = jvm.org.apache.kafka.clients.admin
-        admin = kafka.AdminClient.create(self._admin_settings(jvm))
-        try:
-            topics = admin.describeTopics(_java_list(jvm, self._topics)).allTopicNames().get()
-            partitions = [
-                jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
-                for topic in self._topics
-                for part in topics[topic].partitions()
-            ]
-            committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
-
-            def offsets(spec: Any) -> Offsets:
-                wanted = _java_map(jvm, [(partition, spec) for partition in partitions])
-                return _offsets(admin.listOffsets(wanted, committed).all().get())
-
-            return offsets(kafka.OffsetSpec.earliest()), offsets(kafka.OffsetSpec.latest())
-        finally:
-            admin.close(jvm.java.time.Duration.ZERO)
-
-    def _admin_settings(self, jvm: Any) -> Any:
-        timeouts = {"default.api.timeout.ms": str(TIMEOUT_MS), "request.timeout.ms": str(TIMEOUT_MS)}
-        given = {name.removeprefix("kafka."): value for name, value in self._settings.items()}
-        return _java_map(jvm, (given | timeouts).items())
 
 
 def _first_offsets(checkpoint: Path, place: int) -> Offsets | None:

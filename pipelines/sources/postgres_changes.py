@@ -25,7 +25,7 @@ from pipelines.sources.pgoutput import as_text
 from pipelines.sources.postgres_batch import Wanted
 from pipelines.sources.postgres_copy import FirstCopy
 from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
-from pipelines.sources.postgres_slot import Slot, connect
+from pipelines.sources.postgres_slot import IDENTITY, Slot, connect
 from pipelines.sources.postgres_table import Table, find_table
 from pipelines.sources.source import Parsed, Pending, offsets_held, python_stream
 from state_backends.aggregators.column import quoted
@@ -143,9 +143,7 @@ class PostgresChanges:
         None if the server is unavailable, or the slot does not exist yet.
         """
         try:
-            if self._monitor is None or self._monitor.closed:
-                self._monitor = self._connect()
-            state = Slot(self._monitor, self.slot, self.publication).state()
+            state = Slot(self._monitoring(), self.slot, self.publication).state()
         except (psycopg.Error, InputLostError):
             return None
         if state is None:
@@ -157,7 +155,16 @@ class PostgresChanges:
         return offsets_held(checkpoint, batch_id, place, f"slot {self.slot}")
 
     def identity(self) -> Identity:
-        return {}
+        """Return the ids of the server's data, of the database and of the table; elsewhere, positions mean nothing."""
+        row = self._monitoring().execute(IDENTITY, [self.table]).fetchone()
+        assert row is not None
+        names = ("server", "database", f"table {self.table}")
+        return {name: str(number) for name, number in zip(names, row, strict=True) if number is not None}
+
+    def _monitoring(self) -> psycopg.Connection:
+        if self._monitor is None or self._monitor.closed:
+            self._monitor = self._connect()
+        return self._monitor
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
         """Nothing is known: a table as it is now has fewer rows than it had changes, and may hold the same."""

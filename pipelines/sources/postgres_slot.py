@@ -38,8 +38,13 @@ SESSION = {
 
 SLOT = """
 SELECT plugin, database = current_database(), wal_status, invalidation_reason, confirmed_flush_lsn, active_pid,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)
+       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), pg_current_wal_insert_lsn()
   FROM pg_replication_slots WHERE slot_name = %s
+"""
+# The server's data, the database in it, and the table: dropped and created again, a table is in no publication.
+IDENTITY = """
+SELECT (SELECT system_identifier FROM pg_control_system()),
+       (SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass(%s)::oid
 """
 MESSAGES = "pg_logical_slot_peek_binary_changes(%s, %s, %s, 'proto_version', '1', 'publication_names', %s)"
 START_AGAIN = "start again: drop what is left with PostgresChanges.drop(), and run the pipeline with --reprocess"
@@ -47,10 +52,14 @@ START_AGAIN = "start again: drop what is left with PostgresChanges.drop(), and r
 
 @dataclass(frozen=True)
 class SlotState:
-    """confirmed: up to where changes may be forgotten. retained_bytes: of the log that the slot keeps."""
+    """confirmed: up to where changes may be forgotten. retained_bytes: of the log that the slot keeps.
+
+    log_end: where the server's log ends.
+    """
 
     confirmed: int
     retained_bytes: int
+    log_end: int
 
 
 def connect(url: str, name: str) -> psycopg.Connection:
@@ -86,7 +95,7 @@ class Slot:
         row = self._conn.execute(SLOT, [self.name]).fetchone()
         if row is None:
             return None
-        plugin, is_ours, status, reason, confirmed, _pid, retained = row
+        plugin, is_ours, status, reason, confirmed, _pid, retained, end = row
         if confirmed is None and reason is None:
             return None  # it is being created, which waits for running transactions
         if plugin != "pgoutput" or not is_ours:
@@ -98,7 +107,7 @@ class Slot:
                 f"slot {self.name!r}: PostgreSQL has invalidated it ({reason or status}; see max_slot_wal_keep_size), "
                 f"and removed the changes since {confirmed}; {START_AGAIN}"
             )
-        return SlotState(as_number(confirmed), int(retained))
+        return SlotState(as_number(confirmed), int(retained), as_number(end))
 
     def check(self, read_up_to: int) -> None:
         """Raise InputLostError unless the slot has every change after an LSN."""
@@ -111,6 +120,12 @@ class Slot:
             raise InputLostError(
                 f"slot {self.name!r}: is at {as_text(state.confirmed)}, past {as_text(read_up_to)}, up to where this "
                 f"pipeline has read: another reader uses it too; give each its own slot, and {START_AGAIN}"
+            )
+        if state.log_end < read_up_to:
+            raise InputLostError(
+                f"slot {self.name!r}: the server's log ends at {as_text(state.log_end)}, before {as_text(read_up_to)}, "
+                "up to where this pipeline has read: the server was restored, or a standby without the end of the log "
+                f"was promoted, so changes that were counted do not exist there; {START_AGAIN}"
             )
 
     def create(self, table: Table, *, truncates: bool) -> None:

@@ -1,9 +1,11 @@
 """The Spark reader of Redis streams: which entries a batch holds, and how lost entries are detected.
 
-An offset holds, per stream, the id of the last entry and how many entries have been read so far. So a task knows how
-many it must find between two ids, and trimming is detected both before a batch is planned and after.
+An offset holds, per stream, the id of the last entry, a digest of that entry, and how many entries have been read so
+far. So a task knows how many it must find between two ids, trimming is detected both before a batch is planned and
+after, and another entry under the same id tells that the stream was created again.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -95,8 +97,10 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found, last = count_entries(client, stream, start["id"], self._targets.get(stream, "+"), at_most)
         # Checked after counting: the oldest entries are trimmed first, so what is there now was there then.
         if self._settings.on_loss == "error":
-            check_nothing_lost(client, stream, start["id"])
-        return {"id": last, "read": start["read"] + found}
+            check_nothing_lost(client, stream, start["id"], start.get("entry"))
+        if not found:
+            return start
+        return {"id": last, "read": start["read"] + found, "entry": entry_digest(client, stream, last)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         ranges = []
@@ -151,10 +155,17 @@ def count_entries(
     return found, after
 
 
-def check_nothing_lost(client: redis.Redis, stream: str, start: str) -> None:
+def entry_digest(client: redis.Redis, stream: str, entry_id: str) -> str | None:
+    """Return a digest of an entry's fields, None if the entry is gone."""
+    entries: Any = client.xrange(stream, min=entry_id, max=entry_id)
+    return hashlib.sha256(repr(entries[0][1]).encode()).hexdigest()[:32] if entries else None
+
+
+def check_nothing_lost(client: redis.Redis, stream: str, start: str, entry: str | None = None) -> None:
     """Raise InputLostError unless it is certain that every entry after `start` is still there.
 
     It is certain if an entry as old as `start` is left, as the oldest are trimmed first, or if none was added after it.
+    entry: the digest of `start` when it was read; if it is another entry now, the stream is another one.
     """
     if start == START:
         return
@@ -166,6 +177,11 @@ def check_nothing_lost(client: redis.Redis, stream: str, start: str) -> None:
         raise InputLostError(
             f"stream {stream!r}: its last id is {last}, and it had been read up to {start}; it was created "
             f"again, or the server lost data; {CONTINUE_HINT}"
+        )
+    if entry is not None and entry_digest(client, stream, start) not in (entry, None):
+        raise InputLostError(
+            f"stream {stream!r}: entry {start} is not the one that was read; the stream was created again, and its "
+            f"entries up to there would be left out; give it another name, or {CONTINUE_HINT}"
         )
     oldest = info["first-entry"]
     if number(last) > number(start) and (oldest is None or number(oldest[0].decode()) > number(start)):

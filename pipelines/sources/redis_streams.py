@@ -66,8 +66,8 @@ class RedisStreams:
     max_entries_per_batch: over all streams, each getting its share; a stream is read by one task, in chunks.
     on_loss: `error` stops the pipeline if entries were trimmed, or a stream deleted, before they were read, and also if
     that cannot be excluded: once the last entry read is itself trimmed and newer ones have come, Redis 6.2 does not
-    say. `continue` takes what there is. Not detected: a stream that was deleted and created again with explicit ids
-    around the last one read.
+    say. `continue` takes what there is. Also detected is a stream that was deleted and created again; by explicit ids
+    around the last one read only if there is another entry under that id.
     max_bad_share: a batch with more than this share of bad entries (and more than 10) stops the pipeline.
     Raises PipelineError if the declaration is invalid.
     """
@@ -186,6 +186,7 @@ class RedisStreams:
         return SourceInput("streams", {stream: ends for stream, ends in ids.items() if ends[0] != ends[1]})
 
     def identity(self) -> Identity:
+        """Return nothing: a stream has no id. The reader compares the last entry read instead."""
         return {}
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:

@@ -110,6 +110,20 @@ def test_a_committed_transactional_batch_is_skipped_when_it_is_replayed(workspac
     assert counts(workspace) == {"dog": 1, "cat": 1}
 
 
+def test_a_batch_whose_entry_in_the_log_of_files_was_compacted_is_still_the_same(workspace):
+    """Every tenth entry of Spark's log repeats all before it."""
+    for number in range(10):
+        workspace.land(f"{number}.txt", "dog")
+    workspace.run(words_and_lines(workspace.input, source=TextFiles))
+    workspace.forget_last_commit()
+
+    batches = workspace.run(words_and_lines(workspace.input, source=TextFiles))
+
+    assert (workspace.checkpoint / "sources" / "0" / "9.compact").exists()
+    assert batches == []
+    assert counts(workspace) == {"dog": 10}
+
+
 @pytest.mark.parametrize("log", [True, False], ids=["without the log of files", "with the log of files"])
 def test_a_committed_batch_that_is_planned_again_with_more_files_counts_all_of_them(workspace, log):
     """Skipped by its number, the batch's new file would never be counted."""

@@ -231,6 +231,15 @@ class TestBatches:
         assert ledger.begin(0, held=files("b")).attempt == 3
         assert counted_files(conn, name) == {1: ["b"]}
 
+    def test_an_open_batch_of_another_checkpoint_is_a_retry_with_other_input(self, ledger):
+        commit_batches(ledger, 1)
+        ledger.begin(1, held=files("a"))
+        ledger.bind("another", rebind=True)
+
+        with pytest.raises(InputChangedError, match="missing: 'a', additional: 'b'"):
+            ledger.begin(0, held=files("b"), irreversible=["state totals"])
+        assert ledger.begin(0, held=files("b")).is_retry
+
     def test_a_source_that_was_replaced_is_refused_until_it_is_accepted(self, ledger, name):
         ledger.commit(ledger.begin(0, sources=[{"orders": "id-1"}]))
 

@@ -8,7 +8,8 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -166,16 +167,36 @@ class Topic:
     """A topic of the broker, created and written to by Kafka's client in Spark's JVM."""
 
     def __init__(self, spark: SparkSession, broker: Broker, name: str, partitions: int) -> None:
-        self._spark, self._servers, self.name = spark, broker.address, name
-        jvm: Any = spark.sparkContext._jvm
-        topics = jvm.java.util.ArrayList()
-        optional = jvm.java.util.Optional
-        topics.add(jvm.org.apache.kafka.clients.admin.NewTopic(name, optional.of(partitions), optional.empty()))
+        self._spark, self._servers, self.name, self._partitions = spark, broker.address, name, partitions
+        self.create()
+
+    def create(self) -> None:
+        jvm: Any = self._spark.sparkContext._jvm
+        topics, optional = jvm.java.util.ArrayList(), jvm.java.util.Optional
+        new = jvm.org.apache.kafka.clients.admin.NewTopic
+        topics.add(new(self.name, optional.of(self._partitions), optional.empty()))
+        with self._admin() as admin:
+            admin.createTopics(topics).all().get()
+
+    def recreate(self) -> None:
+        """Delete the topic and create it again under its name."""
+        jvm: Any = self._spark.sparkContext._jvm
+        names = jvm.java.util.ArrayList()
+        names.add(self.name)
+        with self._admin() as admin:
+            admin.deleteTopics(names).all().get()
+            while self.name in list(admin.listTopics().names().get()):
+                time.sleep(0.05)
+        self.create()
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        jvm: Any = self._spark.sparkContext._jvm
         settings = jvm.java.util.HashMap()
-        settings.put("bootstrap.servers", broker.address)
+        settings.put("bootstrap.servers", self._servers)
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
         try:
-            admin.createTopics(topics).all().get()
+            yield admin
         finally:
             admin.close()
 

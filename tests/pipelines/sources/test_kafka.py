@@ -16,7 +16,7 @@ from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
 from pipelines.stream import Stream
 from state_backends import Count, Max, StateSpec, Sum
-from state_backends.errors import ShorterInputError
+from state_backends.errors import ShorterInputError, SourceReplacedError
 from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
 
 pytestmark = pytest.mark.spark
@@ -100,6 +100,45 @@ def test_a_replayed_batch_counts_once_and_later_messages_are_the_next_batch(work
 
     assert batches == [(2, 2), (3, 1)]
     assert counts(workspace) == {"a": 3, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("messages", [1, 3], ids=["fewer messages than were read", "more messages than were read"])
+def test_a_topic_that_was_made_again_is_refused_until_it_is_counted_from_its_start(workspace, broker, topic, messages):
+    """By its offsets alone, the first two messages of the new topic would be skipped."""
+    topic.send(event("a"), event("a"))
+    workspace.run(names(source_of(broker, topic)))
+    topic.recreate()
+    topic.send(*[event("b")] * messages)
+
+    with pytest.raises(SourceReplacedError, match=rf"its source '{topic.name}' is '\S+' now"):
+        workspace.run(names(source_of(broker, topic)))
+    refused = counts(workspace)
+    workspace.checkpoint = workspace.checkpoint.with_name("of the new topic")
+    workspace.run(names(source_of(broker, topic)), rebind=True)
+
+    assert refused == {"a": 2}
+    assert counts(workspace) == {"a": 2, "b": messages}
+
+
+def test_a_topic_that_is_made_again_while_the_query_runs_is_refused(workspace, broker, topic, database_url):
+    topic.send(event("a"), event("a"))
+
+    def replace_topic(batch):
+        topic.recreate()
+        topic.send(*[event("b")] * 3)
+
+    driver = Driver(
+        names(source_of(broker, topic)),
+        workspace.spark,
+        database_url,
+        RunOptions(workspace.checkpoint, max_failures=1),
+        replace_topic,
+    )
+
+    with pytest.raises(SourceReplacedError):
+        driver.run()
+
+    assert counts(workspace) == {"a": 2}
 
 
 def test_a_running_query_reads_new_messages_and_has_no_lag_at_the_end(workspace, broker, topic, database_url):

@@ -10,7 +10,7 @@ from psycopg import sql
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.sources import postgres_slot
 from pipelines.sources.postgres_changes import PostgresChanges
-from pipelines.sources.postgres_slot import Slot
+from pipelines.sources.postgres_slot import IDENTITY, Slot
 from tests.pipelines.sources.table_feed import changes_of, drain, take
 
 
@@ -35,6 +35,14 @@ class TestLostInput:
 
         with pytest.raises(InputLostError, match="another reader uses it too; give each its own slot"):
             take(reader, start)
+
+    def test_a_log_that_ends_before_what_was_read_is_an_error(self, feed):
+        feed.execute("INSERT INTO t VALUES (1, 'a')")
+        reader = feed.reader()
+        _, end = drain(reader)
+
+        with pytest.raises(InputLostError, match=r"the server's log ends at .* a standby without the end of the log"):
+            take(reader, end | {"lsn": "FFFFFFFF/0"})
 
     def test_a_truncate_is_an_error_unless_it_is_to_be_ignored(self, feed):
         reader = feed.reader()
@@ -115,6 +123,24 @@ class TestSetup:
         ).fetchone()
         assert left == (0, 0, None, 0)
         assert drain(feed.reader())[0] == [("snapshot", "1", "a")]
+
+
+def test_a_table_that_was_made_again_has_another_id(feed):
+    before = feed.source.identity()
+
+    feed.execute("DROP TABLE t", "CREATE TABLE public.t (id int PRIMARY KEY, note text)")
+    after = feed.source.identity()
+
+    assert sorted(before) == ["database", "server", "table public.t"]
+    assert [name for name in before if before[name] != after[name]] == ["table public.t"]
+
+
+def test_any_user_may_ask_for_the_ids(feed):
+    with feed.conn.transaction(force_rollback=True):
+        feed.execute("CREATE ROLE plain_user", "SET LOCAL ROLE plain_user")
+        row = feed.conn.execute(IDENTITY, ["public.t"]).fetchone()
+
+    assert dict(zip(("server", "database", "table public.t"), map(str, row), strict=True)) == feed.source.identity()
 
 
 def test_a_slot_that_is_still_being_created_does_not_exist_yet(conn, database_url):

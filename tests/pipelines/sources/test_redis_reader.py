@@ -24,6 +24,10 @@ def read(reader, start, end):
     return [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
 
 
+def place(offset, stream):
+    return offset[stream]["id"], offset[stream]["read"]
+
+
 def test_a_batch_ends_at_the_limit_and_reads_the_same_twice(stream, add):
     ids = add(1, 2, 3, 4)
     reader = reader_of(stream)
@@ -31,7 +35,7 @@ def test_a_batch_ends_at_the_limit_and_reads_the_same_twice(stream, add):
     start, end = planned(reader)
     once, again = read(reader, start, end), read(reader_of(stream), start, end)
 
-    assert end == {stream: {"id": ids[2], "read": 3}}
+    assert place(end, stream) == (ids[2], 3)
     assert [row[ID] for row in once] == ids[:3]
     assert once == again
 
@@ -115,7 +119,7 @@ def test_trimming_what_was_read_is_no_loss(client, stream, add):
     after_minid = planned(reader, end)[1]
     client.xtrim(stream, maxlen=0, approximate=False)
 
-    assert after_minid == {stream: {"id": new[0], "read": 4}}
+    assert place(after_minid, stream) == (new[0], 4)
     assert planned(reader, after_minid)[1] == after_minid
 
 
@@ -154,6 +158,32 @@ def test_a_stream_that_was_created_again_is_detected_by_lower_ids_and_by_newer_o
     add(1)
     with pytest.raises(InputLostError, match="the oldest entry left is"):
         planned(reader, end)
+
+
+def test_a_stream_that_was_created_again_with_ids_around_the_last_one_is_detected_by_another_entry(client, stream):
+    for number in (1, 2):
+        client.xadd(stream, {"origin": "JFK"}, id=f"{number}-0")
+    reader = reader_of(stream)
+    _, end = planned(reader)
+
+    client.delete(stream)
+    for number in (1, 2, 3):
+        client.xadd(stream, {"origin": "LGA"}, id=f"{number}-0")
+    with pytest.raises(InputLostError, match="entry 2-0 is not the one that was read; the stream was created again"):
+        planned(reader, end)
+    _, further = planned(reader_of(stream, on_loss="continue"), end)
+
+    assert place(further, stream) == ("3-0", 3)
+
+
+def test_the_last_entry_read_may_be_deleted(client, stream, add):
+    ids = add(1, 2)
+    reader = reader_of(stream)
+    _, end = planned(reader)
+    client.xdel(stream, ids[1])
+    add(3)
+
+    assert place(planned(reader, end)[1], stream)[1] == 3
 
 
 def test_a_key_that_does_not_hold_a_stream_is_named(client, stream):
