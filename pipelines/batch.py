@@ -16,10 +16,11 @@ from pipelines.checkpoint import batch_offsets
 from pipelines.checkpoint_disk import CheckpointDisk
 from pipelines.connections import rounds, writer_limit
 from pipelines.context import BatchContext
+from pipelines.misfits import misfit_letters
 from pipelines.pipeline import Pipeline
 from pipelines.sink import SinkInput, SinkJob, Written, emitted_columns, rows_for, task_for
 from pipelines.spark import at_most
-from pipelines.stream import FedState
+from pipelines.stream import FedState, PersistentAggregate
 from state_backends.dead_letters import delete_dead_letters, write_dead_letters
 from state_backends.ledger import Batch, BatchLedger, lock_fence
 from state_backends.protocols import BackendSession
@@ -34,6 +35,10 @@ FEW_ROWS = 10_000
 LOGGED_FIGURES = ("rows_in", "dead_letters", "late", "dropped")
 
 logger = logging.getLogger(__name__)
+
+
+# The part of a state's dead letters that the driver writes; those of tasks count from 0.
+DRIVER_PART = -1
 
 
 class BatchRunner:
@@ -141,6 +146,7 @@ class BatchRunner:
             written = self._feed(frames, replace(context, watermark=progress.watermark))
             batch_input.check()
             letters = self._write_dead_letters(batch_input, batch)
+            letters += self._write_misfits(frames, written, batch)
         finally:
             frames.forget()
         self._rows_before = batch_input.rows
@@ -183,6 +189,16 @@ class BatchRunner:
             with self._conn.transaction():
                 lock_fence(self._conn, batch)
                 letters += write_dead_letters(self._conn, batch, lines, part=place)
+        return letters
+
+    def _write_misfits(self, frames: Frames, written: dict[str, Written], batch: Batch) -> int:
+        letters = 0
+        for fed in self.pipeline.ordered:
+            if isinstance(fed, PersistentAggregate) and written[fed.name].misfits:
+                misfits = misfit_letters(fed, frames.of(fed.stream))
+                with self._conn.transaction():
+                    lock_fence(self._conn, batch)
+                    letters += write_dead_letters(self._conn, batch, misfits, state=fed.name, part=DRIVER_PART)
         return letters
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
+from pipelines.misfits import MISFITS, misfit
 from pipelines.spark import arrow_schema, as_arrow, spark_type, struct_type
 from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
 from pipelines.tasks import Done, MergeTask, StoreTask, Task, UpdateTask
@@ -31,17 +32,21 @@ from state_backends.spec import StateSpec, stored_column
 MAX_WOKEN = 100_000
 WOKEN = "woken"
 
-FIGURES = {"fed": "int", "keys": "bigint", "invalid": "bigint"}
+FIGURES = {"fed": "int", "keys": "bigint", "invalid": "bigint", "misfits": "bigint"}
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the tasks of one state wrote: keys, groups that became dead letters, tasks, keys of the largest task."""
+    """What the tasks of one state wrote: keys, groups that became dead letters, tasks, keys of the largest task.
+
+    misfits: events that the state could not take, for the driver to write as dead letters.
+    """
 
     keys: int = 0
     invalid: int = 0
     tasks: int = 0
     largest: int = 0
+    misfits: int = 0
 
     def __add__(self, other: "Written") -> "Written":
         return Written(
@@ -49,6 +54,7 @@ class Written:
             self.invalid + other.invalid,
             self.tasks + other.tasks,
             max(self.largest, other.largest),
+            self.misfits + other.misfits,
         )
 
 
@@ -80,7 +86,7 @@ class SinkJob:
         rows = results.collect()
         figures = [Written()] * len(self._inputs)
         for row in rows:
-            figures[row.fed] += Written(row.keys, row.invalid, 1, row.keys)
+            figures[row.fed] += Written(row.keys, row.invalid, 1, row.keys, row.misfits)
         return figures
 
     def new_values(self, place: int) -> DataFrame:
@@ -133,7 +139,8 @@ def _results(emits: Sequence[dict[str, str]]) -> StructType:
 
 
 def _as_results(done: Done, fed: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    yield _result({"fed": pa.array([fed]), "keys": pa.array([done.keys]), "invalid": pa.array([done.invalid])}, schema)
+    figures = {"fed": fed, "keys": done.keys, "invalid": done.invalid, "misfits": done.misfits}
+    yield _result({name: pa.array([figure]) for name, figure in figures.items()}, schema)
     if f"e{fed}" in schema.names:
         for values in done.emitted:
             yield _result({f"e{fed}": values.to_struct_array()}, schema)
@@ -187,7 +194,14 @@ def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> Dat
         for measure, aggregator in spec.measures.items()
         for suffix, expression in aggregator.partial().items()
     ]
-    grouped = events.groupBy(*keys).agg(*partials).select(*_typed_key(spec), *spec.partial_columns)
+    is_misfit = misfit(aggregate, events)
+    if is_misfit is None:
+        grouped = events.groupBy(*keys).agg(*partials).select(*_typed_key(spec), *spec.partial_columns)
+    else:
+        # Misfits form groups of their own, of which only their number counts.
+        apart = events.groupBy(*keys, is_misfit.alias(MISFITS)).agg(*partials, F.count(F.lit(1)).alias("_count"))
+        count = F.when(F.col(MISFITS), F.col("_count")).alias(MISFITS)
+        grouped = apart.select(*_typed_key(spec), *spec.partial_columns, count)
     return grouped if spec.folds_in_sql or not spec.key else grouped.sortWithinPartitions(*spec.key)
 
 

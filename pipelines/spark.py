@@ -163,14 +163,15 @@ def struct_type(columns: Mapping[str, str]) -> StructType:
     schema = StructType()
     for name, kind in columns.items():
         try:
-            schema = schema.add(name, _data_type(kind))
+            schema = schema.add(name, data_type(kind))
         except Exception as error:
             raise PipelineError(f"column {name!r}: {kind!r} is not a Spark type, as `bigint` or `string`") from error
     return schema
 
 
 @cache
-def _data_type(kind: str) -> DataType:
+def data_type(kind: str) -> DataType:
+    """Return the Spark type of that name."""
     # Cached, since Spark's parser is a call into Java.
     return DataType.fromDDL(kind)
 

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.functions import StateFactory, StateUpdater, Values, opened_state
+from pipelines.misfits import MISFITS
 from pipelines.tuples import as_columns
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import KeyShapeError
@@ -28,7 +29,7 @@ from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Replace
 from state_backends.protocols import Updater
 from state_backends.row import Key
-from state_backends.spec import MAX_KEY_BYTES, StateSpec
+from state_backends.spec import MAX_KEY_BYTES, StateSpec, stored_column
 
 # The years 1 to 9999, in UTC: what a key may hold and every reader can read back.
 MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -38,11 +39,15 @@ UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 @dataclass
 class Done:
-    """What one task did. keys: how many it wrote. invalid: groups that became dead letters. emitted: new values."""
+    """What one task did. keys: how many it wrote. invalid: groups that became dead letters. emitted: new values.
+
+    misfits: events that the state could not take.
+    """
 
     keys: int
     invalid: int = 0
     emitted: list[pa.RecordBatch] = field(default_factory=list)
+    misfits: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,9 @@ class MergeTask:
             with state.writing():
                 keys = state.merge(_with_unfed(key_filter.filter_invalid(batches), self.context.in_force(spec)))
                 emitted = [] if self.emits is None else list(state.new_values(self.emits))
-                return Done(keys, _write_dead_letters(conn, self.context, key_filter, spec), emitted)
+                key_filter.letters += state.refused
+                letters = _write_dead_letters(conn, self.context, key_filter, spec)
+                return Done(keys, letters, emitted, key_filter.misfits)
 
 
 @dataclass(frozen=True)
@@ -201,6 +208,12 @@ class _Collector:
         return [pa.RecordBatch.from_arrays(as_columns(self._tuples, schema), schema=schema)]
 
 
+def _is_out_of_range(total: pa.Array) -> pa.BooleanArray:
+    """Return where Spark could not compute a total: it is null, or an infinite double."""
+    missing = pc.is_null(total)
+    return pc.or_kleene(missing, pc.is_inf(total)) if pa.types.is_floating(total.type) else missing
+
+
 def _outside(bounds: tuple[int, int], integers: pa.DataType) -> Callable[[pa.Array], pa.BooleanArray]:
     def is_outside(column: pa.Array) -> pa.BooleanArray:
         numbers = pc.cast(column, integers)
@@ -219,18 +232,27 @@ FAULTS: dict[str, tuple[Callable[[pa.Array], pa.BooleanArray], str]] = {
 
 
 class KeyFilter:
-    """Filters the Arrow batches of one partition; `letters` holds the invalid groups of those that passed."""
+    """Filters the Arrow batches of one partition; `letters` holds the invalid groups of those that passed.
+
+    misfits: how many events were grouped apart, as they do not fit (see misfits.py).
+    """
 
     def __init__(self, spec: StateSpec) -> None:
         self.letters: list[DeadLetter] = []
+        self.misfits = 0
         self._spec = spec
         self._texts = [name for name, kind in spec.key.items() if kind == "text"]
+        self._totals = [
+            (measure, stored_column(measure, suffix))
+            for measure, aggregator in spec.measures.items()
+            for suffix in getattr(aggregator, "totals", ())
+        ]
         self._faults = {name: FAULTS[kind] for name, kind in spec.key.items() if kind in FAULTS}
 
     def filter_invalid(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches without the groups that cannot be stored."""
         for batch in batches:
-            rest = batch
+            rest = self._without_misfits(batch)
             for name in self._spec.key:
                 rest = self._remove(rest, pc.is_null(rest[name]), f"key column {name} is null")
             for name, (is_faulty, reason) in self._faults.items():
@@ -238,8 +260,18 @@ class KeyFilter:
             if self._texts:
                 too_long = pc.greater(self._text_bytes(rest), MAX_KEY_BYTES)
                 rest = self._remove(rest, too_long, f"the key's text is over the limit of {MAX_KEY_BYTES} bytes")
+            for measure, name in self._totals:
+                reason = f"measure {measure}: the total of this batch alone is out of range"
+                rest = self._remove(rest, _is_out_of_range(rest[name]), reason)
             if rest.num_rows:
                 yield rest
+
+    def _without_misfits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if MISFITS not in batch.schema.names:
+            return batch
+        counts = batch[MISFITS]
+        self.misfits += pc.sum(counts).as_py() or 0
+        return batch.filter(pc.is_null(counts)) if counts.null_count < len(counts) else batch
 
     def _remove(self, batch: pa.RecordBatch, faulty: pa.BooleanArray, reason: str) -> pa.RecordBatch:
         if not faulty.true_count:

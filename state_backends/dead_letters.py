@@ -3,12 +3,17 @@
 They belong to a batch as rows do: a retry replaces them, and they count once the batch is committed.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
+from state_backends.errors import FoldRangeError
 from state_backends.ledger import Batch
+from state_backends.row import Key
+from state_backends.spec import StateSpec
 
 # Enough to recognise a line; a corrupt file may be a single line of gigabytes.
 MAX_LINE_CHARACTERS = 10_000
@@ -16,15 +21,36 @@ MAX_LINE_CHARACTERS = 10_000
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A line that could not be parsed, or a group whose key a state cannot store.
+    """A line that could not be parsed, a group whose key a state cannot store, or one that it cannot fold.
 
     source: where it comes from. line: its text, cut at MAX_LINE_CHARACTERS when stored. line_number: counts from 1.
+    key: of the group, as the state has it; not stored.
     """
 
     source: str
     line: str
     reason: str
     line_number: int | None = None
+    key: Key | None = None
+
+
+def refused_fold(spec: StateSpec, key: Key, partial: Mapping[str, Any], error: FoldRangeError) -> DeadLetter:
+    """Return the dead letter of a key's share of a batch, with what is needed to count it by hand.
+
+    partial: stored column to the batch's value.
+    """
+    group = dict(zip(spec.key, key, strict=True)) | dict(partial)
+    reason = f"{error}; the key keeps the value from before the batch"
+    return DeadLetter(f"state {spec.name}", json.dumps(group, default=str), reason, key=key)
+
+
+def refusal(spec: StateSpec, stored: Mapping[str, Any] | None, partial: Mapping[str, Any]) -> FoldRangeError | None:
+    """Return why the partial of a key cannot be folded into what is stored; None where it can."""
+    try:
+        spec.fold(stored, partial)
+    except FoldRangeError as error:
+        return error
+    return None
 
 
 def write_dead_letters(

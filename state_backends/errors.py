@@ -42,6 +42,15 @@ class ValueShapeError(TidemarkError):
     """A value cannot be stored in the state: correct the value."""
 
 
+class FoldRangeError(TidemarkError):
+    """A fold left the range of its column: the key keeps its value, and its share of the batch is a dead letter."""
+
+    @classmethod
+    def of(cls, measure: str, sql_type: str, stored: object, partial: object) -> Self:
+        """Return the error of two numbers that a measure cannot join."""
+        return cls(f"measure {measure}: {stored} joined with {partial} is out of the range of {sql_type}")
+
+
 class MovedOnError(TidemarkError):
     """Batches were published faster than a long read advanced, or one was reverted: read again."""
 

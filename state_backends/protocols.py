@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple, Protocol
 
 from state_backends.row import Key, Versioned
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
+    from state_backends.dead_letters import DeadLetter
     from state_backends.ledger import Batch
     from state_backends.maintenance import Horizon, Step
     from state_backends.reader.reader import Reader
@@ -57,6 +58,17 @@ class Updater(Protocol):
         """Return the new value; `stored` is None where nothing is stored, and must not be changed itself."""
 
 
+class Input(NamedTuple):
+    """A column that an aggregator reads, and the SQL type as which it does.
+
+    largest: the largest absolute value that it takes, which leaves out NaN; None takes every value of the type.
+    """
+
+    column: str
+    type: str
+    largest: float | None = None
+
+
 class Aggregator(Protocol):
     """One measure of a state: what Spark computes of a batch, what is stored, how the two join, what a reader sees.
 
@@ -66,7 +78,11 @@ class Aggregator(Protocol):
     fold_lua: the same in Lua, over the functions of backends/redis/lua/arithmetic.lua (`add_integer`,
         `min_double`, ..); a missing value is nil. Empty where Lua cannot.
     finish_sql: SQL over {stored_SUFFIX} giving what a reader sees, of type `result_type`.
-    Folding is associative and commutative, and takes a null on either side as nothing.
+    Folding is associative and commutative, and takes a null on either side as nothing. Where a result is out of the
+    range of its column, `fold` returns it all the same and `fold_sql` raises PostgreSQL's 22003.
+    An aggregator may also have `inputs`, a tuple of Input: events with a value that one of them cannot hold exactly are
+    dead letters; and `totals`, the suffixes whose partial is null or infinite where the batch's own total is out of
+    range.
     """
 
     name: ClassVar[str]
@@ -148,8 +164,12 @@ class BackendSession(Protocol):
     def updating(self) -> AbstractContextManager[IBackingMap]:
         """Return a context with the rows for an updater, logged if the state keeps a changelog; stored at its end."""
 
+    @property
+    def refused(self) -> "Sequence[DeadLetter]":
+        """The keys whose share of the batch `merge` could not fold, and left alone (see FoldRangeError)."""
+
     def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
-        """Fold partial aggregates into the rows and log them. Returns the number of keys.
+        """Fold partial aggregates into the rows and log them. Returns the number of keys, without those in `refused`.
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name; one row per key.
         """

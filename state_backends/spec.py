@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal, LiteralString, get_args
 
-from state_backends.errors import KeyShapeError, SpecError
+from state_backends.errors import FoldRangeError, KeyShapeError, SpecError
 from state_backends.protocols import BACKENDS, Aggregator
 from state_backends.row import Key
 from state_backends.types import KEY_TYPES, SqlType, shown, type_of
@@ -174,14 +174,19 @@ class StateSpec:
         return bool(self.measures) and all(aggregator.fold_lua for aggregator in self.measures.values())
 
     def fold(self, stored: Mapping[str, Any] | None, partial: Mapping[str, Any]) -> dict[str, Any]:
-        """Join a partial to the stored value, None for none. Both and the result: stored column to value."""
+        """Join a partial to the stored value, None for none. Both and the result: stored column to value.
+
+        Raises FoldRangeError, with the measure, where a result is out of the range of its column.
+        """
         folded: dict[str, Any] = {}
-        for fold, columns in self._folds:
-            parts = {suffix: partial.get(column) for suffix, column in columns}
-            kept = {suffix: stored.get(column) if stored else None for suffix, column in columns}
+        for measure, fold, columns in self._folds:
+            parts = {suffix: partial.get(column) for suffix, column, _ in columns}
+            kept = {suffix: stored.get(column) if stored else None for suffix, column, _ in columns}
             joined = fold(kept, parts)
-            for suffix, column in columns:
+            for suffix, column, number in columns:
                 folded[column] = joined[suffix]
+                if number is not None and number.is_out_of_range(joined[suffix], kept[suffix], parts.get(suffix)):
+                    raise FoldRangeError.of(measure, number.name, kept[suffix], parts.get(suffix))
         return folded
 
     def finish(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,9 +201,10 @@ class StateSpec:
         }
 
     @cached_property
-    def _folds(self) -> list[tuple[Callable[..., dict[str, Any]], list[tuple[str, str]]]]:
+    def _folds(self) -> list[tuple[str, Callable[..., dict[str, Any]], list[tuple[str, str, SqlType | None]]]]:
+        """Per measure its fold and its columns: suffix, name, and the type of numbers, which may run out of range."""
         return [
-            (aggregator.fold, [(suffix, stored_column(measure, suffix)) for suffix in aggregator.columns])
+            (measure, aggregator.fold, [_part(measure, aggregator, suffix) for suffix in aggregator.columns])
             for measure, aggregator in self.measures.items()
         ]
 
@@ -258,6 +264,13 @@ class StateSpec:
                 f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}: {shown(list(key))}", index
             )
         return parts
+
+
+def _part(measure: str, aggregator: Aggregator, suffix: str) -> tuple[str, str, SqlType | None]:
+    kind = type_of(aggregator.columns[suffix])
+    # The stored column of a numeric has no digits, the measure's own type has.
+    kind = type_of(aggregator.result_type) if kind.digits and suffix == "" else kind
+    return suffix, stored_column(measure, suffix), kind if kind.is_number else None
 
 
 def stored_column(measure: str, suffix: str) -> str:

@@ -6,15 +6,23 @@ sortable bytes or text in Redis, is a dict keyed by Python type in its module.
 
 import json
 import math
+import re
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, date, datetime
-from decimal import Decimal
-from functools import cached_property
+from decimal import Context, Decimal
+from functools import cache, cached_property
 from typing import Any, LiteralString
 from uuid import UUID
 
 import pyarrow as pa
+
+# As many digits as a PostgreSQL numeric can have; Python's default context rounds at 28.
+EXACT = Context(prec=131_072 + 16_383)
+
+# A numeric with its digits in all and after the point; Spark has up to 38.
+NUMERIC = re.compile(r"numeric\((\d{1,2}), ?(\d{1,2})\)")
+MAX_DIGITS = 38
 
 # Types that JSON has (`object` is any JSON value): a key part of such a type is never read from text.
 NATIVE = {str, bool, int, float, object}
@@ -66,6 +74,36 @@ class SqlType:
         """The range of an integer type; None for other types."""
         limit = 1 << 8 * self.width - 1 if self.python is int else 0
         return range(-limit, limit) if limit else None
+
+    @cached_property
+    def digits(self) -> tuple[int, int] | None:
+        """How many digits a numeric has, in all and after the point; None for other types."""
+        found = re.fullmatch(r"decimal\((\d+),(\d+)\)", self.spark)
+        return (int(found[1]), int(found[2])) if found else None
+
+    @cached_property
+    def limit(self) -> Decimal:
+        """The smallest number that a numeric has too few digits for."""
+        assert self.digits is not None
+        return Decimal(10) ** (self.digits[0] - self.digits[1])
+
+    def is_out_of_range(self, result: Any, *operands: Any) -> bool:
+        """Return whether numbers of this type have been folded to one that it cannot hold.
+
+        An infinite double is in range where an operand is infinite, as in PostgreSQL.
+        """
+        if result is None:
+            return False
+        if self.integers is not None:
+            return result not in self.integers
+        if self.python is float:
+            return math.isinf(result) and not any(each is not None and math.isinf(each) for each in operands)
+        return self.digits is not None and abs(result) >= self.limit
+
+    def rounded(self, number: Decimal) -> Decimal:
+        """Return a number with the places of a numeric."""
+        assert self.digits is not None
+        return number.quantize(Decimal(1).scaleb(-self.digits[1]), context=EXACT)
 
     def from_text(self, text: str) -> Any:
         """Return the value of a text, as PostgreSQL or JSON writes it. Raises ValueError or ArithmeticError."""
@@ -143,8 +181,17 @@ TYPES = {sql_type.name: sql_type for sql_type in _ALL}
 KEY_TYPES = {name: sql_type for name, sql_type in TYPES.items() if sql_type.is_key}
 
 
+@cache
 def type_of(name: str) -> SqlType:
-    """Return the type of that name; an unknown one, which an aggregator of your own may have, is handled as text."""
+    """Return the type of that name, `numeric(p,s)` among them.
+
+    An unknown one, which an aggregator of your own may have, is handled as text.
+    """
+    found = NUMERIC.fullmatch(name)
+    if found is not None:
+        total, places = int(found[1]), int(found[2])
+        sized: Any = f"numeric({total}, {places})"
+        return replace(TYPES["numeric"], name=sized, spark=f"decimal({total},{places})")
     return TYPES.get(name) or SqlType(name, object, name, pa.string(), is_ordered=False)
 
 

@@ -1,9 +1,10 @@
 """Aggregators: what a measure computes, one class each, and the registry by which the catalog finds the class."""
 
-from state_backends.aggregators.basic import Count, Max, Mean, Min, StdDev, Sum, Variance
+from state_backends.aggregators.basic import Max, Min, StdDev, Variance
 from state_backends.aggregators.by_time import First, Last, Latest
 from state_backends.aggregators.reducer import Reducer
 from state_backends.aggregators.sketches import DistinctCount, DistinctSet, Quantiles, TopK
+from state_backends.aggregators.total import Count, Mean, Sum
 from state_backends.protocols import Aggregator
 
 __all__ = [

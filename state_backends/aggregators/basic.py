@@ -1,18 +1,15 @@
-"""Count, Sum, Mean, Min, Max, Variance and StdDev: aggregators over the numbers of one column.
+"""Min, Max, Variance and StdDev: aggregators over the values of one column, beside the totals.
 
 SQL and Python fold all of them. Lua has no decimals, so a state in Redis folds `numeric` columns in Python.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from decimal import Context
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import VALUE_TYPES, cast, greatest, least, quoted, stored_type
+from state_backends.aggregators.column import VALUE_TYPES, cast, greatest, least, stored_type
 from state_backends.errors import SpecError
-
-# As many digits as a PostgreSQL numeric can have; Python's default context rounds at 28.
-EXACT = Context(prec=131_072 + 16_383)
+from state_backends.protocols import Input
 
 # What a variance subtracts from the count before it divides, in Python and in SQL.
 SUBTRACTED: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "population": (0, "0")}
@@ -20,107 +17,6 @@ SUBTRACTED: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "populat
 # PostgreSQL raises an error where a product overflows or underflows. Between these bounds no square does, nor does the
 # sum of 2^63 squares.
 SMALLEST, LARGEST = "1e-100", "1e140"
-
-
-class Count:
-    """Counts rows. Stored: the running count. Empty input gives 0.
-
-    where: a Spark SQL condition; only rows that meet it are counted. None counts every row.
-    A count over 2^63 - 1 is an error of the store.
-    """
-
-    name: ClassVar[str] = "count"
-    columns: ClassVar[Mapping[str, LiteralString]] = {"": "bigint"}
-    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "coalesce({stored}, 0) + coalesce({partial}, 0)"}
-    fold_lua: ClassVar[Mapping[str, str]] = {"": "add_integer({stored}, {partial})"}
-    finish_sql: LiteralString = "coalesce({stored}, 0)"
-    result_type = "bigint"
-
-    def __init__(self, where: str | None = None) -> None:
-        self.where = where
-
-    def partial(self) -> dict[str, str]:
-        return {"": "count(1)" if self.where is None else f"count_if({self.where})"}
-
-    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        return {"": (stored[""] or 0) + (partial[""] or 0)}
-
-    def finish(self, stored: Mapping[str, Any]) -> int:
-        return stored[""] or 0
-
-    def arguments(self) -> dict[str, Any]:
-        return {"where": self.where}
-
-
-class Sum:
-    """Adds numbers. Stored: the running total. Empty input gives 0; nulls add nothing.
-
-    column: what to add. type: `double precision`, `bigint` or `numeric`. Whole numbers are exact in a double up to
-    2^53; a bigint that overflows is an error of the store, not a wrong total.
-    Raises SpecError for another type.
-    """
-
-    name: ClassVar[str] = "sum"
-    fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "coalesce({stored}, 0) + coalesce({partial}, 0)"}
-    finish_sql: LiteralString = "coalesce({stored}, 0)"
-
-    def __init__(self, column: str, type: str = "double precision") -> None:
-        self.column = column
-        self.columns = {"": stored_type(type, f"Sum({column!r})")}
-        self.result_type: str = type
-        adds = {"bigint": "add_integer", "double precision": "add_double"}
-        self.fold_lua = {"": f"{adds[type]}({{stored}}, {{partial}})"} if type in adds else {}
-
-    def partial(self) -> dict[str, str]:
-        return {"": f"coalesce(sum({cast(self.column, self.result_type)}), 0)"}
-
-    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        left, right = stored[""] or 0, partial[""] or 0
-        return {"": EXACT.add(left, right) if self.result_type == "numeric" else left + right}
-
-    def finish(self, stored: Mapping[str, Any]) -> Any:
-        return stored[""] or 0
-
-    def arguments(self) -> dict[str, Any]:
-        return {"column": self.column, "type": self.result_type}
-
-
-class Mean:
-    """The arithmetic mean. Stored: the sum and the count of the numbers. Empty input gives null; nulls do not count.
-
-    column: the numbers, as doubles.
-    """
-
-    name: ClassVar[str] = "mean"
-    columns: ClassVar[Mapping[str, LiteralString]] = {"sum": "double precision", "count": "bigint"}
-    fold_sql: ClassVar[Mapping[str, LiteralString]] = {
-        "sum": "coalesce({stored_sum}, 0) + coalesce({partial_sum}, 0)",
-        "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
-    }
-    fold_lua: ClassVar[Mapping[str, str]] = {
-        "sum": "add_double({stored_sum}, {partial_sum})",
-        "count": "add_integer({stored_count}, {partial_count})",
-    }
-    finish_sql: LiteralString = "{stored_sum} / nullif({stored_count}, 0)"
-    result_type = "double precision"
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-
-    def partial(self) -> dict[str, str]:
-        return {
-            "sum": f"coalesce(sum({cast(self.column, 'double precision')}), 0)",
-            "count": f"count({quoted(self.column)})",
-        }
-
-    def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        return {part: (stored[part] or 0) + (partial[part] or 0) for part in self.columns}
-
-    def finish(self, stored: Mapping[str, Any]) -> float | None:
-        return stored["sum"] / stored["count"] if stored["count"] else None
-
-    def arguments(self) -> dict[str, Any]:
-        return {"column": self.column}
 
 
 class _Extreme:
@@ -147,6 +43,10 @@ class _Extreme:
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""]
 
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input(self.column, self.result_type),)
+
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "type": self.result_type}
 
@@ -155,7 +55,7 @@ class Min(_Extreme):
     """The smallest value. Stored: the smallest so far. Empty input gives null; nulls do not count.
 
     column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
-    `boolean`. NaN is the largest number, as in PostgreSQL.
+    `boolean`; `numeric(38, 4)` keeps four places instead of nine. NaN is the largest number, as in PostgreSQL.
     Raises SpecError for another type.
     """
 
@@ -181,8 +81,8 @@ class Variance:
 
     column: the numbers, as doubles; nulls do not count. of: `sample` divides m2 by one less than the count and gives
     null below two numbers; `population` divides by the count and gives null for empty input.
-    A NaN, an infinity or a number beyond 1e140 makes the result NaN permanently; one nearer to 0 than 1e-100 counts as
-    0. Raises SpecError for another `of`.
+    An event with a NaN, an infinity or a number beyond 1e140 is a dead letter; a number nearer to 0 than 1e-100 counts
+    as 0. Raises SpecError for another `of`.
 
     Two partials are joined by the formula of Chan, Golub and LeVeque (Updating Formulae and a Pairwise Algorithm for
     Computing Sample Variances, 1979), which loses no digits where the mean is large and the variance is small.
@@ -241,6 +141,10 @@ class Variance:
     def finish(self, stored: Mapping[str, Any]) -> float | None:
         divisor = (stored["count"] or 0) - self.subtracted
         return stored["m2"] / divisor if divisor > 0 else None
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input(self.column, "double precision", float(LARGEST)),)
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "of": self.of}

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, LiteralString
 
 from state_backends.aggregators.column import VALUE_TYPES, as_json, cast, order, stored_type
 from state_backends.errors import SpecError
+from state_backends.protocols import Input
 from state_backends.spec import NAME, NAME_RULE
 from state_backends.types import TYPES
 
@@ -51,6 +52,10 @@ class _ByTime:
 
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""]
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return Input(self.column, self.result_type), Input(self.by, "timestamptz")
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "by": self.by, "type": self.result_type}
@@ -126,6 +131,10 @@ class Latest:
 
     def finish(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         return {field: as_json(stored[field]) for field in self.fields}
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (*(Input(field, sql_type) for field, sql_type in self.fields.items()), Input(self.by, "timestamptz"))
 
     def arguments(self) -> dict[str, Any]:
         return {"by": self.by, **self.fields}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, LiteralString
 
 from state_backends.errors import SpecError
-from state_backends.types import TYPES
+from state_backends.types import MAX_DIGITS, NUMERIC, TYPES, type_of
 
 MEASURE_TYPES = [sql_type for sql_type in TYPES.values() if sql_type.is_measure]
 NUMBER_TYPES: dict[str, LiteralString] = {
@@ -13,8 +13,8 @@ NUMBER_TYPES: dict[str, LiteralString] = {
 }
 VALUE_TYPES = NUMBER_TYPES | {sql_type.name: sql_type.name for sql_type in MEASURE_TYPES}
 
-# Conditions for values that Spark can hold and a PostgreSQL column or its readers cannot. Such a value counts as null;
-# an error would stop the pipeline for one event in millions.
+# Conditions for values that Spark can hold and a PostgreSQL column or its readers cannot. Events with such a value are
+# dead letters; where none are written, in `aggregate()`, the value counts as null.
 FITS = {
     "text": "not contains({}, char(0))",
     "timestamptz": "{} between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'",
@@ -27,7 +27,15 @@ def quoted(column: str) -> str:
 
 
 def stored_type(sql_type: str, whose: str, types: Mapping[str, LiteralString] = NUMBER_TYPES) -> LiteralString:
-    """Return the type if it is one of `types`. Raises SpecError, naming the aggregator `whose`."""
+    """Return the type of the stored column of a value of `sql_type`: one of `types`, or a numeric with digits.
+
+    Raises SpecError, naming the aggregator `whose`.
+    """
+    sized = NUMERIC.fullmatch(sql_type) if "numeric" in types else None
+    if sized is not None:
+        if not int(sized[2]) <= int(sized[1]) <= MAX_DIGITS or not int(sized[1]):
+            raise SpecError(f"{whose}: type {sql_type!r} has too many digits or places; the most is numeric(38, 38)")
+        return types["numeric"]
     if sql_type not in types:
         raise SpecError(f"{whose}: type {sql_type!r} is not one of {', '.join(types)}")
     return types[sql_type]
@@ -42,7 +50,7 @@ def whole_number(number: int, low: int, high: int, whose: str) -> int:
 
 def cast(column: str, sql_type: str) -> str:
     """Return Spark SQL for the column as `sql_type`; null where the stored column cannot hold the value."""
-    value = f"cast({quoted(column)} as {TYPES[sql_type].spark})"
+    value = f"try_cast({quoted(column)} as {type_of(sql_type).spark})"
     return f"if({FITS[sql_type].format(value)}, {value}, null)" if sql_type in FITS else value
 
 

@@ -4,6 +4,7 @@ Spark makes the bytes and Python folds them: Spark's functions and the `datasket
 SQL can neither fold nor read a sketch, so the answer for readers is computed at each fold and stored beside the bytes.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, LiteralString, NamedTuple
@@ -25,6 +26,7 @@ from datasketches import (
 
 from state_backends.aggregators.column import as_json, cast, stored_type, whole_number
 from state_backends.errors import SpecError, SpecMismatchError
+from state_backends.protocols import Input
 from state_backends.types import TYPES
 
 # The types that Spark's distinct sketches take and `datasketches` hashes alike.
@@ -133,6 +135,10 @@ class _Distinct(Sketch):
     def finish(self, stored: Mapping[str, Any]) -> int:
         return int(stored[""] or 0)
 
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input(self.column, self.type),)
+
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "lg_k": self.lg_k, "type": self.type}
 
@@ -220,7 +226,8 @@ class Quantiles(Sketch):
     Each answer is one of the numbers: the smallest with at least that share of the numbers at or below it. Up to k
     numbers it is exact, for 0 and 1 always; otherwise its rank is off by at most 1.33 % with 99 % confidence for k=200
     (about 4 KB). Folding is randomized, so two folds of the same sketches may differ within that bound.
-    Empty input gives null. Nulls and NaN do not count; infinities do, and are shown as text, since JSON has none.
+    Empty input gives null. Nulls do not count; infinities do, and are shown as text, since JSON has none. An event with
+    a NaN, which has no place among the numbers, is a dead letter.
     Raises SpecError for another type, probability or k.
     """
 
@@ -245,6 +252,10 @@ class Quantiles(Sketch):
 
     def partial(self) -> dict[str, str]:
         return {"sketch": f"kll_sketch_agg_{TYPES[self.type].spark}({cast(self.column, self.type)}, {self.k})"}
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input(self.column, self.type, math.inf),)
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "probabilities": self.probabilities, "k": self.k, "type": self.type}
@@ -293,6 +304,10 @@ class TopK(Sketch):
     def partial(self) -> dict[str, str]:
         item = cast(self.column, "text")
         return {"sketch": f"approx_top_k_accumulate({item}, {self.max_items}) filter (where {item} is not null).sketch"}
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input(self.column, "text"),)
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "k": self.k, "max_items": self.max_items}

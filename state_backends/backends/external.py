@@ -23,11 +23,13 @@ from state_backends.backends.guard import Attempt, GuardedMap
 from state_backends.backends.wrappers import DeferredMap, LoggedMap
 from state_backends.changelog import Changelog
 from state_backends.committed import is_live
-from state_backends.errors import CapabilityError, FindingError, SpecMismatchError
+from state_backends.dead_letters import DeadLetter, refusal, refused_fold
+from state_backends.errors import CapabilityError, FindingError, FoldRangeError, SpecMismatchError
 from state_backends.findings import recorded
 from state_backends.ledger import Batch, lock_fence
 from state_backends.maintenance import Horizon, Step, clock
 from state_backends.maps import MAPS
+from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Fold
 from state_backends.protocols import Capabilities, IBackingMap
 from state_backends.reader.reader import Reader
@@ -36,13 +38,11 @@ from state_backends.row import Key, Versioned
 from state_backends.schema.tables import create_changelog, extend_changelog
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
+from state_backends.types import type_of
 
 # Rows per Arrow batch of new values, and rows that Python folds at once.
 EMITTED_ROWS = 10_000
 FOLDED_ROWS = 5_000
-
-# Spark's decimal(38, 9).
-NUMERIC_STEP = Decimal("1e-9")
 
 
 class Upkeep(Protocol):
@@ -214,6 +214,7 @@ class ExternalSession:
         self._attempt = Attempt.at(batch)
         self.rows = rows.under(*self._attempt)
         self._conn, self._spec, self._batch = conn, rows.spec, batch
+        self.refused: list[DeadLetter] = []
         self._merged: list[Key] = []
 
     def admit(self) -> None:
@@ -251,7 +252,8 @@ class ExternalSession:
         return self._fold(kept)
 
     def new_values(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        keys = iter(self._merged)
+        refused = {letter.key for letter in self.refused}
+        keys = (key for key in self._merged if key not in refused)
         fed = {name: measure for name, measure in self._spec.measures.items() if name in schema.names}
         spec = replace(self._spec, measures=fed)
         while chunk := list(islice(keys, EMITTED_ROWS)):
@@ -276,11 +278,32 @@ class ExternalSession:
         counts = MAPS[self._spec.kind](self._logged)
         counts.begin_commit(self._batch.txid, at=self._batch.batch_time)
         names = list(self._spec.partial_columns)
-        partials = (Fold(self._spec, partial) for rows in batches for partial in rows.select(names).to_pylist())
-        keys = iter(self._merged)
+        partials = (partial for rows in batches for partial in rows.select(names).to_pylist())
+        keys, merged = iter(self._merged), 0
         while chunk := list(islice(keys, FOLDED_ROWS)):
-            counts.multi_update(chunk, list(islice(partials, len(chunk))))
-        return len(self._merged)
+            merged += self._update(counts, chunk, list(islice(partials, len(chunk))))
+        return merged
+
+    def _update(self, counts: BatchMap, keys: Sequence[Key], partials: Sequence[dict[str, Any]]) -> int:
+        try:
+            counts.multi_update(keys, [Fold(self._spec, partial) for partial in partials])
+        except FoldRangeError:
+            # Nothing of the chunk was stored; it comes again without the keys that cannot be folded.
+            keys, partials = self._without_refused(counts, keys, partials)
+            counts.multi_update(keys, [Fold(self._spec, partial) for partial in partials])
+        return len(keys)
+
+    def _without_refused(
+        self, counts: BatchMap, keys: Sequence[Key], partials: Sequence[dict[str, Any]]
+    ) -> tuple[list[Key], list[dict[str, Any]]]:
+        kept: list[tuple[Key, dict[str, Any]]] = []
+        for key, stored, partial in zip(keys, counts.multi_get(keys), partials, strict=True):
+            error = refusal(self._spec, stored, partial)
+            if error is None:
+                kept.append((key, partial))
+            else:
+                self.refused.append(refused_fold(self._spec, key, partial, error))
+        return [key for key, _ in kept], [partial for _, partial in kept]
 
     @property
     def _logged(self) -> IBackingMap:
@@ -358,8 +381,8 @@ def _plain(value: Any, sql_type: str) -> Any:
         return None
     if sql_type in ("jsonb", "json"):
         return json.dumps(value)
-    if sql_type == "numeric":
-        return Decimal(value).quantize(NUMERIC_STEP)
+    if type_of(sql_type).digits:
+        return type_of(sql_type).rounded(Decimal(value))
     return str(value) if sql_type == "uuid" else value
 
 

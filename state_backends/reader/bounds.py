@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from state_backends.errors import KeyShapeError, SpecError
 from state_backends.row import Key
 from state_backends.spec import StateSpec
-from state_backends.types import TYPES, SqlType, type_of
+from state_backends.types import SqlType, type_of
 
 # PostgreSQL's limit of digits before the decimal point of a numeric.
 NUMERIC_DIGITS = 131_071
@@ -117,7 +117,7 @@ def _value(sql_type: str, value: Any) -> Any:
     if value is None:
         return None
     try:
-        return _read(TYPES[sql_type], value)
+        return _read(type_of(sql_type), value)
     except (ValueError, ArithmeticError, TypeError, AttributeError):
         raise KeyShapeError(f"after: expected a value of type {sql_type}, got {value!r}") from None
 

@@ -3,21 +3,17 @@
 A module that runs it has a fixture `state`: spec to (backing map, merge(txid, *rows, at=.., batches=..)).
 """
 
+import json
 import uuid
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-import psycopg
 import pyarrow as pa
 import pytest
-import redis
 
 from state_backends import Count, Max, Mean, Min, StateSpec, Sum, Versioned
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from tests.state_backends.feed import arrow
-
-# The errors of the stores for a number that is out of range; they pass through.
-OUT_OF_RANGE = (psycopg.errors.NumericValueOutOfRange, redis.DataError)
 
 SALES = StateSpec(
     "sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x"), "top": Max("x"), "mean": Mean("x")}
@@ -101,14 +97,64 @@ class FoldContract:
 
         assert rows(backing)["a",].value == {"n": -(2**62), "low": -(2**63)}
 
-    def test_a_bigint_that_overflows_is_an_error_not_a_wrong_total(self, state):
+    @pytest.mark.parametrize(
+        ("measure", "stored", "partial", "reason"),
+        [
+            (Sum("n", type="bigint"), 2**63 - 1, 1, "9223372036854775807 joined with 1 is out of the range of bigint"),
+            (
+                Sum("n", type="bigint"),
+                -(2**63),
+                -1,
+                "-9223372036854775808 joined with -1 is out of the range of bigint",
+            ),
+            (Sum("x"), 1.7e308, 1.7e308, "1.7e+308 joined with 1.7e+308 is out of the range of double precision"),
+            (Count(), 2**63 - 1, 2, "9223372036854775807 joined with 2 is out of the range of bigint"),
+        ],
+    )
+    def test_a_total_that_overflows_is_refused_with_both_numbers(self, state, measure, stored, partial, reason):
+        backing, merge = state(replace(SALES, measures={"n": measure, "low": Min("x")}))
+        merge(1, {"shop": "a", "n": stored, "low": 2.0}, {"shop": "b", "n": type(stored)(1), "low": 2.0})
+        before = rows(backing)
+
+        merged = merge(2, *({"shop": shop, "n": partial, "low": 1.0} for shop in "abc"))
+
+        after = rows(backing)
+        assert merged == 2
+        assert after["a",] == before["a",]
+        assert after["b",].value == {"n": 1 + partial, "low": 1.0}
+        assert after["c",].value == {"n": partial, "low": 1.0}
+        [letter] = backing.refused
+        assert (letter.source, letter.key) == (f"state {backing.spec.name}", ("a",))
+        assert letter.reason.startswith(f"measure n: {reason}")
+        assert letter.reason.endswith("; the key keeps the value from before the batch")
+        assert json.loads(backing.refused[0].line) == {"shop": "a", "n": partial, "low": 1.0}
+
+    def test_a_mean_that_overflows_is_refused(self, state):
+        backing, merge = state(SALES)
+        merge(1, sale("a", 1, mean_sum=1.7e308, mean_count=1))
+
+        assert merge(2, sale("a", 1, mean_sum=1.7e308, mean_count=1)) == 0
+
+        assert rows(backing)["a",].txid == 1
+        assert [letter.reason.split(":")[0] for letter in backing.refused] == ["measure mean"]
+
+    def test_a_replay_folds_into_the_version_before_and_is_not_refused_for_its_own_first_run(self, state):
         backing, merge = state(replace(SALES, measures={"n": Sum("n", type="bigint")}))
-        merge(1, {"shop": "a", "n": 2**63 - 1})
+        merge(1, {"shop": "a", "n": 1})
 
-        with pytest.raises(OUT_OF_RANGE):
-            merge(2, {"shop": "a", "n": 1})
+        for _ in range(2):
+            assert merge(2, {"shop": "a", "n": 2**63 - 2}) == 1
 
-        assert rows(backing) == {("a",): Versioned({"n": 2**63 - 1}, 1)}
+        assert rows(backing)["a",].value == {"n": 2**63 - 1}
+
+    def test_many_refused_keys_among_many_are_found(self, state):
+        backing, merge = state(replace(SALES, measures={"n": Sum("n", type="bigint")}))
+        merge(1, *({"shop": f"{n}", "n": 2**63 - 1 if n % 3 else 0} for n in range(2_000)))
+
+        assert merge(2, *({"shop": f"{n}", "n": 1} for n in range(2_000))) == 667
+
+        assert {letter.key for letter in backing.refused} == {(f"{n}",) for n in range(2_000) if n % 3}
+        assert {row.txid for key, row in backing.scan() if int(key[0]) % 3} == {1}
 
     def test_a_global_state_folds_into_its_one_row(self, state):
         backing, merge = state(StateSpec("totals", measures={"top": Max("x")}))

@@ -75,6 +75,22 @@ def newer_sql(table: StateTable) -> sql.Composed:
     ).format(key=columns(table.key, "t"), table=table.name, same=table.same_key("i", "t"), txid=TXID)
 
 
+def incoming_sql(table: StateTable) -> sql.Composed:
+    """Return the query for the rows of `incoming` that are folded: key, partials, and the columns they are folded into.
+
+    Parameters as of merge_sql.
+    """
+    return sql.SQL(
+        "SELECT {key}, {partials}, b.* FROM incoming i CROSS JOIN LATERAL (SELECT {base} FROM {table} t WHERE {same}) b"
+    ).format(
+        key=columns(table.key, "i"),
+        partials=columns(table.spec.partial_columns, "i"),
+        base=commas(_base(table, name) for name in table.values),
+        table=table.name,
+        same=table.same_key("i", "t"),
+    )
+
+
 def _applies(table: StateTable) -> sql.Composable:
     if table.keeps_previous:
         return sql.SQL("t.txid <= {}").format(TXID)

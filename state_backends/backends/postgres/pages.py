@@ -26,7 +26,7 @@ from state_backends.committed import (
 from state_backends.reader.bounds import Place, Range
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.table import StateTable, columns, commas
-from state_backends.types import TYPES
+from state_backends.types import type_of
 
 TRUE, FALSE = sql.SQL("true"), sql.SQL("false")
 
@@ -220,7 +220,7 @@ def _measure(table: StateTable, name: str) -> sql.Composed:
 
 
 def _type(table: StateTable, measure: str) -> sql.SQL:
-    return sql.SQL(TYPES[table.spec.measures[measure].result_type].name)
+    return sql.SQL(type_of(table.spec.measures[measure].result_type).name)
 
 
 def _compared(table: StateTable, names: list[str], operator: LiteralString, row: str = "t") -> sql.Composed:

@@ -12,9 +12,10 @@ import pyarrow.csv
 from psycopg import sql
 
 from state_backends.backends.postgres import tables
-from state_backends.backends.postgres.merge import base_sql, merge_sql, newer_sql
+from state_backends.backends.postgres.merge import base_sql, incoming_sql, merge_sql, newer_sql
 from state_backends.backends.postgres.row_codec import RowCodec
-from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
+from state_backends.dead_letters import DeadLetter, refused_fold
+from state_backends.errors import DuplicateKeyError, FoldRangeError, KeyShapeError, SpecError, StaleBatchError
 from state_backends.row import Key, Versioned, check_unique, pair, stale
 from state_backends.schema.install import install
 from state_backends.spec import StateSpec
@@ -42,6 +43,7 @@ class PostgresBackingMap:
         self, conn: psycopg.Connection, spec: StateSpec, table: StateTable | None = None, *, create: bool = False
     ) -> None:
         self.spec = spec
+        self.refused: list[DeadLetter] = []  # by the last merge
         self._conn = conn
         self._table = table or StateTable(spec)
         if create:
@@ -127,6 +129,7 @@ class PostgresBackingMap:
         """Put every row written by batch `txid` back to its previous version; delete those that had none.
 
         Returns the number of rows. Only opaque rows can go back; other kinds are left alone, and return 0.
+        It reads the pages that the batch has written, and those appended since the last vacuum.
         Trident has no such step: a key that a failed attempt touched and its replay lacks is counted twice.
         """
         if not self._table.keeps_previous:
@@ -136,6 +139,8 @@ class PostgresBackingMap:
             for name in self._table.version
         )
         with self._conn.transaction():
+            # The index is exact however the planner estimates it: see _create_txid_index in tables.py.
+            self._conn.execute("SET LOCAL enable_seqscan = off")
             new = self._conn.execute(
                 sql.SQL("DELETE FROM {} WHERE txid = %s AND prev_txid IS NULL").format(self._table.name), [txid]
             ).rowcount
@@ -145,12 +150,14 @@ class PostgresBackingMap:
                 ),
                 [txid],
             ).rowcount
+            self._conn.execute("SET LOCAL enable_seqscan TO DEFAULT")
         return new + old
 
     def merge(self, batches: Iterable[pa.RecordBatch], txid: int, batch_time: datetime) -> int:
         """Fold partial aggregates into the stored rows; one row per key in `batches`. Returns the number of keys.
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name.
+        A key whose total leaves the range of its column keeps its row, and is in `refused` instead of the result.
         Runs inside the caller's transaction, once, and leaves the rows in the temporary table `incoming` until it ends.
         Raises DuplicateKeyError if a key comes twice, KeyShapeError if a part of a key is null, StaleBatchError if a
         newer batch wrote one of the keys; roll back then.
@@ -163,17 +170,54 @@ class PostgresBackingMap:
             raise SpecError(f"state {self.spec.name!r}: has no measures to merge; use a map's multi_update")
         parameters = {"txid": txid, "batch_time": batch_time, "ttl": self.spec.ttl}
         names = [*self._table.key, *self._table.values]
+        self.refused = []
         self._create(INCOMING, names)
         keyed = batches if self.spec.key else map(_with_singleton, batches)
         if self.spec.folds_in_sql:
             received = self._copy(INCOMING, names, keyed)
+            applied = self._merge_or_refuse(parameters)
         else:
             folded = (self._fold(chunk, parameters) for chunk in _chunks(keyed))
-            received = sum(self._copy(INCOMING, names, [chunk]) for chunk in folded)
-        applied = self._merge_incoming(parameters)
-        if applied < received and self._table.keeps_txid:
+            received = sum(self._copy(INCOMING, names, [chunk]) for chunk in folded) + len(self.refused)
+            applied = self._merge_incoming(parameters)
+        merged = received - len(self.refused)
+        if applied < merged and self._table.keeps_txid:
             self._refuse_newer(parameters)
-        return received
+        return merged
+
+    def _merge_or_refuse(self, parameters: dict[str, Any]) -> int:
+        try:
+            # A savepoint, so that what was copied is still there.
+            with self._conn.transaction():
+                return self._merge_incoming(parameters)
+        except psycopg.errors.NumericValueOutOfRange:
+            # The statement does not say which row; Python finds it, by the same folds.
+            self._refuse_incoming(parameters)
+            return self._merge_incoming(parameters)
+
+    def _refuse_incoming(self, parameters: dict[str, Any]) -> None:
+        """Take the keys whose fold leaves the range of its column out of `incoming`."""
+        names, width = list(self.spec.partial_columns), len(self._table.key)
+        refused: list[Key] = []
+        for row in self._conn.execute(incoming_sql(self._table), parameters):
+            key, partial = row[:width], dict(zip(names, row[width:], strict=False))
+            if self._folded(key, self._codec.value(row[width + len(names) :]), partial) is None:
+                refused.append(key)
+        if refused:
+            self._conn.execute(
+                sql.SQL("DELETE FROM {} i USING {} WHERE {}").format(
+                    INCOMING, self._table.unnest(), self._table.same_key("k", "i")
+                ),
+                [list(column) for column in zip(*refused, strict=True)],
+            )
+
+    def _folded(self, key: Key, stored: Any, partial: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the folded value; None if it is out of range, with a note in `refused`."""
+        try:
+            return self.spec.fold(stored, partial)
+        except FoldRangeError as error:
+            self.refused.append(refused_fold(self.spec, key if self.spec.key else (), partial, error))
+            return None
 
     def _merge_incoming(self, parameters: dict[str, Any]) -> int:
         try:
@@ -198,9 +242,14 @@ class PostgresBackingMap:
         for ordinality, *row in self._conn.execute(self._base_sql, bound):
             stored[ordinality - 1] = self._codec.value(row)
         partials = chunk.select(list(self.spec.partial_columns)).to_pylist()
-        folded = list(map(self.spec.fold, stored, partials))
         keys = list(zip(*parts, strict=True))
-        arrays += [self._codec.array(name, keys, [row[name] for row in folded]) for name in self._table.values]
+        folded = list(map(self._folded, keys, stored, partials))
+        if None in folded:
+            taken = pa.array([row is not None for row in folded])
+            arrays = [array.filter(taken) for array in arrays]
+            keys = [key for key, row in zip(keys, folded, strict=True) if row is not None]
+        values = [row for row in folded if row is not None]
+        arrays += [self._codec.array(name, keys, [row[name] for row in values]) for name in self._table.values]
         return pa.RecordBatch.from_arrays(arrays, names=[*self._table.key, *self._table.values])
 
     @cached_property

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
+from typing import LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -13,11 +14,13 @@ from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.wrappers import LoggedMap
 from state_backends.changelog import Changelog
 from state_backends.committed import finished
+from state_backends.dead_letters import DeadLetter
 from state_backends.ledger import Batch, lock_fence
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
+from state_backends.types import type_of
 
 # Rows per Arrow batch of new values.
 EMITTED_ROWS = 10_000
@@ -29,6 +32,7 @@ class PostgresSession:
     def __init__(self, conn: psycopg.Connection, spec: StateSpec, batch: Batch, *, shadow: bool = False) -> None:
         self._conn, self._spec, self._batch = conn, spec, batch
         self._table = StateTable(spec).shadow() if shadow else StateTable(spec)
+        self.refused: Sequence[DeadLetter] = ()
 
     @property
     def rows(self) -> PostgresBackingMap:
@@ -54,7 +58,9 @@ class PostgresSession:
         yield LoggedMap(self.rows, self._log) if self._spec.changelog else self.rows
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> int:
-        keys = self.rows.merge(batches, self._batch.txid, self._batch.batch_time)
+        rows = self.rows
+        keys = rows.merge(batches, self._batch.txid, self._batch.batch_time)
+        self.refused = rows.refused
         if self._spec.changelog:
             self._log.append(self._batch.txid)
         return keys
@@ -133,5 +139,8 @@ def _before_sql(table: StateTable) -> sql.Composed:
 
 def _emitted(expression: sql.Composable, sql_type: str) -> sql.Composable:
     """Cast what Arrow would not take as PostgreSQL gives it."""
-    casts = {"jsonb": "::text", "json": "::text", "uuid": "::text", "numeric": "::numeric(38, 9)"}
+    casts: dict[str, LiteralString] = {"jsonb": "::text", "json": "::text", "uuid": "::text"}
+    kind = type_of(sql_type)
+    if kind.digits:
+        return sql.SQL("({})::numeric({}, {})").format(expression, *map(sql.Literal, kind.digits))
     return sql.SQL("({}){}").format(expression, sql.SQL(casts[sql_type])) if sql_type in casts else expression

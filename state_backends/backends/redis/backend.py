@@ -53,5 +53,7 @@ class RedisSession(ExternalSession):
 
     def _fold(self, batches: Sequence[pa.RecordBatch]) -> int:
         if self._spec.folds_in_lua and not self._spec.changelog:
-            return self.rows.merge(batches, self._batch.txid, self._batch.batch_time)
+            merged = self.rows.merge(batches, self._batch.txid, self._batch.batch_time)
+            self.refused = self.rows.refused
+            return merged
         return super()._fold(batches)

@@ -133,6 +133,7 @@ class Partials:
         names = [*spec.key, *spec.value_columns]
         kept = [batch.select(names) for batch in batches]
         table = pa.Table.from_batches(kept).combine_chunks() if kept else None
+        self._table = table
         self.keys = self._keys(table) if table else []
         self._columns = [self._text(table[name], name, of) for name, of in spec.value_columns.items()] if table else []
 
@@ -143,6 +144,12 @@ class Partials:
 
     def key(self, position: int) -> tuple[Any, ...]:
         return KeyBytes(self._spec).decode(self.keys[position])
+
+    def partial(self, position: int) -> dict[str, Any]:
+        """Return the stored columns of one row: name to the batch's value."""
+        assert self._table is not None
+        [row] = self._table.slice(position, 1).select(list(self._spec.value_columns)).to_pylist()
+        return dict(row)
 
     def _keys(self, table: pa.Table) -> list[bytes]:
         columns = [self._key_column(table[name], name, sql_type) for name, sql_type in self._spec.key.items()]

@@ -21,8 +21,10 @@ from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
 from state_backends.backends.redis.server import check_server
-from state_backends.errors import MovedOnError, SpecError
+from state_backends.dead_letters import DeadLetter, refusal, refused_fold
+from state_backends.errors import FoldRangeError, MovedOnError, SpecError
 from state_backends.key_bytes import KeyBytes, after_prefix
+from state_backends.maps import MAPS
 from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key, Versioned, check_paired, check_unique, stale
 from state_backends.spec import StateSpec
@@ -62,6 +64,7 @@ class RedisBackingMap:
         if client.get_encoder().decode_responses:
             raise SpecError(f"state {spec.name!r}: rows are bytes; give a client without decode_responses=True")
         self.spec = spec
+        self.refused: list[DeadLetter] = []  # by the last merge
         self._client: Any = client
         self._max_get_keys, self._max_put_keys = max_get_keys, max_put_keys
         self._scripts = ScriptCalls(client, spec)
@@ -137,14 +140,25 @@ class RedisBackingMap:
         partials = Partials(self.spec, batches, txid)
         chunks = self._names.encoded_chunks(partials.keys, self._max_put_keys)
         calls = (self._merge(chunk, partials, txid, batch_time) for chunk in chunks)
+        self.refused = []
         for chunk, reply in self._scripts.run("merge", calls):
-            if isinstance(reply, list):
-                key, (reason, _, text) = partials.key(self._refused_at(chunk, reply)), reply
-                if reason == b"stale":
-                    raise stale(self.spec, key, txid, int(text))
-                raise _out_of_range(f"state {self.spec.name!r}: {text.decode()} for key {key!r}; use a wider type")
-            self._keep_few_records(reply)
-        return len(partials.keys)
+            records = reply if not isinstance(reply, list) else self._refuse(reply, chunk, partials, txid, batch_time)
+            self._keep_few_records(records)
+        return len(partials.keys) - len(self.refused)
+
+    def _refuse(self, reply: list[Any], chunk: Chunk, partials: Partials, txid: int, batch_time: datetime) -> int:
+        """Raise what a script refused, or note the rows that it could not fold; returns its number of records."""
+        if reply[0] != b"refused":
+            raise stale(self.spec, partials.key(self._refused_at(chunk, reply)), txid, int(reply[2]))
+        values = MAPS[self.spec.kind](self)
+        values.begin_commit(txid, at=batch_time)
+        for position, reason in zip(reply[2::2], reply[3::2], strict=True):
+            place = chunk.positions[int(position)]
+            key, partial = partials.key(place), partials.partial(place)
+            [stored] = values.multi_get([key])
+            error = refusal(self.spec, stored, partial) or FoldRangeError(reason.decode())
+            self.refused.append(refused_fold(self.spec, key, partial, error))
+        return int(reply[1])
 
     def revert(self, txid: int) -> int:
         """Return every row written by batch `txid` to its previous version; delete those that had none.
@@ -312,10 +326,3 @@ class RedisBackingMap:
         if txids:
             self._client.unlink(*(self._names.written(int(txid)) for txid in txids))
             self._client.zrem(self._names.batches, *txids)
-
-
-def _out_of_range(message: str) -> Exception:
-    # Not above: the library loads without redis-py.
-    from redis import DataError
-
-    return DataError(message)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from state_backends import StateSpec
 from state_backends.aggregators import (
     AGGREGATORS,
     Count,
@@ -22,6 +23,7 @@ from state_backends.aggregators import (
     Variance,
 )
 from state_backends.aggregators.sketches import Sketch
+from state_backends.errors import FoldRangeError, SpecError
 from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
 
 # Whole numbers, which a double adds exactly, so that regrouping must not change a bit.
@@ -199,6 +201,22 @@ def test_a_sum_of_numerics_loses_no_digit():
     assert total.fold({"": large}, {"": small}) == {"": Decimal("12345678901234567890123456789.000000001")}
 
 
+def test_the_digits_of_a_numeric_are_declared():
+    spec = StateSpec("paid", measures={"x": Sum("x", type="numeric(20, 2)")})
+    cent, most = Decimal("0.01"), Decimal("999999999999999999.99")
+
+    assert spec.fold({"x": cent}, {"x": most - cent}) == {"x": most}
+    with pytest.raises(FoldRangeError) as refused:
+        spec.fold({"x": cent}, {"x": most})
+    assert str(refused.value) == f"measure x: 0.01 joined with {most} is out of the range of numeric(20, 2)"
+
+
+@pytest.mark.parametrize("wrong", ["numeric(39, 2)", "numeric(3, 4)", "numeric(0, 0)"])
+def test_more_digits_than_spark_has_are_refused(wrong):
+    with pytest.raises(SpecError, match="too many digits or places"):
+        Sum("x", type=wrong)
+
+
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_arguments_build_the_same_aggregator_again(name):
     for aggregator, _ in CASES.values():
@@ -207,11 +225,12 @@ def test_arguments_build_the_same_aggregator_again(name):
             assert (again.partial(), again.columns) == (aggregator.partial(), aggregator.columns)
 
 
+NUMERIC = "try_cast(`n` as decimal(38,9))"
 # What a text or a time column cannot hold is no value.
-TEXT = "if(not contains(cast({0} as string), char(0)), cast({0} as string), null)"
+TEXT = "if(not contains(try_cast({0} as string), char(0)), try_cast({0} as string), null)"
 TIME = (
-    "if(cast({0} as timestamp) between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z', "
-    "cast({0} as timestamp), null)"
+    "if(try_cast({0} as timestamp) between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z', "
+    "try_cast({0} as timestamp), null)"
 )
 
 
@@ -220,13 +239,14 @@ TIME = (
     [
         (Count(), {"": "count(1)"}),
         (Count("delay > 15"), {"": "count_if(delay > 15)"}),
-        (Sum("a`b"), {"": "coalesce(sum(cast(`a``b` as double)), 0)"}),
-        (Sum("n", type="numeric"), {"": "coalesce(sum(cast(`n` as decimal(38,9))), 0)"}),
-        (Max("n", type="bigint"), {"": "max(cast(`n` as bigint))"}),
-        (Min("n"), {"": "min(cast(`n` as double))"}),
+        (Sum("a`b"), {"": "coalesce(sum(try_cast(`a``b` as double)), 0)"}),
+        (Sum("n", type="numeric"), {"": f"if(count({NUMERIC}) = 0, 0, try_sum({NUMERIC}))"}),
+        (Max("n", type="bigint"), {"": "max(try_cast(`n` as bigint))"}),
+        (Max("n", type="numeric(38, 4)"), {"": "max(try_cast(`n` as decimal(38,4)))"}),
+        (Min("n"), {"": "min(try_cast(`n` as double))"}),
         (Max("s", type="text"), {"": f"max({TEXT.format('`s`')})"}),
         (Min("t", type="timestamptz"), {"": f"min({TIME.format('`t`')})"}),
-        (Mean("n"), {"sum": "coalesce(sum(cast(`n` as double)), 0)", "count": "count(`n`)"}),
+        (Mean("n"), {"sum": "coalesce(sum(try_cast(`n` as double)), 0)", "count": "count(`n`)"}),
     ],
 )
 def test_spark_is_asked_for(aggregator, partial):

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
-import redis
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, Min, StateSpec, Sum, Versioned
+from state_backends import Count, Max, StateSpec, Sum, Versioned
 from state_backends.backends.redis import scripts
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, ValueShapeError
@@ -226,16 +225,3 @@ class TestArithmetic:
 
         assert float(lua("min_double", one, other)) == pytest.approx(in_order[0], abs=0, rel=0, nan_ok=True)
         assert float(lua("max_double", one, other)) == pytest.approx(in_order[1], abs=0, rel=0, nan_ok=True)
-
-    def test_what_overflows_is_said_with_its_key(self, state):
-        backing, merge = state(replace(VIEWS, measures={"n": Sum("n", type="bigint"), "low": Min("n", "bigint")}))
-        merge(1, {"page": "a", "n": LARGEST, "low": 1})
-
-        with pytest.raises(redis.DataError) as caught:
-            merge(2, {"page": "b", "n": 1, "low": 1}, {"page": "a", "n": 1, "low": 1})
-
-        assert str(caught.value) == (
-            f"state {backing.spec.name!r}: bigint out of range: 9223372036854775807 + 1 for key ('a',); "
-            "use a wider type"
-        )
-        assert list(rows(backing)) == [("a",)]

@@ -5,7 +5,7 @@
 local HALF = 10000000000 -- a bigint is high * HALF + low, both with its sign
 local HIGHEST, LOWEST = 922337203, 6854775807
 
-local overflow -- what did not fit into a bigint or a double; the script refuses then
+local overflow -- what did not fit into a bigint or a double; the script refuses the row then
 
 local function halves(text)
   local sign, digits = 1, text
@@ -35,7 +35,7 @@ local function add_halves(a, b)
   local high_b, low_b = halves(b)
   local high, low = carried(high_a + high_b, low_a + low_b)
   if not fits(high, low) then
-    overflow = "bigint out of range: " .. a .. " + " .. b
+    overflow = a .. " + " .. b .. " is out of the range of bigint"
   end
   if high == 0 then
     return string.format("%.0f", low)
@@ -76,7 +76,7 @@ local function add_double(a, b)
   if sum ~= sum then
     return "nan"
   elseif math.abs(sum) == math.huge and math.abs(x) < math.huge and math.abs(y) < math.huge then
-    overflow = "double precision out of range: " .. a .. " + " .. b
+    overflow = a .. " + " .. b .. " is out of the range of double precision"
   end
   return sum -- Redis writes it with 17 digits, which is exact
 end

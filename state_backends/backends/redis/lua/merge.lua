@@ -8,7 +8,8 @@
 --
 -- KEYS: guard, keys, batches, written, a row per key.
 -- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for none), then two strings per column.
--- Returns how many batches have their written keys on record.
+-- Returns how many batches have their written keys on record; where totals left the range of their type, a list of
+-- "refused", that number, and per row which it is and why: such a row stays as it was.
 
 local FIRST = 4 -- keys before the rows
 local count = #KEYS - FIRST
@@ -83,7 +84,7 @@ local function fresh(i)
   return value
 end
 
-local values, previous, created = {}, {}, {}
+local values, previous, created, refused = {}, {}, {}, {}
 
 for i = 1, count do
   local key = KEYS[FIRST + i]
@@ -98,15 +99,17 @@ for i = 1, count do
     if upon and live(upon, ttl, clock) then
       value = fold(upon, columns, i)
     end
-    if overflow then
-      return {"overflow", i - 1, overflow}
-    end
     previous[i] = KIND == "opaque" and not replay and row
   else
     created[#created + 1] = 0
     created[#created + 1] = member(key, prefix)
   end
   values[i] = not (replay and KIND == "transactional") and (value or fresh(i))
+  if overflow then
+    refused[#refused + 1] = i - 1
+    refused[#refused + 1] = overflow
+    values[i], overflow = false, nil
+  end
 end
 
 local added = call_with_all("ZADD", KEYS[2], created, #created)
@@ -121,14 +124,21 @@ for i = 1, count do
     changed = changed + 1
   end
 end
+
+local function answer(records)
+  return #refused > 0 and {"refused", records, unpack(refused)} or records
+end
+
 if KIND ~= "opaque" or count == 0 then
   count_keys(ARGV[1], txid, changed)
-  return 0
+  return answer(0)
 end
 local written = {}
 for i = 1, count do
-  written[i] = member(KEYS[FIRST + i], prefix)
+  if values[i] then
+    written[#written + 1] = member(KEYS[FIRST + i], prefix)
+  end
 end
-count_keys(ARGV[1], txid, call_with_all("SADD", KEYS[4], written, count))
+count_keys(ARGV[1], txid, #written > 0 and call_with_all("SADD", KEYS[4], written, #written) or 0)
 redis.call("ZADD", KEYS[3], txid, txid)
-return redis.call("ZCARD", KEYS[3])
+return answer(redis.call("ZCARD", KEYS[3]))

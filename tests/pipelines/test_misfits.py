@@ -1,0 +1,160 @@
+"""Values that a measure cannot take: dead letters that name measure and value, while the pipeline goes on."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from state_backends import BatchLedger, Count, Max, Mean, Quantiles, StateSpec, Sum, Variance
+from tests.pipelines.fault_injection import InjectedFault
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "shop string, x double, n bigint, price decimal(38,12), text string"
+
+
+def spec(**measures):
+    return StateSpec("shops", key={"shop": "text"}, measures={"events": Count(), **measures})
+
+
+def feed(workspace, state, *batches):
+    events = Stream.read(JsonFiles(workspace.input, schema=SCHEMA, files_per_batch=1))
+    for batch in batches:
+        workspace.land(f"{len(list(workspace.input.iterdir()))}.json", *batch)
+    grouped = events.group_by(*state.key) if state.key else events
+    return workspace.run(Pipeline("p", [grouped.persistent_aggregate(state)]))
+
+
+def letters(workspace):
+    found = workspace.rows("SELECT txid, line, reason FROM tidemark.dead_letter ORDER BY txid, line")
+    return [(txid, json.loads(line), reason) for txid, line, reason in found]
+
+
+def test_a_sum_that_overflows_across_batches_is_a_dead_letter_and_the_pipeline_goes_on(workspace):
+    state = spec(total=Sum("n", type="bigint"))
+    feed(workspace, state, [{"shop": "a", "n": 2**63 - 1}, {"shop": "b", "n": 1}])
+
+    assert feed(workspace, state, [{"shop": "a", "n": 1}, {"shop": "b", "n": 1}], [{"shop": "a", "n": -1}]) == [
+        (2, 1),
+        (3, 1),
+    ]
+
+    assert workspace.values("shops") == {"a": {"events": 2, "total": 2**63 - 2}, "b": {"events": 2, "total": 2}}
+    assert letters(workspace) == [
+        (
+            2,
+            {"shop": "a", "events": 1, "total": 1},
+            "measure total: 9223372036854775807 joined with 1 is out of the range of bigint; "
+            "the key keeps the value from before the batch",
+        )
+    ]
+    assert workspace.rows("SELECT dead_letters FROM tidemark.batch ORDER BY txid") == [(0,), (1,), (0,)]
+
+
+def test_a_total_that_overflows_within_a_batch_is_a_dead_letter(workspace):
+    state = spec(total=Sum("n", type="bigint"), large=Sum("x"))
+
+    feed(
+        workspace,
+        state,
+        [
+            *({"shop": "a", "n": 2**63 - 1} for _ in range(2)),
+            *({"shop": "b", "n": 1, "x": 1.7e308} for _ in range(2)),
+            {"shop": "c", "n": 3},
+        ],
+    )
+
+    assert workspace.values("shops") == {"c": {"events": 1, "total": 3, "large": 0.0}}
+    assert [(line["shop"], reason) for _, line, reason in letters(workspace)] == [
+        ("a", "measure total: the total of this batch alone is out of range"),
+        ("b", "measure large: the total of this batch alone is out of range"),
+    ]
+
+
+def test_money_with_more_places_than_a_sum_keeps_is_a_dead_letter(workspace):
+    state = spec(total=Sum("price", type="numeric"), fine=Sum("price", type="numeric(38, 12)"))
+
+    feed(workspace, state, [{"shop": "a", "price": 0.000000001}, {"shop": "a", "price": 0.0000000001}])
+
+    assert workspace.rows("SELECT shop, total, fine FROM tidemark_live.shops") == [
+        ("a", Decimal("1E-9"), Decimal("1E-9"))
+    ]
+    assert [reason for *_, reason in letters(workspace)] == [
+        "measure total: price is no numeric that it takes: 0.000000000100"
+    ]
+
+
+def test_twelve_places_are_exact_where_they_are_declared(workspace):
+    state = spec(total=Sum("price", type="numeric(38, 12)"))
+
+    feed(workspace, state, *[[{"shop": "a", "price": 0.000000000001}] for _ in range(2)])
+
+    assert workspace.rows("SELECT total FROM tidemark_live.shops") == [(Decimal("2E-12"),)]
+    assert letters(workspace) == []
+
+
+@pytest.mark.parametrize(
+    ("measure", "event", "reason"),
+    [
+        (Sum("n", type="bigint"), {"n": None, "x": None}, None),
+        (Sum("x", type="bigint"), {"x": 1.5}, "measure m: x is no bigint that it takes: 1.5"),
+        (Sum("x", type="numeric"), {"x": 1e-10}, "measure m: x is no numeric that it takes: 1.0E-10"),
+        (Sum("x", type="numeric"), {"x": 1e30}, "measure m: x is no numeric that it takes: 1.0E30"),
+        (Sum("text", type="numeric"), {"text": "0.1234567891"}, "measure m: text is no numeric that it takes: 0.12"),
+        (Sum("text"), {"text": "many"}, "measure m: text is no double precision that it takes: many"),
+        (Sum("x"), {"x": "NaN"}, "measure m: x is no double precision that it takes: NaN"),
+        (Mean("x"), {"x": "-Infinity"}, "measure m: x is no double precision that it takes: -Infinity"),
+        (Variance("x"), {"x": 1e141}, "measure m: x is no double precision that it takes: 1.0E141"),
+        (Quantiles("x"), {"x": "NaN"}, "measure m: x is no double precision that it takes: NaN"),
+        (Quantiles("x"), {"x": "Infinity"}, None),
+        (Max("x"), {"x": "NaN"}, None),
+        (Max("text", type="text"), {"text": "a\0b"}, "measure m: text is no text that it takes: a\ufffdb"),
+        (Max("text", type="timestamptz"), {"text": "soon"}, "measure m: text is no timestamptz that it takes: soon"),
+    ],
+)
+def test_an_event_that_a_measure_cannot_take_is_left_out_of_the_state_and_named(workspace, measure, event, reason):
+    feed(workspace, spec(m=measure), [{"shop": "a", **event}, {"shop": "a", "n": 2}])
+
+    assert workspace.values("shops")["a"]["events"] == (2 if reason is None else 1)
+    found = [found for *_, found in letters(workspace)]
+    assert len(found) == (reason is not None)
+    assert all(each.startswith(reason) for each in found)
+
+
+def test_a_key_whose_events_are_all_misfits_is_not_written(workspace):
+    feed(workspace, spec(m=Mean("x")), [{"shop": "a", "x": "NaN"}, {"shop": "b", "x": 1.0}])
+
+    assert workspace.values("shops") == {"b": {"events": 1, "m": 1.0}}
+    assert workspace.rows("SELECT keys_written, dead_letters FROM tidemark.batch") == [({"shops": 1}, 1)]
+
+
+def test_a_state_without_a_key_leaves_misfits_out(workspace):
+    state = StateSpec("shops", measures={"events": Count(), "m": Mean("x")})
+
+    feed(workspace, state, [{"x": "NaN"}, {"x": 1.0}, {"x": 3.0}])
+
+    assert workspace.values("shops") == {(): {"events": 2, "m": 2.0}}
+
+
+def test_a_batch_that_comes_again_has_its_letters_once(workspace, monkeypatch):
+    state = spec(m=Mean("x"), total=Sum("n", type="bigint"))
+    feed(workspace, state, [{"shop": "a", "n": 2**63 - 1}])
+    commit, fault = BatchLedger.commit, ["before the commit"]
+
+    def fail_once(ledger, *arguments, **figures):
+        if fault:
+            raise InjectedFault(fault.pop())
+        commit(ledger, *arguments, **figures)
+
+    monkeypatch.setattr(BatchLedger, "commit", fail_once)
+    with pytest.raises(InjectedFault):
+        feed(workspace, state, [{"shop": "a", "n": 1}, {"shop": "b", "x": "NaN"}])
+    of_first_attempt = letters(workspace)
+
+    assert feed(workspace, state) == [(2, 2)]
+
+    assert len(of_first_attempt) == 2
+    assert letters(workspace) == of_first_attempt
