@@ -14,7 +14,7 @@ from state_backends.table import StateTable, columns, commas
 
 def create_changelog(conn: psycopg.Connection, table: StateTable) -> None:
     conn.execute(_create_changelog(table))
-    conn.execute(brin(table.changelog))
+    conn.execute(_create_txid_index(table))
 
 
 def drop_changelog(conn: psycopg.Connection, table: StateTable) -> None:
@@ -27,11 +27,10 @@ def extend_changelog(conn: psycopg.Connection, table: StateTable, names: Iterabl
         conn.execute(add_column(table.changelog, name, table.values[name]))
 
 
-def brin(table: sql.Identifier) -> sql.Composed:
-    # Summarising indexes leave updates HOT, and recovery finds a batch's rows without reading the whole table.
-    # PostgreSQL names it, as no name is free for sure: an index shares its names with the states' tables.
-    # What is appended is summarised as it fills up: a vacuum may be a fifth of the table away.
-    return sql.SQL("CREATE INDEX ON {} USING brin (txid) WITH (autosummarize = on)").format(table)
+def _create_txid_index(table: StateTable) -> sql.Composed:
+    # A batch's entries are next to each other. PostgreSQL names it, as no name is free for sure. What is appended is
+    # summarised as it fills up: a vacuum may be a fifth of the table away.
+    return sql.SQL("CREATE INDEX ON {} USING brin (txid) WITH (autosummarize = on)").format(table.changelog)
 
 
 def define(name: str, sql_type: LiteralString, constraint: LiteralString = "") -> sql.Composed:

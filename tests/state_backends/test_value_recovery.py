@@ -1,0 +1,58 @@
+"""The SQL of docs/recovery.md about values that cannot be counted, and about slow recovery."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from state_backends import Count, PostgresBackingMap, StateSpec, Sum
+from state_backends.dead_letters import write_dead_letters
+from tests.state_backends.feed import Feed, arrow
+
+RECOVERY = Path(__file__).parents[2] / "docs" / "recovery.md"
+WORDS = StateSpec("words", key={"word": "text"}, measures={"n": Count(), "total": Sum("x", type="bigint")})
+
+
+def section(finding):
+    _, text = RECOVERY.read_text().split(f"\n## {finding}\n")
+    return text.split("\n## ")[0]
+
+
+def statement(finding):
+    [found] = re.findall(r"```sql\n(.*?)```", section(finding), re.DOTALL)
+    return found
+
+
+def test_values_that_cannot_be_counted_are_listed_with_their_reason(conn, fresh):
+    spec = fresh(WORDS)
+    feed = Feed(conn, [spec], pipeline="values")
+    backing = PostgresBackingMap(conn, spec)
+    batch = feed.begin(0)
+    for txid, total in ((1, 2**63 - 1), (2, 1)):
+        with conn.transaction():
+            backing.merge(arrow([{"word": "a", "n": 1, "total": total}]), txid, datetime.now(UTC))
+    with conn.transaction():
+        write_dead_letters(conn, batch, backing.refused, state=spec.name)
+
+    found = conn.execute(statement("Values that cannot be counted")).fetchone()
+
+    assert found[1:3] == (spec.name, '{"word": "a", "n": 1, "total": 1}')
+    assert f"- `{found[3]}`" in section("Values that cannot be counted")
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_table_of_before_gets_an_index_with_a_range_per_page(conn, fresh, partitions):
+    spec = fresh(replace(WORDS, partitions=partitions))
+    PostgresBackingMap(conn, spec, create=True)
+    table = spec.name if partitions == 1 else f"{spec.name}_p0"
+
+    conn.execute(statement("Going back to before a batch takes long").replace("words", table))
+
+    options = conn.execute(
+        "SELECT c.reloptions FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE i.indrelid = to_regclass(%s) AND NOT i.indisprimary AND i.indisvalid",
+        [f"tidemark_state.{table}"],
+    ).fetchall()
+    assert options == [(["pages_per_range=1"],)] * 2
