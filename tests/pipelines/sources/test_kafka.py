@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
-from pipelines.errors import PipelineError
+from pipelines.errors import PipelineError, SourceUnavailableError
 from pipelines.pipeline import Pipeline
 from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
@@ -118,6 +118,15 @@ def test_a_topic_that_was_made_again_is_refused_until_it_is_counted_from_its_sta
 
     assert refused == {"a": 2}
     assert counts(workspace) == {"a": 2, "b": messages}
+
+
+def test_a_topic_that_does_not_exist_is_named_and_tried_again(spark, broker):
+    source = KafkaTopics(broker.address, "absent", schema=SCHEMA)
+    source.load(spark)
+
+    with pytest.raises(SourceUnavailableError, match=r"source .kafka absent.: Kafka does not tell the topics. ids: .+"):
+        source.identity()
+    assert SourceUnavailableError.retryable
 
 
 def test_a_topic_that_is_made_again_while_the_query_runs_is_refused(workspace, broker, topic, database_url):
