@@ -159,6 +159,7 @@ def test_a_store_that_lost_its_rows_is_refused_and_rebuilt_from_the_changelog(wo
     workspace.land("2.txt", "ant")
     backend.execute("DELETE FROM state_sqlite_words")
     backend.execute("DELETE FROM guard")
+    backend.execute("DELETE FROM record")
 
     with pytest.raises(LostBatchesError, match=r"run `manage\.py rebuild sqlite_words --to sqlite`"):
         workspace.run(word_count(workspace.input, spec))
