@@ -27,6 +27,7 @@ from state_backends import (
     findings,
     rebuild,
 )
+from state_backends.audit import Audit, audit
 from state_backends.errors import SpecError, StateBusyError, TidemarkError, UnknownPipelineError
 from state_backends.rebuild import Progress
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
@@ -207,6 +208,20 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
             backend.end_rebuild(conn, spec, committed)
             if spec.backend == to:
                 findings.record(conn, state, "")
+
+
+def audit_state(*, state: str, sample: int) -> Audit:
+    """Compare keys of a state, chosen at random, with its changelog. A deviation is logged as an error.
+
+    Raises UnknownStateError, and SpecError for a state without a changelog.
+    """
+    with readers.own_connection() as conn:
+        found = audit(conn, Catalog(conn).get(state), sample)
+    if found.deviations:
+        keys = [list(each.key) for each in found.deviations[:10]]
+        logger.error("state %s: %s of %s keys deviate from the changelog", state, len(found.deviations), found.keys)
+        logger.error("state %s: keys that deviate, the first 10: %s", state, keys)
+    return found
 
 
 def runs(
