@@ -69,12 +69,18 @@ def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
 
     place: the number of the source; Spark numbers the query's sources in the checkpoint.
     """
+    done = last_committed(checkpoint)
+    offsets = None if done is None else batch_offsets(checkpoint, done)
+    return offsets[place] if offsets and place < len(offsets) else None
+
+
+def last_committed(checkpoint: Path) -> int | None:
+    """Return Spark's number of the last batch that it noted as done, or None before the first one."""
     try:
         done = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
     except FileNotFoundError:
         return None
-    offsets = batch_offsets(checkpoint, max(done)) if done else None
-    return offsets[place] if offsets and place < len(offsets) else None
+    return max(done, default=None)
 
 
 def last_batch(checkpoint: Path, pipeline: str) -> LastBatch | None:

@@ -8,7 +8,7 @@ It reads what pipelines have committed and writes nothing. A call runs one or mo
 second: a service that looks up or combines keys uses a StateReader instead.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -68,6 +68,12 @@ class Arguments:
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
         return ""
+
+    def offset_text(self, offset: Any) -> str:
+        self._refuse()
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise PipelineError("Arguments feed no pipeline; give their stream to execute(), or read it from a source")

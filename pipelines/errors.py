@@ -1,8 +1,9 @@
 """What can go wrong in a pipeline, one class per thing a caller can do about it."""
 
 import re
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from state_backends.errors import TidemarkError
 
@@ -29,8 +30,28 @@ class SourceUnavailableError(TidemarkError):
     retryable = True
 
 
+@dataclass(frozen=True)
+class Gap:
+    """Events that are lost: those of `place` from offset `first` to `last`, both lost."""
+
+    place: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.place!r} offsets {self.first} to {self.last} ({self.last - self.first + 1} messages)"
+
+
 class InputLostError(TidemarkError):
-    """Events that a source promised are lost, or may be: choose how to continue, as the message says."""
+    """Events that a source promised are lost, or may be: choose how to continue, as the message says.
+
+    gaps: what is lost, where the source can tell. left: the offset from which everything is there, None if unknown.
+    """
+
+    def __init__(self, message: str, gaps: Sequence[Gap] = (), left: Any = None) -> None:
+        super().__init__(message)
+        self.gaps = tuple(gaps)
+        self.left = left
 
 
 class RuntimeSetupError(Exception):

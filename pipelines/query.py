@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pipelines.batch import BatchRunner
+from pipelines.checkpoint import batch_offsets, last_committed
 from pipelines.checkpoint_disk import set_aside_torn
 from pipelines.driver_session import DriverSession
-from pipelines.errors import PipelineError
+from pipelines.errors import InputLostError, PipelineError
+from state_backends.errors import TidemarkError
 from state_backends.ledger import Batch
 from state_backends.source_input import Identity
 
@@ -113,7 +116,25 @@ class QueryRun:
     def raise_failure(self) -> None:
         """Raise what failed in a batch or in Spark, if anything did."""
         if self._failure is not None:
-            raise self._failure
+            raise self._input_lost() or self._failure
+
+    def _input_lost(self) -> InputLostError | None:
+        """Return the error that names the input that is gone, if a source says so; Spark's would name a setting."""
+        done = last_committed(self._checkpoint)
+        if isinstance(self._failure, TidemarkError) or self._session.shadow or done is None:
+            return None
+        offsets, name = batch_offsets(self._checkpoint, done), self._session.pipeline.name
+        with suppress(Exception):  # a source that does not answer explains nothing
+            for _, lost in self._session.pipeline.source.check_from(offsets, lambda _: (), lambda: self._spark):
+                if lost is not None and lost.gaps:
+                    return InputLostError(
+                        f"pipeline {name!r}: {lost}; run `manage.py pipelines skip-lost {name}` to go on without them, "
+                        f"with a record of the gap, or `manage.py run_pipeline {name} --reprocess --accept-shorter` to "
+                        "count what is left from its start",
+                        lost.gaps,
+                        lost.left,
+                    )
+        return None
 
     def end(self, seconds: float = -1) -> None:
         """Start no further batch, and stop the query if the current batch ends within `seconds` (-1: no limit)."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -212,22 +212,6 @@ class Changelog:
             found.setdefault(key, []).append(self._codec.decode(row[width:]))
         return list(found.items())
 
-    def changed_since(self, txid: int, *, after: Key | None, limit: int) -> list[tuple[Key, list[Change]]]:
-        """Return the next `limit` keys that changed after batch `txid`, each with its newest two versions up to then.
-
-        In key order; after: the last key of the page before. The newest version comes first; a key that had none by
-        then comes with an empty list. Versions of an open batch count as changes.
-        """
-        width = len(self._table.key)
-        bound = [] if after is None else self._table.key_values(self.spec.check_key(after))
-        found: dict[Key, list[Change]] = {}
-        for row in self.conn.execute(self._newest_sql(bool(bound), "> %s"), [txid, *bound, limit, txid]):
-            key = tuple(row[:width]) if self.spec.key else ()
-            versions = found.setdefault(key, [])
-            if row[width] is not None:
-                versions.append(self._codec.decode(row[width:]))
-        return list(found.items())
-
     def forget_after(self, txid: int) -> int:
         """Delete the entries of all batches after `txid`, the open one's too. Returns the number of entries."""
         return self.conn.execute(
@@ -295,16 +279,14 @@ class Changelog:
             same=self._table.same_key("k", "c"),
         )
 
-    def _newest_sql(self, onward: bool, written: LiteralString = "<= %s") -> sql.Composed:
-        """Return the statement for the newest two versions of the keys that have entries of batches `written`."""
+    def _newest_sql(self, onward: bool) -> sql.Composed:
         key = columns(self._table.key)
         behind = commas([sql.Placeholder()] * len(self._table.key))
         return sql.SQL(
-            "SELECT {keys}, v.* FROM (SELECT DISTINCT {key} FROM {log} WHERE txid {written} {onward} ORDER BY {key} "
-            "LIMIT %s) k LEFT JOIN LATERAL (SELECT {entry} FROM {log} c WHERE {same} AND c.txid <= %s "
-            "ORDER BY c.txid DESC LIMIT 2) v ON true ORDER BY {keys}, v.txid DESC"
+            "SELECT {keys}, v.* FROM (SELECT DISTINCT {key} FROM {log} WHERE txid <= %s {onward} ORDER BY {key} "
+            "LIMIT %s) k CROSS JOIN LATERAL (SELECT {entry} FROM {log} c WHERE {same} AND c.txid <= %s "
+            "ORDER BY c.txid DESC LIMIT 2) v ORDER BY {keys}, v.txid DESC"
         ).format(
-            written=sql.SQL(written),
             keys=columns(self._table.key, "k"),
             key=key,
             log=self._table.changelog,

@@ -18,6 +18,13 @@ from state_backends.spec import StateSpec
 # Enough to recognise a line; a corrupt file may be a single line of gigabytes.
 MAX_LINE_CHARACTERS = 10_000
 
+LOST_INPUT = """
+INSERT INTO tidemark.dead_letter (pipeline, txid, source, line_number, line, reason)
+SELECT %(pipeline)s, %(txid)s, %(source)s, %(line_number)s, %(line)s, %(reason)s
+WHERE NOT EXISTS (SELECT FROM tidemark.dead_letter
+                  WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND source = %(source)s AND reason = %(reason)s)
+"""
+
 
 @dataclass(frozen=True)
 class DeadLetter:
@@ -93,6 +100,23 @@ def delete_dead_letters(conn: psycopg.Connection, batch: Batch) -> int:
     return conn.execute(
         "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
     ).rowcount
+
+
+def write_lost_input(conn: psycopg.Connection, pipeline: str, txid: int, letters: Iterable[DeadLetter]) -> int:
+    """Add letters for input that was lost after committed batch `txid`, and count them there. Returns their number.
+
+    The caller holds the pipeline. A letter that is there already is not written again.
+    """
+    with conn.transaction():
+        written = sum(
+            conn.execute(LOST_INPUT, {"pipeline": pipeline, "txid": txid} | vars(letter)).rowcount for letter in letters
+        )
+        conn.execute(
+            "UPDATE tidemark.batch SET dead_letters = dead_letters + %(written)s, "
+            "total_dead_letters = total_dead_letters + %(written)s WHERE pipeline = %(pipeline)s AND txid = %(txid)s",
+            {"written": written, "pipeline": pipeline, "txid": txid},
+        )
+    return written
 
 
 def _storable(text: str) -> str:

@@ -177,6 +177,10 @@ class SourceReplacedError(TidemarkError):
     """A topic, folder or the like was deleted and made again under its name: reprocess, or rebind to the new one."""
 
 
+class ResumeError(TidemarkError):
+    """The ledger cannot say where the sources of a pipeline stand: restore its checkpoint, or reprocess."""
+
+
 class OutOfReachError(TidemarkError):
     """A batch is too old to be read: ask for a later one. oldest: the oldest one that can be read."""
 

@@ -200,8 +200,9 @@ class BatchLedger:
                 raise CheckpointMismatchError(
                     f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "
                     f"batch {row['committed_txid']}, and this is checkpoint {checkpoint_id!r}: input would be counted "
-                    "twice or left out; restore the old checkpoint, or run with --reprocess to rebuild the states from "
-                    "the start of the input, or with --rebind if the source continues exactly where they stopped"
+                    f"twice or left out; run `manage.py pipelines restore-checkpoint {self.pipeline}`, which writes "
+                    "one that resumes where they stopped, or run with --reprocess to count from the input's start, or "
+                    "with --rebind if the source continues exactly where they stopped"
                 )
             self._conn.execute(
                 "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
@@ -393,8 +394,8 @@ class BatchLedger:
     def _input_changed(self, txid: int, changed: str, reason: str) -> InputChangedError:
         return InputChangedError(
             f"pipeline {self.pipeline!r}: batch {txid} comes again with other input ({changed}), and cannot be "
-            f"reverted: {reason}; restore the newest checkpoint, or run with --reprocess to rebuild the states from "
-            "the start of the input"
+            f"reverted: {reason}; run `manage.py pipelines restore-checkpoint {self.pipeline}`, which writes the "
+            "checkpoint that the ledger tells, or run with --reprocess to count from the start of the input"
         )
 
     def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -468,10 +469,21 @@ class BatchLedger:
     def _out_of_order(self, batch_id: int, row: dict[str, Any]) -> str:
         expected = row["committed_batch_id"] + 1
         where = f"pipeline {self.pipeline!r}: the checkpoint brings batch {batch_id}, the ledger expects {expected}"
+        if row["reprocesses"] is not None:
+            again = f"manage.py run_pipeline {row['reprocesses']} --abort-reprocess"
+            return f"{where}; run `{again}`, and begin the reprocess again"
+        restore = f"`manage.py pipelines restore-checkpoint {self.pipeline}`"
         if batch_id < expected:
-            return f"{where}; the checkpoint is behind by {expected - batch_id}: restore the newest one"
-        missing = f"batches {expected} to {batch_id - 1} never reached the states"
-        return f"{where}; {missing}: restore the database's newest copy"
+            rewind = f"`manage.py pipelines rewind {self.pipeline} --to-checkpoint`"
+            return (
+                f"{where}: the checkpoint is behind by {expected - batch_id}; run {restore}, which brings it up to the "
+                f"ledger, or {rewind}, which takes the states back to it"
+            )
+        return (
+            f"{where}: batches {expected} to {batch_id - 1} never reached the states, as after a restore of the "
+            f"database; run {restore}, which takes the checkpoint back to batch {expected - 1}, so that what followed "
+            "is read again"
+        )
 
 
 def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:

@@ -10,7 +10,7 @@ the committed batch is not replayed, since its rows may have lost their previous
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from state_backends.epochs import new_epoch
 from state_backends.errors import RewindError, UnknownPipelineError
 from state_backends.ledger import CHANNEL
 from state_backends.protocols import BACKENDS, IBackingMap
-from state_backends.rebuild import rebuild, stored_row
 from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
 
@@ -81,6 +80,7 @@ class Rewind:
         self.pipeline = pipeline
         self.to = to
         self._conn = conn
+        self._following: list[StateStep] = []
         self._ledger = self._ledger_row()
         self._batch = self._batch_row()
 
@@ -94,10 +94,9 @@ class Rewind:
         return [self._step(spec) for spec in Catalog(self._conn).specs(self.pipeline)]
 
     def run(self) -> None:
-        """Take states and ledger back. Raises RewindError, before anything is touched, if one of them cannot.
+        """Take the ledger and the states in its database back. Raises RewindError, before it touches anything.
 
-        May be killed anywhere: the states of the ledger's database and the ledger are one transaction, and for states
-        in other stores the same call, or the remedy that a driver names at its start, does the rest.
+        One transaction; `follow` does the rest.
         """
         steps = self.plan()
         if stuck := [step for step in steps if step.obstacle]:
@@ -112,17 +111,25 @@ class Rewind:
             for step in steps:
                 if BACKENDS[step.spec.backend].capabilities.in_ledger:
                     self._take_back(step)
+                else:
+                    self._following.append(step)
                 if step.spec.changelog:
                     Changelog(self._conn, step.spec).forget_after(self.to)
             self._forget_batches([step.spec.name for step in steps if step.way == "changelog"])
-        for step in steps:
-            if not BACKENDS[step.spec.backend].capabilities.in_ledger:
-                self._take_store_back(step)
+
+    def follow(self) -> None:
+        """Take the states in other stores back, after `run`. Killed before its end, it leaves them ahead of the ledger,
+        which a driver finds when it starts, and names the remedy.
+        """
+        for step in self._following:
+            self._take_back(step)
 
     def _step(self, spec: StateSpec) -> StateStep:
         if self.to == self.committed:
             return StateStep(spec, "unchanged")
-        since, oldest = self._since(spec)
+        since, oldest, last_fed = self._since(spec)
+        if last_fed is not None and last_fed <= self.to:
+            return StateStep(spec, "unchanged")
         if since >= self.to:
             return StateStep(spec, "emptied")
         if spec.changelog:
@@ -143,26 +150,17 @@ class Rewind:
         return ""
 
     def _take_back(self, step: StateStep) -> None:
-        spec, rows = step.spec, BACKENDS[step.spec.backend].rows(self._conn, step.spec)
+        backend = BACKENDS[step.spec.backend]
+        rows = backend.rows(self._conn, step.spec)
         match step.way:
             case "changelog":
-                take_back(Changelog(self._conn, spec), rows, self.to)
+                backend.take_back(self._conn, step.spec, self.to)
             case "previous versions":
                 rows.revert(self.committed)
             case "emptied":
+                backend.begin_rebuild(self._conn, step.spec, goes_on=False)
                 _empty(rows)
-
-    def _take_store_back(self, step: StateStep) -> None:
-        spec, backend = step.spec, BACKENDS[step.spec.backend]
-        rows = backend.rows(self._conn, spec)
-        if step.way == "previous versions":
-            rows.revert(self.committed)
-        else:
-            backend.begin_rebuild(self._conn, spec, goes_on=False)
-            if step.way == "changelog":
-                for _ in rebuild(Changelog(self._conn, spec), rows):
-                    pass
-            backend.end_rebuild(self._conn, spec, self.to)
+                backend.end_rebuild(self._conn, step.spec, self.to)
 
     def _take_ledger_back(self) -> None:
         self._conn.execute(LEDGER, self._batch | {"pipeline": self.pipeline, "to": self.to})
@@ -173,6 +171,7 @@ class Rewind:
     def _forget_batches(self, logged: Sequence[str]) -> None:
         place = {"pipeline": self.pipeline, "to": self.to}
         self._conn.execute("DELETE FROM tidemark.dead_letter WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
+        self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute(CATALOG, place | {"logged": list(logged)})
@@ -189,8 +188,8 @@ class Rewind:
         with self._conn.cursor(row_factory=dict_row) as cursor:
             row = cursor.execute(
                 "SELECT attempt, batch_id, batch_time FROM tidemark.batch "
-                "WHERE pipeline = %s AND txid = %s AND committed_at IS NOT NULL",
-                [self.pipeline, self.to],
+                "WHERE pipeline = %s AND txid = %s AND txid > %s AND committed_at IS NOT NULL",
+                [self.pipeline, self.to, self._ledger["fed_after"]],
             ).fetchone()
         if row is None:
             raise RewindError(
@@ -201,40 +200,19 @@ class Rewind:
 
     def _batches_at_hand(self) -> str:
         row = self._conn.execute(
-            "SELECT min(txid) FROM tidemark.batch WHERE pipeline = %s AND committed_at IS NOT NULL", [self.pipeline]
+            "SELECT min(txid) FROM tidemark.batch WHERE pipeline = %s AND txid > %s AND committed_at IS NOT NULL",
+            [self.pipeline, self._ledger["fed_after"]],
         ).fetchone()
         if row is None or row[0] is None:
             return "the ledger has no committed batch"
         return f"the ledger has batches {row[0]} to {self.committed}"
 
-    def _since(self, spec: StateSpec) -> tuple[int, int]:
+    def _since(self, spec: StateSpec) -> tuple[int, int, int | None]:
         row = self._conn.execute(
-            "SELECT since_txid, oldest_txid FROM tidemark.state WHERE name = %s", [spec.name]
+            "SELECT since_txid, oldest_txid, last_fed_txid FROM tidemark.state WHERE name = %s", [spec.name]
         ).fetchone()
         assert row is not None
-        return row[0], row[1]
-
-
-def take_back(log: Changelog, rows: IBackingMap, to: int) -> int:
-    """Give every key that changed after batch `to` the newest two versions that it had by then. Returns their number.
-
-    Runs in the caller's transaction. A key that had none by then is removed.
-    """
-    taken = 0
-    for chunk in _changed(log, to):
-        # Removed first: a row is never replaced by one of an older batch.
-        rows.multi_remove([key for key, _ in chunk])
-        had = [(key, versions) for key, versions in chunk if versions]
-        rows.multi_put([key for key, _ in had], [stored_row(log.spec, versions) for _, versions in had])
-        taken += len(chunk)
-    return taken
-
-
-def _changed(log: Changelog, to: int) -> Iterator[list[Any]]:
-    last = None
-    while chunk := log.changed_since(to, after=last, limit=CHUNK_KEYS):
-        yield chunk
-        last = chunk[-1][0]
+        return row[0], row[1], row[2]
 
 
 def _empty(rows: IBackingMap) -> None:

@@ -7,13 +7,22 @@ A line has a path, the file's time of modification when it was planned, and the 
 
 import json
 import mmap
-from collections.abc import Iterator
+import string
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import quote, unquote, urlparse
+
+from pipelines.sources.source import compact_json
 
 # Path to time of modification, in ms since 1970.
 Files = dict[Path, int]
+
+# As in Spark's setting `spark.sql.streaming.fileSource.log.compactInterval`.
+COMPACT_INTERVAL = 10
+
+# What java.net.URI leaves as it is in a path.
+PLAIN = frozenset(string.ascii_letters + string.digits + "-_.!~'()*,;:$&+=@/")
 
 
 class ProcessedFiles:
@@ -109,3 +118,37 @@ def _lines_from_end(holder: Path) -> Iterator[bytes]:
             if begin < end:
                 yield text[begin:end]
             end = begin - 1
+
+
+def file_uri(path: Path) -> str:
+    """Return the URI by which Spark's log names a file, quoted as java.net.URI does it."""
+    return "file://" + "".join(map(_quoted, str(path.absolute())))
+
+
+def write_log(log: Path, entries: Mapping[int, Files]) -> None:
+    """Write a log that has read these files. entries: number to files.
+
+    All up to the last compact entry are in that one; Spark wants each entry after it, empty or not.
+    """
+    log.mkdir(parents=True)
+    last = max(entries, default=-1)
+    compact = (last + 1) // COMPACT_INTERVAL * COMPACT_INTERVAL - 1
+    if compact >= 0:
+        numbers = [number for number in sorted(entries) if number <= compact]
+        (log / f"{compact}.compact").write_text(_text(numbers, entries), "utf-8")
+    for number in range(compact + 1, last + 1):
+        (log / str(number)).write_text(_text([number], entries), "utf-8")
+
+
+def _text(numbers: Iterable[int], entries: Mapping[int, Files]) -> str:
+    lines = (
+        compact_json({"path": file_uri(path), "timestamp": modified, "batchId": number})
+        for number in numbers
+        for path, modified in entries.get(number, {}).items()
+    )
+    return "\n".join(["v1", *lines])
+
+
+def _quoted(character: str) -> str:
+    is_plain = character.isprintable() and not character.isspace() if not character.isascii() else character in PLAIN
+    return character if is_plain else quote(character)

@@ -5,7 +5,7 @@ as no file changes once it has landed (write it elsewhere, then move it in).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, StringType, StructField, StructType
 
 from pipelines.checkpoint import offset_range
-from pipelines.errors import PipelineError
+from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
-from pipelines.sources.file_log import ProcessedFiles, log_number, logged_files, modified_now, path_of
+from pipelines.sources.file_log import Files as FilesByPath
+from pipelines.sources.file_log import ProcessedFiles, log_number, logged_files, modified_now, path_of, write_log
 from pipelines.sources.parsing import (
     A_HEADER,
     BAD_LINE,
@@ -31,9 +32,10 @@ from pipelines.sources.parsing import (
     why_bad,
     why_bad_csv,
 )
-from pipelines.sources.source import Parsed, Pending, declared, nullable, required
+from pipelines.sources.source import Parsed, Pending, compact_json, declared, nullable, required
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
+from state_backends.resume import Files, ResumePoint
 from state_backends.schema.counted import CountedSource, missing_files
 from state_backends.source_input import Identity, SourceInput
 
@@ -107,6 +109,30 @@ class Folder:
         there = {self._name(path) for path in self._landed()}
         missing = [name for name in counted.files() if name not in there]
         return f"folder {str(self.folder)!r}: {missing_files(missing)}" if missing else ""
+
+    def offset_text(self, offset: Any) -> str:
+        return compact_json(offset)
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        missing = sorted(name for name in again if not (self.folder / name).exists())
+        if missing:
+            raise InputLostError(
+                f"{self}: {len(missing)} of the files that were counted and must be read again are gone, the first is "
+                f"{missing[0]!r}; put them back, or leave an empty file in the place of each that shall not count"
+            )
+
+    def restore(self, log: Path, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
+        end, before = log_number(point.offsets[place]), log_number(point.before[place])
+        entries: dict[int, FilesByPath] = {end: {}}
+        for txid, files in read.items():
+            number = before if txid < point.txid else end
+            if txid > point.txid and point.opened is not None:
+                number = log_number(point.opened[place])
+            entries.setdefault(number, {}).update({self.folder / name: at for name, at in files.items()})
+        write_log(log, entries)
+
+    def __str__(self) -> str:
+        return f"folder {str(self.folder)!r}"
 
     def _name(self, path: Path) -> str:
         folder = self.folder.absolute()

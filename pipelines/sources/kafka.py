@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.checkpoint import committed_offset, offset_range
-from pipelines.errors import PipelineError, SourceUnavailableError
+from pipelines.errors import Gap, InputLostError, PipelineError, SourceUnavailableError, failure_reason
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
-from pipelines.sources.source import Parsed, Pending, declared
+from pipelines.sources.source import Parsed, Pending, compact_json, declared
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource, later_start
 from state_backends.source_input import Identity, SourceInput
@@ -178,6 +178,22 @@ class KafkaTopics:
         }
         return SourceInput("partitions", {name: ends for name, ends in moved.items() if ends[0] != ends[1]})
 
+    def offset_text(self, offset: Any) -> str:
+        return compact_json({topic: offset[topic] for topic in sorted(offset)})
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        """Raise InputLostError with the gaps, and with the offset of what is left, unless every message is there."""
+        self.load(spark())  # says what is wrong if there is no connector
+        assert self._admin is not None
+        try:
+            earliest, latest = self._admin.earliest_and_latest()
+        except Py4JJavaError as error:
+            raise SourceUnavailableError(
+                f"source {self._name!r}: Kafka does not tell its offsets ({failure_reason(error)}); see that it runs "
+                "and has the topics"
+            ) from None
+        check_partitions(f"source {self._name!r}", offset or {}, earliest, latest)
+
     def identity(self) -> Identity:
         """Return the topics' ids. Raises SourceUnavailableError if Kafka does not answer or a topic does not exist."""
         if self._admin is None:
@@ -315,6 +331,24 @@ class Lag:
                 self._offsets = None
             self._refreshed_at = time.monotonic()
         return self._offsets
+
+
+def check_partitions(where: str, read: Offsets, earliest: Offsets, latest: Offsets) -> None:
+    """Raise InputLostError unless every message from the offsets in `read` on is there."""
+    gaps, left = [], {topic: dict(partitions) for topic, partitions in read.items()}
+    for topic, partition, offset in ((topic, *place) for topic, places in read.items() for place in places.items()):
+        first, end = (offsets.get(topic, {}).get(partition) for offsets in (earliest, latest))
+        if first is None or end is None or end < offset:
+            has = "has no such partition" if end is None else f"ends at offset {end}"
+            raise InputLostError(
+                f"{where}: {topic}/{partition} was read up to offset {offset} and {has} now: it was deleted and made "
+                "again, or lost data"
+            )
+        if first > offset:
+            gaps.append(Gap(f"{topic}/{partition}", offset, first - 1))
+            left[topic][partition] = first
+    if gaps:
+        raise InputLostError(f"{where}: Kafka no longer has {', '.join(map(str, gaps))}", gaps, left)
 
 
 def _first_offsets(checkpoint: Path, place: int) -> Offsets | None:

@@ -8,10 +8,12 @@ changes is the transactions that committed between two positions of the log, whi
 the slot keeps them until Spark has stored the batch as done.
 """
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +24,7 @@ from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import by_cast, check_types, why_unreadable
 from pipelines.sources.pgoutput import as_text
-from pipelines.sources.postgres_batch import Wanted
+from pipelines.sources.postgres_batch import Wanted, position
 from pipelines.sources.postgres_copy import FirstCopy
 from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
 from pipelines.sources.postgres_slot import IDENTITY, Slot, connect
@@ -153,6 +155,17 @@ class PostgresChanges:
     def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
         """Return the positions [from, to] in the copy or in the server's log."""
         return offsets_held(checkpoint, batch_id, place, f"slot {self.slot}")
+
+    def offset_text(self, offset: Any) -> str:
+        return json.dumps(offset)
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        with self._connect() as conn:
+            slot = Slot(conn, self.slot, self.publication)
+            start = position(offset)
+            slot.check(start.lsn)
+            if start.is_copying:
+                FirstCopy(conn, slot).check()
 
     def identity(self) -> Identity:
         """Return the ids of the server's data, of the database and of the table; elsewhere, positions mean nothing."""

@@ -49,12 +49,17 @@ class FirstCopy:
             return self._take(table)
         first = position(known[0])
         self._slot.check(first.lsn)
-        if first.pages and not self._exists():
+        if first.pages:
+            self.check()
+        return first
+
+    def check(self) -> None:
+        """Raise InputLostError if the copy is gone: its last batch was done, so a stream cannot begin with it again."""
+        if not self._exists():
             raise InputLostError(
                 f"slot {self._slot.name!r}: has been read before, by another checkpoint; restore that one, give "
                 f"this pipeline a slot of its own, or {START_AGAIN}"
             )
-        return first
 
     def _take(self, table: Table) -> Position:
         state = self._slot.state()

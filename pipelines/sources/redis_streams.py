@@ -6,10 +6,11 @@ by then: an opaque spout. Lost entries are reported: see `on_loss`. Works with R
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import redis
 from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +40,7 @@ from pipelines.sources.redis_reader import (
     OnLoss,
     RedisStreamReader,
     StreamSettings,
+    check_nothing_lost,
     count_entries,
     last_id,
 )
@@ -184,6 +186,14 @@ class RedisStreams:
         start, end = offsets[0] or {}, offsets[1]
         ids = {stream: [start.get(stream, {"id": START})["id"], end[stream]["id"]] for stream in end}
         return SourceInput("streams", {stream: ends for stream, ends in ids.items() if ends[0] != ends[1]})
+
+    def offset_text(self, offset: Any) -> str:
+        return json.dumps(offset)
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        with self._settings().connect() as client:
+            for stream in self.streams if self.on_loss == "error" else ():
+                check_nothing_lost(client, stream, (offset or {}).get(stream, {"id": START})["id"])
 
     def identity(self) -> Identity:
         """Return nothing: a stream has no id. The reader compares the last entry read instead."""

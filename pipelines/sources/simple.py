@@ -1,16 +1,17 @@
 """Sources for experiments: numbers at a rate, and lines from a socket. They cannot be replayed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.errors import PipelineError
+from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
-from pipelines.sources.source import Parsed, Pending
+from pipelines.sources.source import Parsed, Pending, compact_json
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource
 from state_backends.source_input import Identity, SourceInput
@@ -37,6 +38,15 @@ class _WithoutReplay:
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
         return "the source cannot be read again from its start"
+
+    def offset_text(self, offset: Any) -> str:
+        return compact_json(offset)
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        raise InputLostError(f"{self}: is not kept, so what it sent is not read again")
+
+    def __str__(self) -> str:
+        return f"source {type(self).__name__}"
 
 
 class Rate(_WithoutReplay):

@@ -4,10 +4,11 @@ A query has one streaming DataFrame. `Sources` merges those of its sources, so t
 together.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,9 +17,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.checkpoint import offset_range
-from pipelines.errors import PipelineError
+from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
 from state_backends.dead_letters import DeadLetter
+from state_backends.resume import Files, ResumePoint
 from state_backends.schema.counted import CountedInput, CountedSource
 from state_backends.source_input import Identity, SourceInput
 
@@ -102,6 +104,28 @@ class Source(Protocol):
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
         """Say what of the input that was counted a query from the start would not read; empty if nothing is known."""
 
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        """Raise InputLostError unless everything after an offset can still be read. For people who recover a pipeline.
+
+        offset: as the checkpoint has it. again: items of a listed source that come after it and had been read before.
+        spark: makes the session, for a source that is asked by it.
+        """
+
+    def offset_text(self, offset: Any) -> str:
+        """Return an offset in the form in which its reader writes it: Spark takes another text for new input."""
+
+
+@runtime_checkable
+class ListedSource(Protocol):
+    """A source whose items are read once for all time, by a list that Spark keeps in the checkpoint: files."""
+
+    def restore(self, log: Path, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
+        """Write the list of a checkpoint that resumes from `point`.
+
+        log: Spark's folder for it. place: which of the query's sources this is. read: what each batch has read, by
+        txid, up to the open one if that must come again as it was.
+        """
+
 
 class Sources:
     """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the raw input of its source.
@@ -144,6 +168,20 @@ class Sources:
         found = (source.missing(spark, counted.of(place)) for place, source in enumerate(self._sources))
         return [missing for missing in found if missing]
 
+    def check_from(
+        self, offsets: Sequence[Any], again: Callable[[int], Collection[str]], spark: Callable[[], SparkSession]
+    ) -> Iterator[tuple[Source, InputLostError | None]]:
+        """Yield each source, and why what comes after its offset cannot be read; None if it can.
+
+        again: the place of a source to the items that it has read after that.
+        """
+        for place, (source, offset) in enumerate(zip(self._sources, offsets, strict=True)):
+            try:
+                source.check_from(offset, again(place), spark)
+                yield source, None
+            except InputLostError as lost:
+                yield source, lost
+
     def pending(self, checkpoint: Path) -> Pending | None:
         """Return what all sources together have pending, or None where no source knows."""
         parts = [source.pending(checkpoint, place) for place, source in enumerate(self._sources)]
@@ -152,6 +190,11 @@ class Sources:
             return None
         oldest = min((part.oldest for part in known if part.oldest), default=None)
         return Pending(sum(part.count for part in known), " and ".join(sorted({part.unit for part in known})), oldest)
+
+
+def compact_json(value: Any) -> str:
+    """Return JSON as Spark writes it. Python's readers put a space after each colon and comma."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def as_progress(pending: Pending | None) -> dict[str, Any]:

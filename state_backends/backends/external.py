@@ -34,6 +34,7 @@ from state_backends.maps.updaters import Fold
 from state_backends.protocols import Capabilities, IBackingMap
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanning import ScanningReader
+from state_backends.rebuild import rebuild
 from state_backends.row import Key, Versioned
 from state_backends.schema.tables import create_changelog, extend_changelog
 from state_backends.spec import StateSpec
@@ -199,6 +200,12 @@ class ExternalBackend(ABC):
                 "--resume-from",
                 spec.name,
             )
+
+    def take_back(self, conn: psycopg.Connection, spec: StateSpec, to: int) -> None:
+        self.begin_rebuild(conn, spec, goes_on=False)
+        for _ in rebuild(Changelog(conn, spec), self.guarded(spec)):
+            pass
+        self.end_rebuild(conn, spec, to)
 
     def end_rebuild(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
         self.guarded(spec).publish(committed)

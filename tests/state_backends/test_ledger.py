@@ -165,7 +165,7 @@ class TestBatches:
         ledger.begin(2)
         before = row(conn, name)
 
-        with pytest.raises(BatchOrderError, match=r"brings batch 1, the ledger expects 2; .* behind by 1"):
+        with pytest.raises(BatchOrderError, match=r"brings batch 1, the ledger expects 2: .* behind by 1"):
             ledger.begin(1)
 
         assert row(conn, name) == before
@@ -203,8 +203,9 @@ class TestBatches:
 
         assert str(caught.value) == (
             f"pipeline {name!r}: batch 1 comes again with other input (2 files then, 2 now, missing: 'a', additional: "
-            "'c'), and cannot be reverted: 'state totals' cannot go back; restore the newest checkpoint, or run with "
-            "--reprocess to rebuild the states from the start of the input"
+            "'c'), and cannot be reverted: 'state totals' cannot go back; run `manage.py pipelines restore-checkpoint "
+            f"{name}`, which writes the checkpoint that the ledger tells, or run with --reprocess to count from the "
+            "start of the input"
         )
         assert row(conn, name) == before
 
@@ -278,8 +279,9 @@ class TestBatches:
             ledger.begin(1)
 
         assert str(caught.value) == (
-            f"pipeline {name!r}: the checkpoint brings batch 1, the ledger expects 4; the checkpoint is behind by 3: "
-            "restore the newest one"
+            f"pipeline {name!r}: the checkpoint brings batch 1, the ledger expects 4: the checkpoint is behind by 3; "
+            f"run `manage.py pipelines restore-checkpoint {name}`, which brings it up to the ledger, or `manage.py "
+            f"pipelines rewind {name} --to-checkpoint`, which takes the states back to it"
         )
 
     def test_a_later_batch_is_refused_with_the_missing_ones(self, ledger, name):
@@ -289,8 +291,9 @@ class TestBatches:
             ledger.begin(4)
 
         assert str(caught.value) == (
-            f"pipeline {name!r}: the checkpoint brings batch 4, the ledger expects 1; batches 1 to 3 never reached the "
-            "states: restore the database's newest copy"
+            f"pipeline {name!r}: the checkpoint brings batch 4, the ledger expects 1: batches 1 to 3 never reached the "
+            f"states, as after a restore of the database; run `manage.py pipelines restore-checkpoint {name}`, which "
+            "takes the checkpoint back to batch 0, so that what followed is read again"
         )
 
     def test_a_refused_batch_changes_nothing(self, ledger, conn, name):
@@ -604,9 +607,9 @@ class TestCheckpoint:
 
         assert str(caught.value) == (
             f"pipeline {name!r}: its states were fed from checkpoint 'checkpoint' up to batch 2, and this is "
-            "checkpoint 'another': input would be counted twice or left out; restore the old checkpoint, or run with "
-            "--reprocess to rebuild the states from the start of the input, or with --rebind if the source continues "
-            "exactly where they stopped"
+            "checkpoint 'another': input would be counted twice or left out; run `manage.py pipelines "
+            f"restore-checkpoint {name}`, which writes one that resumes where they stopped, or run with --reprocess to "
+            "count from the input's start, or with --rebind if the source continues exactly where they stopped"
         )
         assert row(conn, name) == before
 

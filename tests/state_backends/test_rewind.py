@@ -33,7 +33,9 @@ def rewind(feed, to):
     """Take the feed's pipeline back, and begin again as its next driver does."""
     feed.ledger.release()
     with BatchLedger(feed.conn, feed.pipeline).idle():
-        Rewind(feed.conn, feed.pipeline, to).run()
+        rewound = Rewind(feed.conn, feed.pipeline, to)
+        rewound.run()
+        rewound.follow()
     feed.ledger.acquire()
 
 

@@ -34,6 +34,7 @@ class Pipeline(models.Model):
     token = models.TextField()
     sources = models.JSONField()
     fed_after = models.BigIntegerField()
+    files_since = models.BigIntegerField()
 
     class Meta:
         managed = False

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from state_backends import findings
-from state_backends.backends.postgres import maintenance, tables
+from state_backends.backends.postgres import maintenance, rewind, tables
 from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.postgres.session import PostgresSession
@@ -114,6 +114,9 @@ class PostgresBackend:
 
     def begin_rebuild(self, conn: psycopg.Connection, spec: StateSpec, *, goes_on: bool) -> None:
         """Nothing to do: rows are replaced range by range."""
+
+    def take_back(self, conn: psycopg.Connection, spec: StateSpec, to: int) -> None:
+        rewind.take_back(conn, StateTable(spec), to)
 
     def end_rebuild(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
         """Nothing to do: the ledger's row is what readers go by."""

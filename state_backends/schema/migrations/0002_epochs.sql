@@ -36,6 +36,9 @@ CREATE TABLE tidemark.input_file (
     files    jsonb NOT NULL,          -- path, relative to the source's folder, to time of modification, ms since 1970
     PRIMARY KEY (pipeline, txid, source)
 );
+-- Files that were read up to this batch are unknown: it was the last one before they were recorded.
+ALTER TABLE tidemark.pipeline ADD COLUMN files_since bigint NOT NULL DEFAULT 0;
+UPDATE tidemark.pipeline SET files_since = committed_txid;
 -- The first batch that fed the present states, for when its record has been trimmed.
 CREATE TABLE tidemark.first_input (
     pipeline text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
-from pipelines.errors import PipelineError, SourceUnavailableError
+from pipelines.errors import InputLostError, PipelineError, SourceUnavailableError
 from pipelines.pipeline import Pipeline
+from pipelines.recovery import Recovery
 from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
 from pipelines.stream import Stream
@@ -303,10 +306,14 @@ def test_offsets_that_kafka_has_lost_stop_the_pipeline(workspace, broker, topic)
     topic.send(event("a"), event("a"))
     delete_up_to(workspace.spark, broker, topic, offset=2)
 
-    # Spark names the error's class only if the connector was on its class path from the start.
-    with pytest.raises(Exception):  # noqa: B017, PT011
+    with pytest.raises(InputLostError) as caught:
         workspace.run(names(source_of(broker, topic)))
 
+    assert str(caught.value) == (
+        f"pipeline 'names': source 'kafka {topic.name}': Kafka no longer has '{topic.name}/0' offsets 1 to 1 (1 "
+        "messages); run `manage.py pipelines skip-lost names` to go on without them, with a record of the gap, or "
+        "`manage.py run_pipeline names --reprocess --accept-shorter` to count what is left from its start"
+    )
     assert counts(workspace) == {"a": 1}
 
 
@@ -324,6 +331,75 @@ def test_a_reprocess_of_what_retention_has_left_is_refused_unless_it_is_accepted
     Reprocess(names(source_of(broker, topic)), *place, accept_shorter=True).run()
 
     assert (before, counts(workspace)) == ({"a": 15}, {"a": 5})
+
+
+def test_a_pipeline_goes_on_after_what_kafka_has_lost_and_the_gap_is_a_dead_letter(workspace, broker, new_topic):
+    topic = new_topic(partitions=2)
+    topic.send(event("a"))
+    topic.send(event("b"), partition=1)
+    workspace.run(names(source_of(broker, topic)))
+    topic.send(*[event("a")] * 4)
+    delete_up_to(workspace.spark, broker, topic, offset=4)
+    topic.send(event("b"), partition=1)
+    recovery = recovery_of(workspace, names(source_of(broker, topic)))
+
+    said = list(recovery.skip_lost(dry_run=True)), list(recovery.skip_lost())
+    workspace.run(names(source_of(broker, topic)))
+    again = list(recovery.skip_lost())
+
+    gap = f"'{topic.name}/0' offsets 1 to 3 (3 messages)"
+    assert said[0] == [f"names: lost {gap}"]
+    assert said[1][:2] == [f"names: lost {gap}", f"names: {workspace.checkpoint} resumes after batch 1"]
+    assert again == ["names: no input is lost, nothing to skip"]
+    assert counts(workspace) == {"a": 2, "b": 2}
+    assert workspace.rows("SELECT txid, source, reason FROM tidemark.dead_letter") == [
+        (1, f"{topic.name}/0", f"lost: {gap} were no longer there, left out by skip-lost")
+    ]
+    assert workspace.rows("SELECT dead_letters, total_dead_letters FROM tidemark.batch ORDER BY txid") == [
+        (1, 1),
+        (0, 1),
+    ]
+
+
+def test_a_lost_checkpoint_resumes_exactly_also_where_a_query_would_start_at_the_latest(workspace, broker, new_topic):
+    topic = new_topic(partitions=12)
+    latest = source_of(broker, topic, starting="latest", max_offsets_per_batch=3)
+    workspace.run(names(latest))
+    for partition in (0, 2, 11):
+        topic.send(*[event("a")] * 2, partition=partition)
+    workspace.run(names(latest))
+    shutil.rmtree(workspace.checkpoint)
+    topic.send(event("a"), event("b"), partition=2)
+
+    list(recovery_of(workspace, names(latest)).restore_checkpoint())
+    workspace.run(names(latest))
+    nothing = workspace.run(names(latest))
+
+    assert counts(workspace) == {"a": 7, "b": 1}
+    assert nothing == []
+
+
+def test_states_go_back_to_a_batch_only_while_kafka_has_what_came_after_it(workspace, broker, topic):
+    logged = replace(NAMES, changelog=True)
+    pipeline = Pipeline("names", [Stream.read(source_of(broker, topic)).group_by("name").persistent_aggregate(logged)])
+    for _ in range(3):
+        topic.send(event("a"))
+        workspace.run(pipeline)
+
+    list(recovery_of(workspace, pipeline).rewind(1))
+    at_once = counts(workspace)
+    workspace.run(pipeline)
+    again = counts(workspace)
+    delete_up_to(workspace.spark, broker, topic, offset=2)
+
+    with pytest.raises(InputLostError, match=r"cannot read on from batch 1: .* offsets 1 to 1 \(1 messages\)"):
+        list(recovery_of(workspace, pipeline).rewind(1))
+
+    assert (at_once, again, counts(workspace)) == ({"a": 1}, {"a": 3}, {"a": 3})
+
+
+def recovery_of(workspace, pipeline):
+    return Recovery(pipeline, workspace.dsn, workspace.checkpoint, lambda: workspace.spark)
 
 
 def delete_up_to(spark, broker, topic, offset):

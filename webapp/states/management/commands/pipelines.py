@@ -1,40 +1,93 @@
-"""List pipelines, pause and resume them."""
+"""List pipelines, pause and resume them, and bring one together again after one of its parts went back."""
 
 import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from pipelines.embedded.data_dir import data_dir
+from pipelines.errors import RuntimeSetupError, failure_reason
 from state_backends.errors import TidemarkError
 from webapp.states import queries, services
 from webapp.states.documents import pipeline_document
 from webapp.states.queries import PipelineStatus
 
 ACTIONS = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
+RECOVERIES = ("rewind", "restore-checkpoint", "skip-lost")
 
 
 class Command(BaseCommand):
-    help = "List the pipelines, or pause or resume one. A pause takes effect after the current batch."
+    help = (
+        "List the pipelines, or pause or resume one; a pause takes effect after the current batch. Or recover one "
+        "whose driver is stopped: `rewind` takes its states back to an earlier batch, `restore-checkpoint` writes the "
+        "checkpoint that the ledger's offsets tell, `skip-lost` goes on after input that its source has lost. See "
+        "docs/recovery.md."
+    )
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", nargs="?", choices=["list", *ACTIONS], default="list", help="(default: list)")
+        actions = ["list", *ACTIONS, *RECOVERIES]
+        parser.add_argument("action", nargs="?", choices=actions, default="list", help="(default: list)")
         parser.add_argument("name", nargs="?", metavar="NAME", help="which pipeline (list: all by default)")
         parser.add_argument("--json", action="store_true", help="print one line of JSON per pipeline")
+        target = parser.add_mutually_exclusive_group()
+        target.add_argument("--to", type=int, metavar="TXID", help="rewind: the batch to go back to")
+        target.add_argument("--to-checkpoint", action="store_true", help="rewind: to the checkpoint's last batch")
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+        parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/NAME)")
+        parser.add_argument("--checkpoint", type=Path, help="checkpoint folder (default: DATA/checkpoints/NAME)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         action, name = options["action"], options["name"]
-        if action in ACTIONS and not name:
+        if action != "list" and not name:
             raise CommandError(f"pipelines {action} needs the NAME of a pipeline", returncode=2)
+        if action == "rewind" and options["to"] is None and not options["to_checkpoint"]:
+            raise CommandError("pipelines rewind needs --to TXID or --to-checkpoint", returncode=2)
         try:
+            if action in RECOVERIES:
+                return self._recover(action, name, options)
             if action in ACTIONS:
                 ACTIONS[action](name=name, requested_by=f"command pipelines {action}")
             found = [queries.pipeline(name)] if name else queries.pipelines()
-        except TidemarkError as error:
+        except (TidemarkError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
-        for pipeline in found:
-            document = pipeline_document(pipeline)
-            self.stdout.write(json.dumps(document, default=str) if options["json"] else _sentence(pipeline))
+        return self._print(
+            json.dumps(pipeline_document(pipeline), default=str) if options["json"] else _sentence(pipeline)
+            for pipeline in found
+        )
+
+    def _recover(self, action: str, name: str, options: dict[str, Any]) -> None:
+        try:
+            self._print(_recovery(action, name, options))
+        except (TidemarkError, RuntimeSetupError):
+            raise
+        except Exception as error:
+            # A source or the database that does not answer, in the words of its driver.
+            raise CommandError(f"pipelines {action} {name}: {failure_reason(error)}") from error
+
+    def _print(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self.stdout.write(line)
+
+
+def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
+    # Imported here, since the other actions should not load Spark.
+    from pipelines.jobs import job
+    from pipelines.recovery import Recovery
+    from pipelines.spark import start_session
+
+    pipeline = job(name, options["input"] or data_dir() / "input" / name, None)
+    checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
+    spark = lambda: start_session(f"{name} recovery", packages=pipeline.packages)  # noqa: E731
+    recovery = Recovery(pipeline, os.environ["DATABASE_URL"], checkpoint, spark)
+    if action == "rewind":
+        return recovery.rewind(options["to"], dry_run=options["dry_run"])
+    if action == "restore-checkpoint":
+        return recovery.restore_checkpoint(dry_run=options["dry_run"])
+    return recovery.skip_lost(dry_run=options["dry_run"])
 
 
 def _sentence(pipeline: PipelineStatus) -> str:

@@ -1,0 +1,81 @@
+"""Writes a checkpoint folder that Spark resumes from, as the ledger knows where the sources stand.
+
+    metadata           the query's id
+    offsets/<batch>    where each source stood after the batch
+    commits/<batch>    the batch is done
+    sources/<place>    what a source of files has read
+
+Seen with Spark 4.3: of a query that has committed batch n it reads the offsets of n and n - 1 and the commit of n, and
+takes its own settings where the offsets have none. A batch with offsets and without a commit is run again as it was.
+Kafka's and Python's readers need nothing of their own.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipelines.sources.source import ListedSource, Source, compact_json
+from state_backends.resume import Files, Offsets, ResumePoint
+
+
+def write_checkpoint(
+    checkpoint: Path, point: ResumePoint, sources: Sequence[Source], read: Sequence[Mapping[int, Files]]
+) -> Path | None:
+    """Replace a checkpoint folder by one that resumes from `point`. Returns where the old one was moved to, if any.
+
+    read: per source, the files that each batch has read, by txid.
+    May be killed anywhere and called again. Nothing else may use the folder.
+    """
+    made, kept = (checkpoint.with_name(f"{checkpoint.name}.{word}") for word in ("restored", "before-restore"))
+    shutil.rmtree(made, ignore_errors=True)
+    _write_batches(made, point, sources)
+    for place, (source, files) in enumerate(zip(sources, read, strict=True)):
+        if isinstance(source, ListedSource):
+            source.restore(made / "sources" / str(place), place, point, files)
+    _sync(made)
+    had_one = checkpoint.exists()
+    if had_one:
+        shutil.rmtree(kept, ignore_errors=True)
+        checkpoint.rename(kept)
+    made.rename(checkpoint)
+    _sync_folder(checkpoint.parent)
+    return kept if had_one else None
+
+
+def _write_batches(folder: Path, point: ResumePoint, sources: Sequence[Source]) -> None:
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": point.checkpoint_id}))
+    ends = {point.batch_id - 1: point.before, point.batch_id: point.offsets, point.batch_id + 1: point.opened}
+    for batch_id, offsets in ends.items():
+        if batch_id >= 0 and offsets is not None:
+            (folder / "offsets" / str(batch_id)).write_text(_offsets(offsets, point, sources))
+    (folder / "commits" / str(point.batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def _offsets(offsets: Offsets, point: ResumePoint, sources: Sequence[Source]) -> str:
+    metadata = {"batchWatermarkMs": 0, "batchTimestampMs": int(point.batch_time.timestamp() * 1000), "conf": {}}
+    ends = (
+        "-" if offset is None else source.offset_text(offset) for source, offset in zip(sources, offsets, strict=True)
+    )
+    return "\n".join(["v1", compact_json(metadata), *ends])
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            _sync_folder(path)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,228 @@
+"""Recovery: bring states, ledger, checkpoint and sources of a pipeline together again after one of them went back.
+
+Each operation looks at everything first and says what it finds; what cannot be mended is an error before anything is
+touched. The driver must not run meanwhile.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from pyspark.sql import SparkSession
+
+from pipelines.checkpoint import batch_offsets, checkpoint_id, last_committed, settle
+from pipelines.checkpoint_writer import write_checkpoint
+from pipelines.connections import connect
+from pipelines.driver_session import PATIENCE_MS
+from pipelines.errors import Gap, InputLostError
+from pipelines.pipeline import Pipeline
+from pipelines.sources.file_log import ProcessedFiles
+from pipelines.sources.source import ListedSource
+from state_backends.dead_letters import DeadLetter, write_lost_input
+from state_backends.epochs import new_epoch
+from state_backends.errors import CheckpointMismatchError, ResumeError, RewindError
+from state_backends.ledger import BatchLedger
+from state_backends.resume import Files, Offsets, ResumePoint, files_after, files_up_to, resume_point
+from state_backends.rewind import Rewind
+from state_backends.schema.catalog import Catalog
+from state_backends.state_lock import PATIENCE_MS as WORK_PATIENCE_MS
+from state_backends.state_lock import state_lock
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The operations on one pipeline; each yields what it finds and what it does, a line at a time.
+
+    checkpoint: Spark's folder of the pipeline. spark: makes the session by which some sources must be asked.
+    All raise PipelineHeldError while a driver lives, and StateBusyError while a state is worked on.
+    """
+
+    pipeline: Pipeline
+    dsn: str
+    checkpoint: Path
+    spark: Callable[[], SparkSession]
+
+    @property
+    def name(self) -> str:
+        return self.pipeline.name
+
+    def rewind(self, to: int | None, *, dry_run: bool = False) -> Iterator[str]:
+        """Take states and ledger back to batch `to`, and write a checkpoint that goes on from there.
+
+        to: None for the last batch of the checkpoint, which then stays as it is.
+        Raises RewindError, ResumeError, CheckpointMismatchError and InputLostError for what cannot be mended.
+        """
+        with self._held() as conn:
+            rewind = Rewind(conn, self.name, self._txid_of_checkpoint(conn) if to is None else to)
+            point = None if to is None else resume_point(conn, self.name, to)
+            yield f"{self.name}: from batch {rewind.committed} back to batch {rewind.to}"
+            steps = rewind.plan()
+            yield from map(str, steps)
+            again = lambda place: files_after(conn, self.name, rewind.to, place)  # noqa: E731
+            yield from self._check_sources(rewind.to, point.offsets if point else self._offsets(), again)
+            if stuck := [step for step in steps if step.obstacle]:
+                raise RewindError(f"pipeline {self.name!r} cannot go back to batch {rewind.to}: {stuck[0]}")
+            if dry_run:
+                return
+            with self._states_locked(conn):
+                rewind.run()
+            rewind.follow()
+            yield f"{self.name}: is at batch {rewind.to}"
+            if point is not None:
+                yield from self._write(conn, point)
+
+    def restore_checkpoint(self, *, dry_run: bool = False) -> Iterator[str]:
+        """Write the checkpoint that the ledger's offsets tell: it is lost, or was restored, or the ledger was.
+
+        Raises ResumeError where the ledger lacks offsets, InputLostError where a source lacks what comes after them.
+        """
+        with self._held() as conn:
+            point = resume_point(conn, self.name)
+            yield f"{self.name}: the ledger is at batch {point.txid}, {self._describe_checkpoint(point)}"
+            again = lambda place: self._read_after(conn, point, place)  # noqa: E731
+            yield from self._check_sources(point.txid, point.offsets, again)
+            if not dry_run:
+                self._end_epoch(conn, point)
+                yield from self._write(conn, point)
+
+    def skip_lost(self, *, dry_run: bool = False) -> Iterator[str]:
+        """Go on after input that its source has lost, and keep a record of the gap among the dead letters.
+
+        Raises InputLostError where a source cannot tell what is lost and what is left.
+        """
+        with self._held() as conn:
+            point = resume_point(conn, self.name)
+            offsets, gaps = self._left(point.offsets)
+            fixed = [spec.name for spec in Catalog(conn).specs(self.name) if spec.kind != "opaque"]
+            if gaps and fixed and point.opened is not None:
+                raise InputLostError(
+                    f"pipeline {self.name!r}: batch {point.txid + 1} has begun to write state {fixed[0]!r}, which "
+                    f"cannot be reverted, and lacks {gaps[0]}; run with --reprocess"
+                )
+            if not gaps:
+                yield f"{self.name}: no input is lost, nothing to skip"
+                return
+            yield from (f"{self.name}: lost {gap}" for gap in gaps)
+            if not dry_run:
+                # The record first: killed in between, the next run finds it, and no gap goes unseen.
+                write_lost_input(conn, self.name, point.txid, [_letter(gap) for gap in gaps])
+                self._end_epoch(conn, point)
+                yield from self._write(conn, point.moved(offsets))
+
+    @contextmanager
+    def _held(self) -> Iterator[psycopg.Connection]:
+        with ExitStack() as held:
+            conn = held.enter_context(connect(self.dsn, f"{self.name} recovery"))
+            held.enter_context(BatchLedger(conn, self.name).idle(patience_ms=PATIENCE_MS))
+            settle(conn, self.name, self.checkpoint)
+            yield conn
+
+    @contextmanager
+    def _states_locked(self, conn: psycopg.Connection) -> Iterator[None]:
+        with ExitStack() as held:
+            for spec in Catalog(conn).specs(self.name):
+                held.enter_context(state_lock(conn, spec.name, "rewind", patience_ms=WORK_PATIENCE_MS))
+            yield
+
+    def _txid_of_checkpoint(self, conn: psycopg.Connection) -> int:
+        """Return the txid of the last batch that the checkpoint has done, which the ledger must have as well."""
+        point, done = resume_point(conn, self.name), last_committed(self.checkpoint)
+        if done is None or checkpoint_id(self.checkpoint) != point.checkpoint_id:
+            raise CheckpointMismatchError(
+                f"pipeline {self.name!r}: {self.checkpoint} is not the checkpoint that the ledger is bound to, or has "
+                f"done no batch; run `manage.py pipelines restore-checkpoint {self.name}`"
+            )
+        txid = point.txid - (point.batch_id - done)
+        if txid > point.txid:
+            raise RewindError(
+                f"pipeline {self.name!r}: the checkpoint is {txid - point.txid} batches ahead of the ledger, which has "
+                f"no such batches; take it back: `manage.py pipelines restore-checkpoint {self.name}`"
+            )
+        known = resume_point(conn, self.name, txid).offsets
+        if list(known) != self._offsets():
+            raise CheckpointMismatchError(
+                f"pipeline {self.name!r}: the checkpoint's batch {done} ends at other offsets than batch {txid} in the "
+                f"ledger; run `manage.py pipelines restore-checkpoint {self.name}`"
+            )
+        return txid
+
+    def _offsets(self) -> Offsets:
+        done = last_committed(self.checkpoint)
+        found: Offsets | None = None if done is None else batch_offsets(self.checkpoint, done)
+        if found is None:
+            raise ResumeError(f"pipeline {self.name!r}: {self.checkpoint} has no offsets of batch {done}")
+        return found
+
+    def _check_sources(self, txid: int, offsets: Offsets, again: Callable[[int], Collection[str]]) -> Iterator[str]:
+        """Say of each source whether what comes after its offset is there; raise InputLostError at the end if not."""
+        self._check_count(offsets)
+        lost = []
+        for source, problem in self.pipeline.source.check_from(offsets, again, self.spark):
+            yield f"{source}: {problem or 'has everything after that batch'}"
+            lost += [problem] if problem else []
+        if lost:
+            raise InputLostError(f"pipeline {self.name!r} cannot read on from batch {txid}: {lost[0]}")
+
+    def _left(self, offsets: Offsets) -> tuple[Offsets, list[Gap]]:
+        """Return the offsets from which all input is there, and what is lost before them."""
+        self._check_count(offsets)
+        left, gaps = list(offsets), list[Gap]()
+        for place, (_, problem) in enumerate(self.pipeline.source.check_from(offsets, lambda _: (), self.spark)):
+            if problem is not None:
+                if problem.left is None:
+                    raise problem
+                left[place] = problem.left
+                gaps += problem.gaps
+        return left, gaps
+
+    def _check_count(self, offsets: Offsets) -> None:
+        if len(offsets) != len(self.pipeline.sources):
+            raise ResumeError(
+                f"pipeline {self.name!r}: has {len(self.pipeline.sources)} sources, and the batch read {len(offsets)}; "
+                "run the release that wrote it, or run with --reprocess"
+            )
+
+    def _write(self, conn: psycopg.Connection, point: ResumePoint) -> Iterator[str]:
+        kept = write_checkpoint(self.checkpoint, point, self.pipeline.sources, self._read(conn, point))
+        yield f"{self.name}: {self.checkpoint} resumes after batch {point.txid}"
+        if kept is not None:
+            yield f"{self.name}: the former checkpoint is in {kept}"
+
+    def _read(self, conn: psycopg.Connection, point: ResumePoint) -> Sequence[Mapping[int, Files]]:
+        last = point.txid + (point.opened is not None)
+        return [
+            files_up_to(conn, self.name, last, place) if isinstance(source, ListedSource) else {}
+            for place, source in enumerate(self.pipeline.sources)
+        ]
+
+    def _read_after(self, conn: psycopg.Connection, point: ResumePoint, place: int) -> set[str]:
+        """Return the files that were read after the point, as the ledger says or the checkpoint that is ahead of it."""
+        later = files_after(conn, self.name, point.txid, place)
+        if self._batches_ahead(point) and isinstance(self.pipeline.sources[place], ListedSource):
+            known = files_up_to(conn, self.name, point.txid, place)
+            names = {Path(path).name for files in known.values() for path in files}
+            later |= ProcessedFiles(self.checkpoint, place).names() - names
+        return later
+
+    def _end_epoch(self, conn: psycopg.Connection, point: ResumePoint) -> None:
+        """Make a new epoch if the checkpoint is ahead: other batches had the numbers that come next."""
+        if ahead := self._batches_ahead(point):
+            new_epoch(conn, f"pipeline {self.name!r}: its checkpoint was {ahead} batches ahead of it", self.name)
+
+    def _batches_ahead(self, point: ResumePoint) -> int:
+        done = last_committed(self.checkpoint)
+        is_bound = checkpoint_id(self.checkpoint) == point.checkpoint_id
+        return max(0, done - point.batch_id) if is_bound and done is not None else 0
+
+    def _describe_checkpoint(self, point: ResumePoint) -> str:
+        done = last_committed(self.checkpoint)
+        if checkpoint_id(self.checkpoint) != point.checkpoint_id or done is None:
+            return "the checkpoint is lost"
+        difference = done - point.batch_id
+        return f"the checkpoint is {abs(difference)} batches {'ahead' if difference > 0 else 'behind'}"
+
+
+def _letter(gap: Gap) -> DeadLetter:
+    return DeadLetter(gap.place, "", f"lost: {gap} were no longer there, left out by skip-lost")
