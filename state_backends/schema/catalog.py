@@ -145,6 +145,15 @@ class Catalog:
     def specs(self, pipeline: str | None = None) -> list[StateSpec]:
         return [self.get(name) for name in self.names(pipeline)]
 
+    def partitions(self, backend: str) -> dict[str, int]:
+        """Return the number of partitions of each state of a backend, be their measures known here or not."""
+        rows = self._conn.execute(
+            "SELECT name, (definition ->> 'partitions')::int FROM tidemark.state "
+            "WHERE coalesce(definition ->> 'backend', %s) = %s",
+            [UNSAID["backend"], backend],
+        )
+        return dict(rows.fetchall())
+
     def shadow_specs(self, pipeline: str) -> list[StateSpec]:
         """Return the specs of the states that a reprocess feeds in shadow tables, without their ttl."""
         rows = self._conn.execute(

@@ -259,7 +259,7 @@ def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: 
 
 
 def _batch_part(name: str, batch: CommittedBatch | Snapshot, version: tuple[Any, ...] | None) -> str:
-    return f"{name}-{batch.txid}-{batch.attempt}-{digest(repr((batch.epoch, batch.as_of, version)).encode())}"
+    return f"{name}-{batch.txid}-{batch.attempt}-{digest(repr((name, batch.epoch, batch.as_of, version)).encode())}"
 
 
 def _is_before(clock: datetime, until: str) -> bool:

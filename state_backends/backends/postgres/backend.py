@@ -62,8 +62,8 @@ class PostgresBackend:
         tables.add_columns(conn, StateTable(old), StateTable(new))
 
     def check_names(self, conn: psycopg.Connection, spec: StateSpec, beside: Iterable[StateSpec]) -> None:
-        others = {other.name: other for other in (*Catalog(conn).specs(), *beside) if other.backend == spec.backend}
-        tables.check_names(spec, [other for other in others.values() if other.name != spec.name])
+        declared = {other.name: other.partitions for other in beside if other.backend == spec.backend}
+        tables.check_names(spec, Catalog(conn).partitions(spec.backend) | declared)
 
     def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         tables.check_replaceable(conn, StateTable(old), StateTable(new))

@@ -5,7 +5,7 @@ the old table until the swap, which is part of the caller's transaction. The cal
 written meanwhile; killed in the middle it leaves the old state whole, and the next attempt starts over.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import LiteralString
@@ -127,8 +127,11 @@ def _create_txid_index(table: StateTable) -> sql.Composed:
 
 
 def _partitions(table: StateTable) -> list[str]:
-    count = table.spec.partitions
-    return [f"{table.spec.name}_p{number}" for number in range(count)] if count > 1 else []
+    return _partition_names(table.spec.name, table.spec.partitions)
+
+
+def _partition_names(state: str, partitions: int) -> list[str]:
+    return [f"{state}_p{number}" for number in range(partitions)] if partitions > 1 else []
 
 
 def _create_partition(table: StateTable, name: str) -> sql.Composed:
@@ -240,25 +243,26 @@ def _arriving(conn: psycopg.Connection, source: StateTable, target: StateTable) 
         privileges.restore(conn, name, before)
 
 
-def relation_names(spec: StateSpec) -> tuple[set[str], set[str]]:
+def relation_names(state: str, partitions: int) -> tuple[set[str], set[str]]:
     """Return the names of a state's tables, and those of the indexes that PostgreSQL names after them."""
-    names = {spec.name, *_partitions(StateTable(spec))}
+    names = {state, *_partition_names(state, partitions)}
     return names, {f"{name}_{suffix}" for name in names for suffix in INDEX_SUFFIXES}
 
 
-def check_names(spec: StateSpec, others: Iterable[StateSpec]) -> None:
+def check_names(spec: StateSpec, others: Mapping[str, int]) -> None:
     """Check that the names of a state's tables, partitions and indexes are free of those of other states.
 
+    others: name to number of partitions of states in these tables; the state itself may be among them.
     Raises SpecMismatchError. Tables and indexes share their names in a schema.
     """
-    own, indexes = relation_names(spec)
-    for other in others:
-        theirs, their_indexes = relation_names(other)
+    own, indexes = relation_names(spec.name, spec.partitions)
+    for other, partitions in others.items():
+        theirs, their_indexes = relation_names(other, partitions)
         taken = own & theirs | own & their_indexes | indexes & theirs
-        if taken:
+        if taken and other != spec.name:
             raise SpecMismatchError(
                 f"state {spec.name!r}: {min(taken)!r} would be the name of a table, partition or index of it and of "
-                f"state {other.name!r}; choose another name"
+                f"state {other!r}; choose another name"
             )
 
 

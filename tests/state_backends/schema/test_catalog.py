@@ -15,6 +15,7 @@ from state_backends.backends.postgres import tables as rewrite
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
 from state_backends.schema.catalog import definition, from_definition
 from state_backends.types import KEY_TYPES
+from tests.state_backends.aggregators.docs_example import documented_reducer
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 ADDED = VIEWS.measures | {"total": Sum("x"), "top": Max("x"), "mean": Mean("x")}
@@ -127,6 +128,15 @@ class TestNewStates:
             f"state {clash!r}: {clash!r} would be the name of a table, partition or index of it and of state "
             f"{parted.name!r}; choose another name"
         )
+
+    def test_a_state_is_created_beside_one_whose_measure_this_process_does_not_know(self, catalog, new_feed, fresh):
+        with documented_reducer() as recent:
+            new_feed(unknown := fresh(StateSpec("unknown", key={"page": "text"}, measures={"m": recent("x", by="at")})))
+        feed = new_feed(fresh(VIEWS))
+
+        assert catalog.names(feed.pipeline) == [feed.specs[0].name]
+        with pytest.raises(SpecMismatchError):
+            register(feed, *feed.specs, replace(VIEWS, name=f"{unknown.name}_pkey"))
 
     def test_a_partition_or_index_whose_name_another_state_has_is_refused_before_rows_are_copied(
         self, catalog, new_feed, fresh

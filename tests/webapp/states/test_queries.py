@@ -158,7 +158,12 @@ class TestStates:
         state = queries.state("flights_by_carrier")
 
         assert state.key == BY_CARRIER.key
-        assert state.measures["mean_delay"] == {"aggregate": "mean", "type": "double precision", "since_txid": 0}
+        assert state.measures["mean_delay"] == {
+            "aggregate": "mean",
+            "type": "double precision",
+            "since_txid": 0,
+            "last_fed_txid": None,
+        }
         assert (state.kind, state.ttl, state.changelog) == ("opaque", timedelta(days=400), True)
         assert (state.guarantee, state.isolation) == ("exactly once", "committed")
         assert (state.txid, state.keys_estimate) == (1, 2)
