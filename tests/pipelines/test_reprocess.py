@@ -220,9 +220,9 @@ def test_a_state_that_is_being_reprocessed_is_not_migrated_in_its_shadow(counted
 
 
 def test_one_that_read_nothing_does_not_empty_the_states(counted, tmp_path):
-    """The wrong folder, say."""
+    """The wrong folder, say, where less input is accepted."""
     with pytest.raises(SwapError, match="its reprocess has read nothing"):
-        reprocess(counted, words(tmp_path / "elsewhere", LETTERS)).run()
+        reprocess(counted, words(tmp_path / "elsewhere", LETTERS), accept_shorter=True).run()
 
     assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}}
 
