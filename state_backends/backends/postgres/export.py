@@ -5,8 +5,8 @@ meanwhile changes nothing. Until the export is closed its connection is taken, a
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -30,10 +30,17 @@ from state_backends.reader.reader import FETCHED_ROWS, columns_of
 from state_backends.table import StateTable, columns, commas
 
 
-def begin_snapshot(conn: psycopg.Connection, resources: ExitStack) -> None:
-    """Open a transaction that sees one state of the database until `resources` close."""
+def begin_snapshot(conn: psycopg.Connection, tables: Sequence[sql.Identifier], resources: ExitStack) -> None:
+    """Open a transaction that sees one state of the database until `resources` close.
+
+    tables: what will be read. A snapshot does not cover names: a table that is swapped behind it would be read under
+    the ledger of before. So they are locked first, which takes no snapshot.
+    """
     resources.enter_context(conn.transaction(force_rollback=True))
     conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    # The ledger, read next, says that there is no such state.
+    with suppress(psycopg.errors.UndefinedTable), conn.transaction():
+        conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(commas(tables)))
 
 
 def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:

@@ -140,7 +140,8 @@ class StateReader(Reader):
         bounds = check_range(self.spec, prefix, start, stop)
         parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
-            begin_snapshot(self._conn, resources)
+            logged = as_of is not None and self.spec.changelog
+            begin_snapshot(self._conn, [self._table.changelog if logged else self._table.name], resources)
             txid, attempt, at, epoch, ttl, retried = self._ledger(bounds, parameters, as_of)
             statement = rows_sql(self._table, asked, bounds, past=as_of is not None)
             rows = fetched(self._conn, statement, [ttl, txid, at, retried, *parameters], json_places(shown))

@@ -1,7 +1,7 @@
 """Exports, of a state in a table and of its twin in Redis: all rows of one batch, whatever goes on meanwhile."""
 
 import math
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -282,3 +282,23 @@ def test_a_partitioned_table_comes_in_key_order(new_feed, fresh, conn, connect):
     reader = StateReader(connect(), spec)
 
     assert rows(reader.export()) == [(f"{n:03}", 1) for n in range(50)]
+
+
+def test_a_table_is_not_swapped_between_the_snapshot_and_its_rows(reader_of, connect, monkeypatch):
+    """Rows of the new table, read at the old ledger's batch, would be of no batch at all."""
+    feed, reader = reader_of(0)
+    feed.commit({"page": "/", "n": 1})
+    name, other = reader.spec.name, connect()
+    read_ledger = type(reader)._ledger
+
+    def swapped_behind(*of_what):
+        found = read_ledger(*of_what)
+        other.execute("SET lock_timeout = '300ms'")
+        with suppress(psycopg.errors.LockNotAvailable), other.transaction():
+            other.execute(f"ALTER TABLE tidemark_state.{name} RENAME TO {name}_old")
+            other.execute(f"CREATE TABLE tidemark_state.{name} (LIKE tidemark_state.{name}_old INCLUDING ALL)")
+        return found
+
+    monkeypatch.setattr(type(reader), "_ledger", swapped_behind)
+
+    assert rows(reader.export()) == [("/", 1)]
