@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,20 +38,21 @@ class Findings:
 
 
 class Watermark:
-    """The newest batch that one reader has seen, below which it must not fall; until `forget`.
+    """The newest batch that one reader has seen, below which it must not fall.
 
-    slack: how many batches it may fall: an opaque source may bring the committed batch again.
+    slack: how many batches it may fall at any time: an opaque source may bring the committed batch again.
+    loose: while a fault takes the ledger back on purpose, or makes it revert a commit, txids are not compared.
     """
 
     def __init__(self, slack: int) -> None:
+        self.loose = False
         self._slack, self._txid, self._transfers = slack, 0, 0
-
-    def forget(self) -> None:
-        self._txid = self._transfers = 0
 
     def fault(self, txid: int, transfers: int) -> str | None:
         """Return what is wrong with an answer, if anything is."""
         before, counted = self._txid, self._transfers
+        if self.loose:
+            before = counted = 0
         self._txid, self._transfers = max(before, txid), max(counted, transfers)
         if txid < before - self._slack:
             return f"batch {txid} after batch {before}"
@@ -66,9 +68,7 @@ class Checkers:
         self.findings = Findings()
         self._url, self._pipeline, self._web, self._key = url, pipeline, web, api_key
         self._stopping = threading.Event()
-        # While a server is replaced on purpose, a reader may have asked one before and gets the answer of the other.
-        self._pausing = threading.Event()
-        self._busy = threading.Lock()
+        self._pauses, self._is_paused = 0, False
         watched: dict[str, Callable[[psycopg.Connection], tuple[int, int, int]]] = {
             "combined": self._combined,
             "looked up": self._looked_up,
@@ -84,10 +84,27 @@ class Checkers:
         for thread in self._threads:
             thread.start()
 
-    def forget(self) -> None:
-        """Let txids go back once: the ledger has been taken back on purpose."""
+    @contextmanager
+    def loosened(self, loose: bool) -> Iterator[None]:
+        """Do not compare txids within the block, if `loose`."""
         for mark in self._marks.values():
-            mark.forget()
+            mark.loose = loose
+        try:
+            yield
+        finally:
+            for mark in self._marks.values():
+                mark.loose = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Check no answer within the block, nor one that was asked for in it."""
+        self._pauses += 1
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+            self._pauses += 1
 
     def close(self) -> None:
         self._stopping.set()
@@ -98,7 +115,10 @@ class Checkers:
         for conn in self._connections():
             try:
                 while not self._stopping.wait(PAUSE_SECONDS):
-                    self._check(name, *ask(conn))
+                    pauses = self._pauses
+                    answer = ask(conn)
+                    if pauses == self._pauses and not self._is_paused:
+                        self._check(name, *answer)
             except (psycopg.Error, BackendUnavailable, OSError, urllib.error.URLError):
                 self.findings.unavailable += 1
             except TidemarkError as error:

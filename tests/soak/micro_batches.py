@@ -27,6 +27,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
+from pipelines.sources.file_log import ProcessedFiles, logged_files
 from pipelines.tasks import MergeTask
 from state_backends.spec import StateSpec
 from tests.soak.executors import Executors
@@ -189,18 +190,18 @@ class CheckpointLog:
 
     def files(self, batch_id: int) -> list[Path]:
         """Return the files of a planned batch."""
-        before = self._log_offset(batch_id - 1)
-        entries = range(before + 1, self._log_offset(batch_id) + 1)
-        return [Path(json.loads(line)["path"].removeprefix("file://")) for n in entries for line in self._entry(n)]
+        first, last = self._log_offset(batch_id - 1) + 1, self._log_offset(batch_id)
+        return list(logged_files(self._entries, first, last) or [])
 
     def note_done(self, batch_id: int) -> None:
         _write(self.folder / "commits" / str(batch_id), 'v1\n{"nextBatchWatermarkMs":0}')
 
     def _plan_again(self, batch_id: int) -> int:
-        if self._replans:
-            first = self._log_offset(batch_id - 1) + 1
-            for entry in range(first, _newest(self._entries) + 1):
-                (self._entries / str(entry)).unlink(missing_ok=True)
+        mine = [self._entries / str(n) for n in range(self._log_offset(batch_id - 1) + 1, self._newest_entry() + 1)]
+        # An entry that was compacted is no longer a batch's own.
+        if self._replans and all(entry.exists() for entry in mine):
+            for entry in mine:
+                entry.unlink()
             self._log_files(self._other_files())
             self._write_offsets(batch_id)
         return batch_id
@@ -216,7 +217,7 @@ class CheckpointLog:
 
     def _plan_new(self, batch_id: int) -> int | None:
         # A crash may have left files that are logged for a batch whose offsets were not written.
-        if _newest(self._entries) <= self._log_offset(batch_id - 1):
+        if self._newest_entry() <= self._log_offset(batch_id - 1):
             waiting = self._waiting()[: self.source.files_per_batch]
             if not waiting:
                 return None
@@ -225,18 +226,16 @@ class CheckpointLog:
         return batch_id
 
     def _waiting(self) -> list[Path]:
-        taken = {line for n in range(_newest(self._entries) + 1) for line in self._names(n)}
+        taken = ProcessedFiles(self.folder).names()
         landed = [path for path in self.source.folder.glob("*.json") if path.name not in taken]
         return sorted(landed, key=lambda path: (path.stat().st_mtime, path.name))
 
-    def _names(self, number: int) -> Iterator[str]:
-        return (Path(json.loads(line)["path"]).name for line in self._entry(number))
-
-    def _entry(self, number: int) -> list[str]:
-        return (self._entries / str(number)).read_text().splitlines()[1:]
+    def _newest_entry(self) -> int:
+        names = (path.name.removesuffix(".compact") for path in self._entries.iterdir())
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _log_files(self, files: list[Path]) -> None:
-        number = _newest(self._entries) + 1
+        number = self._newest_entry() + 1
         entries = [
             {"path": f"file://{path}", "timestamp": path.stat().st_mtime_ns // 1_000_000, "batchId": number}
             for path in files
@@ -246,7 +245,7 @@ class CheckpointLog:
         _write(self._entries / str(number), "\n".join(["v1", *lines]))
 
     def _write_offsets(self, batch_id: int) -> None:
-        offset = json.dumps({"logOffset": _newest(self._entries)})
+        offset = json.dumps({"logOffset": self._newest_entry()})
         _write(self.folder / "offsets" / str(batch_id), f"v1\n{OFFSETS_METADATA}\n{offset}")
 
     def _log_offset(self, batch_id: int) -> int:

@@ -39,6 +39,18 @@ SETTINGS = {
 }
 WAIT_SECONDS = 60.0
 
+# The time that everybody gets of this database: functions that are found before those of PostgreSQL.
+CLOCK = """
+CREATE SCHEMA soak;
+CREATE TABLE soak.clock (step interval NOT NULL);
+INSERT INTO soak.clock VALUES ('0');
+CREATE FUNCTION soak.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
+    AS 'SELECT pg_catalog.clock_timestamp() + step FROM soak.clock';
+CREATE FUNCTION soak.now() RETURNS timestamptz STABLE LANGUAGE sql
+    AS 'SELECT pg_catalog.now() + step FROM soak.clock';
+ALTER DATABASE tidemark SET search_path = public, soak, pg_catalog;
+"""
+
 
 class Server:
     """One PostgreSQL: its folder, with its data and its log, and its port."""
@@ -87,8 +99,12 @@ class Server:
         return file
 
     def restore(self, file: Path) -> None:
-        """Put a dump in the place of what is there, in one transaction."""
-        self._call("pg_restore", "--clean", "--if-exists", "--single-transaction", "-d", self.url, file)
+        """Put a dump in the place of what is there.
+
+        Errors are passed over: pg_restore tries to drop the keys of a table's partitions before the partitions.
+        """
+        words = ["pg_restore", "--clean", "--if-exists", "-d", self.url, file]
+        self._user.run(self._programs / words[0], *words[1:])
 
     def kill(self) -> None:
         """Kill the server with all its processes."""
@@ -127,12 +143,17 @@ class PostgresPair:
         self.primary = self._new()
         self.primary.create()
         self.primary.start()
+        self.primary.query(CLOCK)
         self.proxy = Proxy(self.primary.port)
         self.standby = self._follow()
 
     @property
     def url(self) -> str:
         return f"postgresql://{NAME}:{PASSWORD}@{LOOPBACK}:{self.proxy.port}/{NAME}"
+
+    def step_clock(self, step: str) -> None:
+        """Set how far the database's clock is ahead: `31 days`, `-1 hour`, `0`."""
+        self.primary.query("UPDATE soak.clock SET step = %s::interval", step)
 
     def restart(self) -> None:
         """Kill the primary and start it again on its data."""

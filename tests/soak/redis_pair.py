@@ -47,6 +47,9 @@ class Server:
             self._process = None
             self.client.connection_pool.disconnect()
 
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
     def call(self, *words: Any) -> Any:
         return self.client.execute_command(*words)
 
@@ -90,6 +93,12 @@ class RedisPair:
         """Kill the master and start it on its append-only file."""
         self.master.kill()
         self.master.start()
+
+    def ensure_running(self) -> None:
+        """Start what has ended by itself."""
+        for server in (self.master, self.replica):
+            if server.has_ended():
+                server.start()
 
     def hold_replica_back(self) -> None:
         """Let the replica follow no longer, and keep what it has."""

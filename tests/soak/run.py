@@ -3,6 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,11 @@ def _soak_pipeline(
 
 
 def _inject(world: World, fault: Fault, number: int) -> Record:
-    if fault.goes_back:
-        world.checkers.forget()
     try:
-        note = fault.inject(world) or ""
-        if fault.goes_back:
-            world.checkers.forget()
-        outcome = recover(world, REMEDIES)
+        pause = world.checkers.paused() if fault.never_whole else nullcontext()
+        with world.checkers.loosened(fault.goes_back), pause:
+            note = fault.inject(world) or ""
+            outcome = recover(world, REMEDIES)
     except Exception:
         note, outcome = "", Outcome(unexplained=traceback.format_exc()[-1500:])
     return Record(world.pipeline, number, fault.name, fault.group, note, **vars(outcome))

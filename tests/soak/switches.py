@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from psycopg import sql
 
 from pipelines.batch import BatchRunner
-from state_backends import committed
+from state_backends import committed, epochs, ledger
 
 
 def without_revert() -> None:
@@ -31,10 +32,23 @@ def without_snapshot() -> None:
     committed._committed_column = lambda table, name: sql.Identifier("t", name)
 
 
+def without_epoch() -> None:
+    """Every acquisition of every incarnation of the ledger looks the same."""
+    ledger.secrets = SimpleNamespace(token_hex=lambda size: "same")  # type: ignore[attr-defined]
+    epochs.current_epoch = lambda conn, *_, **__: "same"
+
+
+def without_fingerprint() -> None:
+    """A batch that comes again is taken to have the input it had."""
+    ledger.BatchLedger._difference = lambda self, txid, held: None  # type: ignore[method-assign]
+
+
 SWITCHES: dict[str, Callable[[], None]] = {
     "revert": without_revert,
     "fence": without_fence,
     "snapshot": without_snapshot,
+    "epoch": without_epoch,
+    "fingerprint": without_fingerprint,
 }
 
 

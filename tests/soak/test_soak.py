@@ -20,6 +20,8 @@ CONTROLS = {
     "revert": ("opaque", "open batch replayed with other rows"),
     "fence": ("opaque", "killed drivers task goes on"),
     "snapshot": ("tables", "database black holed"),
+    "epoch": ("opaque", "task from before a restore goes on"),
+    "fingerprint": ("tables", "checkpoint one batch back"),
 }
 
 

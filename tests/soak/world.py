@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from pipelines.sources.file_log import ProcessedFiles
@@ -19,6 +21,7 @@ from state_backends.errors import TidemarkError
 from state_backends.maintenance import compact, expire
 from tests.soak import checkers
 from tests.soak.checkers import Checkers
+from tests.soak.disk import Disk
 from tests.soak.feeder import Feeder
 from tests.soak.points import Points
 from tests.soak.postgres_pair import PostgresPair
@@ -30,6 +33,7 @@ UPKEEP_SECONDS = 1.0
 FEED_SECONDS = 0.15
 MOST_WAITING_FILES = 8
 START_SECONDS = 90.0
+LET_GO_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,11 @@ class Servers:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        # Root's PostgreSQL runs as another user, which must be able to enter.
         folder.chmod(0o711)
         self.folder = folder
-        self.postgres = PostgresPair(folder)
-        self.redis = RedisPair(folder)
+        self.disk = Disk(folder / "disk")
+        self.postgres = PostgresPair(self.disk.folder)
+        self.redis = RedisPair(self.disk.folder)
         # For the readers in this process.
         self._before = os.environ.get("REDIS_URL", "")
         os.environ["REDIS_URL"] = self.redis.url
@@ -64,6 +68,7 @@ class Servers:
         os.environ["REDIS_URL"] = self._before
         self.postgres.close()
         self.redis.close()
+        self.disk.close()
 
 
 @dataclass
@@ -171,6 +176,9 @@ class World:
         assert self.driver is not None
         wait_until(lambda: self.driver is not None and self.driver.exit_code() is not None, 10)
 
+    def ended(self) -> bool:
+        return self.driver is not None and self.driver.exit_code() is not None
+
     def retire_driver(self) -> Process:
         """Return the driver, which is the pipeline's no longer; it is killed with the world."""
         assert self.driver is not None
@@ -197,6 +205,13 @@ class World:
         if not reached():
             self.points.cancel(point)
         return self.points.reached(point)
+
+    def let_go(self, pid: int) -> None:
+        """Continue a stopped process, and give it time to do what it was about to."""
+        with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            process = psutil.Process(pid)
+            process.send_signal(signal.SIGCONT)
+            process.wait(timeout=LET_GO_SECONDS)
 
     # What is stored
 
@@ -248,6 +263,20 @@ class World:
     def restore_checkpoint(self, saved: Path) -> None:
         shutil.rmtree(self.checkpoint)
         shutil.copytree(saved, self.checkpoint)
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Keep everybody away from the database within the block."""
+        proxy = self.servers.postgres.proxy
+        target, proxy.target = proxy.target, None
+        proxy.cut()
+        # What was under way on the server may still be.
+        self.query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                   "WHERE datname = current_database() AND pid <> pg_backend_pid()")  # fmt: skip
+        try:
+            yield
+        finally:
+            proxy.target = target
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -1,5 +1,5 @@
 """The faults. Importing them registers them."""
 
-from tests.soak.faults import connections, processes, servers
+from tests.soak.faults import connections, history, processes, resources, schema, servers, stores
 
-REGISTERED = (processes, connections, servers)
+REGISTERED = (processes, connections, servers, history, stores, schema, resources)

@@ -11,7 +11,7 @@ class Fault:
     """inject: does it, with the world's chance, and returns a note for the report. group: of the report's table.
 
     fits: whether it can happen to a kind of pipeline. weight: how often it is drawn. goes_back: whether the committed
-    batch may be an older one afterwards, so that checkers begin again.
+    batch may be an older one until it has recovered. never_whole: whether the two states may differ until then.
     """
 
     name: str
@@ -20,6 +20,7 @@ class Fault:
     fits: Callable[[World], bool] = lambda world: True
     weight: int = 1
     goes_back: bool = False
+    never_whole: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
@@ -30,13 +31,14 @@ def fault(
     *,
     weight: int = 1,
     goes_back: bool = False,
+    never_whole: bool = False,
     fits: Callable[[World], bool] = lambda world: True,
 ) -> Callable[[Callable[[World], str | None]], Callable[[World], str | None]]:
     """Register a function as a fault, under its name with spaces."""
 
     def register(inject: Callable[[World], str | None]) -> Callable[[World], str | None]:
         name = inject.__name__.replace("_", " ")
-        FAULTS[name] = Fault(name, group, inject, fits, weight, goes_back)
+        FAULTS[name] = Fault(name, group, inject, fits, weight, goes_back, never_whole)
         return inject
 
     return register

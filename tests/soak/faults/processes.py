@@ -1,10 +1,5 @@
 """Faults of processes: killed, stopped and continued, two of them at once."""
 
-import signal
-from contextlib import suppress
-
-import psutil
-
 from tests.soak.faults.fault import fault
 from tests.soak.points import OF_A_TASK, OF_THE_DRIVER
 from tests.soak.processes import wait_until
@@ -79,7 +74,7 @@ def task_lost_and_late(world: World) -> str:
     stopped = world.stop_at("task_begins", "stop")
     if stopped is not None:
         world.await_batches(world.chance.choice([0, 1, 2]))
-        _continue(stopped)
+        world.let_go(stopped)
     return "continued" if stopped else "not reached"
 
 
@@ -94,7 +89,7 @@ def driver_stopped_and_replaced(world: World) -> str:
     world.servers.postgres.proxy.cut()
     world.start_driver()
     world.await_batches(world.chance.choice([1, 2]))
-    _continue(zombie.pid)
+    world.let_go(zombie.pid)
     return f"at {point}"
 
 
@@ -107,14 +102,14 @@ def killed_drivers_task_goes_on(world: World) -> str:
     if moment == "committing":
         world.points.order("committing", "hold")
     if stopped is not None and moment == "before the next driver":
-        _continue(stopped)
+        world.let_go(stopped)
     world.start_driver()
     if moment == "committing":
         wait_until(lambda: world.points.reached("committing"), 60)
     if moment == "two batches later":
         world.await_batches(2)
     if stopped is not None and moment != "before the next driver":
-        _continue(stopped)
+        world.let_go(stopped)
     world.points.cancel("committing")
     return f"continued {moment}" if stopped else "not reached"
 
@@ -127,11 +122,3 @@ def second_driver_started(world: World) -> str:
     reason = second.refusal()
     assert "is held by a live driver" in reason, f"the second driver ended with: {reason}"
     return "refused"
-
-
-def _continue(pid: int) -> None:
-    """Continue a stopped process, and give it time to do what it was about to."""
-    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
-        process = psutil.Process(pid)
-        process.send_signal(signal.SIGCONT)
-        process.wait(timeout=3)
