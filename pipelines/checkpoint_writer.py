@@ -52,7 +52,8 @@ def _write_batches(folder: Path, point: ResumePoint, sources: Sequence[Source]) 
     for batch_id, offsets in ends.items():
         if batch_id >= 0 and offsets is not None:
             (folder / "offsets" / str(batch_id)).write_text(_offsets(offsets, point, sources))
-    (folder / "commits" / str(point.batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    if point.batch_id >= 0:
+        (folder / "commits" / str(point.batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
 def _offsets(offsets: Offsets, point: ResumePoint, sources: Sequence[Source]) -> str:

@@ -45,14 +45,16 @@ class RunOptions:
     """How a driver runs its pipeline.
 
     checkpoint: Spark's checkpoint folder of this pipeline, as a path or a `file:` URI. once: process the available
-    input, then end. rebind: accept another checkpoint or source than the one that the states were fed from.
-    accept_gap: feed a state or measure again that batches were committed without. max_failures: how many failures in a
-    row, without a batch committed between, end the driver; with `once` the first one does.
+    input, then end. one_batch: with `once`, run the batch that the checkpoint has planned, and end. rebind: accept
+    another checkpoint or source than the one that the states were fed from. accept_gap: feed a state or measure again
+    that batches were committed without. max_failures: how many failures in a row, without a batch committed between,
+    end the driver; with `once` the first one does.
     Raises PipelineError if max_failures is less than 1, or the checkpoint has another scheme.
     """
 
     checkpoint: Path
     once: bool = False
+    one_batch: bool = False
     rebind: bool = False
     accept_gap: bool = False
     max_failures: int = MAX_FAILURES
@@ -61,6 +63,13 @@ class RunOptions:
         object.__setattr__(self, "checkpoint", checkpoint_folder(self.checkpoint))
         if self.max_failures < 1:
             raise PipelineError(f"max_failures must be 1 or more, got {self.max_failures!r}")
+
+    @property
+    def trigger(self) -> dict[str, bool]:
+        """Spark's trigger; empty for its default, which runs batch after batch."""
+        if self.one_batch:
+            return {"once": True}
+        return {"availableNow": True} if self.once else {}
 
 
 class Driver:
@@ -142,7 +151,7 @@ class Driver:
             session,
             self._options.checkpoint,
             self._after_commit,
-            once=self._options.once,
+            trigger=self._options.trigger,
             rebind=self._options.rebind,
         )
         try:

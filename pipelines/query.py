@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ DURATIONS = (
 class QueryRun:
     """Spark's streaming query over a batch runner.
 
-    once: process the available input, then end. rebind: accept another checkpoint than the states were fed from.
-    on_batch: called with each batch after its commit, in Spark's thread.
+    trigger: as Spark's `trigger` takes it; empty: batch after batch. rebind: accept another checkpoint than the states
+    were fed from. on_batch: called with each batch after its commit, in Spark's thread.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class QueryRun:
         checkpoint: Path,
         on_batch: OnBatch,
         *,
-        once: bool,
+        trigger: Mapping[str, bool],
         rebind: bool,
     ) -> None:
         self.progress = ProgressLog()
@@ -71,7 +71,7 @@ class QueryRun:
         self._session = session
         self._checkpoint = checkpoint
         self._on_batch = on_batch
-        self._once = once
+        self._trigger = trigger
         self._rebind = rebind
         self._query: StreamingQuery | None = None
         self._bound = threading.Event()
@@ -97,7 +97,7 @@ class QueryRun:
             .option("checkpointLocation", str(self._checkpoint))
             .foreachBatch(self._run_batch)
         )
-        self._query = (writer.trigger(availableNow=True) if self._once else writer).start()
+        self._query = (writer.trigger(**self._trigger) if self._trigger else writer).start()
         # Spark's thread runs already; its first batch waits for this.
         self._bind(self._query.id, identities)
 

@@ -59,6 +59,22 @@ class ShadowSession(DriverSession):
         self._acquire()
 
 
+def check_shadows(pipeline: Pipeline) -> None:
+    """Raise PipelineError for a pipeline that writes stores of the user's own, or states in Redis, without a shadow."""
+    for spec in pipeline.specs:
+        if not BACKENDS[spec.backend].capabilities.shadow:
+            raise PipelineError(
+                f"pipeline {pipeline.name!r}: state {spec.name!r} lives in {spec.backend}, which cannot be fed again "
+                "beside the one that is served; declare it in postgres, or feed it under another name, from a "
+                "pipeline of its own"
+            )
+    if pipeline.stores:
+        raise PipelineError(
+            f"pipeline {pipeline.name!r}: writes a store of its own, which would be written twice; feed that from a "
+            "pipeline of its own, and reprocess this one without it"
+        )
+
+
 @dataclass
 class Reprocess:
     """Feeds the shadow of a pipeline's states and swaps it in.
@@ -66,7 +82,7 @@ class Reprocess:
     checkpoint: Spark's folder for the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
     keep_old: how long the states that it replaces are kept, to be put back by `roll_back`; zero drops them at once.
     accept_shorter: swap in states that have counted less than those they replace.
-    Raises PipelineError for a pipeline that writes stores of the user's own, or states in Redis: they have no shadow.
+    Raises PipelineError (see check_shadows).
     """
 
     pipeline: Pipeline
@@ -80,18 +96,7 @@ class Reprocess:
 
     def __post_init__(self) -> None:
         self.checkpoint = checkpoint_folder(self.checkpoint)
-        for spec in self.pipeline.specs:
-            if not BACKENDS[spec.backend].capabilities.shadow:
-                raise PipelineError(
-                    f"pipeline {self.pipeline.name!r}: state {spec.name!r} lives in {spec.backend}, which cannot be "
-                    "fed again beside the one that is served; declare it in postgres, or feed it under another name, "
-                    "from a pipeline of its own"
-                )
-        if self.pipeline.stores:
-            raise PipelineError(
-                f"pipeline {self.pipeline.name!r}: writes a store of its own, which would be written twice; feed that "
-                "from a pipeline of its own, and reprocess this one without it"
-            )
+        check_shadows(self.pipeline)
 
     def run(self) -> bool:
         """Feed the shadow until it has caught up, and swap. Returns False where it was stopped before.

@@ -216,6 +216,13 @@ class BatchLedger:
         ).fetchone()
         return row[0] if row else None
 
+    def committed_batch_id(self) -> int:
+        """Return Spark's number of the committed batch; -1 before the first of the checkpoint."""
+        row = self._conn.execute(
+            "SELECT committed_batch_id FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
+        ).fetchone()
+        return -1 if row is None else int(row[0])
+
     def lock_committed(self) -> int:
         """Return the committed txid, and keep it from changing until the caller's transaction ends.
 

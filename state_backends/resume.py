@@ -32,6 +32,12 @@ FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
 """
 
 
+STEPS = """
+SELECT txid, rows_in FROM tidemark.batch
+WHERE pipeline = %s AND txid > %s AND txid <= %s AND committed_at IS NOT NULL AND offsets IS NOT NULL ORDER BY txid
+"""
+
+
 @dataclass(frozen=True)
 class ResumePoint:
     """The batch that a pipeline resumes after.
@@ -78,6 +84,27 @@ def resume_point(conn: psycopg.Connection, pipeline: str, txid: int | None = Non
         before["offsets"] if before is not None and follows else batch["offsets"],
         _opened(conn, pipeline, ledger["open_txid"]) if txid is None else None,
     )
+
+
+def committed_range(conn: psycopg.Connection, pipeline: str) -> tuple[int, int]:
+    """Return the first and the last txid that the present states have counted; the last is less where there is none."""
+    row = conn.execute("SELECT fed_after + 1, committed_txid FROM tidemark.pipeline WHERE name = %s", [pipeline])
+    first, last = row.fetchone() or (1, 0)
+    return first, last
+
+
+def steps(conn: psycopg.Connection, pipeline: str, after: int, last: int, rows: int) -> list[int]:
+    """Return the txids at which to part the input of the batches after `after`, up to `last`.
+
+    At least `rows` rows lie between two of them; the last two batches are apart, so that the last one can be reverted.
+    """
+    found, since = list[int](), 0
+    for txid, counted in conn.execute(STEPS, [pipeline, after, last]):
+        since += counted or 0
+        if since >= rows or txid >= last - 1:
+            found.append(txid)
+            since = 0
+    return found
 
 
 def files_up_to(conn: psycopg.Connection, pipeline: str, txid: int, place: int) -> dict[int, Files]:

@@ -161,14 +161,17 @@ class Swap:
             )
 
     def _check_backends(self, specs: Sequence[StateSpec]) -> None:
-        replaced = {spec.name for spec in specs}
-        others = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
-        for spec in [*specs, *others]:
+        for spec in [*specs, *self._overtaken(specs)]:
             if not BACKENDS[spec.backend].capabilities.shadow:
                 raise SpecMismatchError(
                     f"state {spec.name!r}: lives in {spec.backend}, which a swap of tables does not reach; reprocess "
                     f"pipeline {self.pipeline!r} with that state declared in postgres"
                 )
+
+    def _overtaken(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
+        """Return the pipeline's states besides `specs`, which its new ledger does not fit."""
+        replaced = {spec.name for spec in specs}
+        return [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
 
     def _check_replaceable(self, specs: Sequence[StateSpec]) -> None:
         for held in Catalog(self._conn).specs(self.pipeline):
@@ -245,12 +248,10 @@ class Swap:
         """Revert what the pipeline's open batch wrote to states that have no shadow."""
         if open_txid is None:
             return
-        replaced = {spec.name for spec in specs}
-        for spec in Catalog(self._conn).specs(self.pipeline):
-            if spec.name not in replaced:
-                BACKENDS[spec.backend].rows(self._conn, spec).revert(open_txid)
-                if spec.changelog:
-                    Changelog(self._conn, spec).revert(open_txid)
+        for spec in self._overtaken(specs):
+            BACKENDS[spec.backend].rows(self._conn, spec).revert(open_txid)
+            if spec.changelog:
+                Changelog(self._conn, spec).revert(open_txid)
 
     def _can_keep(self, specs: Sequence[StateSpec]) -> bool:
         """Return whether every state that is replaced lives where it can be kept."""

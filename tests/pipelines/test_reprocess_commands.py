@@ -26,7 +26,7 @@ def type_command(workspace, monkeypatch):
 
     def type_command(command):
         assert f"    python manage.py {command}\n" in document
-        words = shlex.split(command.replace("NAME", "word_count"))
+        words = shlex.split(command.replace("NAME", "word_count").replace("STATE", "words"))
         call_command(*words, input=workspace.input, checkpoint=workspace.checkpoint, files_per_batch=1, once=True)
 
     return type_command
@@ -94,6 +94,20 @@ def test_a_reprocess_is_rolled_back(counted, type_command):
 
     assert back == {"dog": 2, "cat": 1}
     assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
+
+
+def test_one_state_is_reprocessed(counted, type_command):
+    counted.rows("UPDATE tidemark_state.words SET count = 7 RETURNING word")
+
+    type_command("run_pipeline NAME --reprocess --state STATE")
+
+    assert counts(counted) == {"dog": 2, "cat": 1}
+    assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
+
+
+def test_one_state_without_a_reprocess_is_a_wrong_command(counted, type_command):
+    with pytest.raises(CommandError, match="--state goes with --reprocess"):
+        call_command("run_pipeline", "word_count", states=["words"])
 
 
 def test_a_span_that_is_none_is_refused_before_anything_is_begun(counted, type_command):

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import InputLostError, PipelineError, SourceUnavailableError
+from pipelines.partial_reprocess import PartialReprocess
 from pipelines.pipeline import Pipeline
 from pipelines.recovery import Recovery
 from pipelines.reprocess import Reprocess
@@ -331,6 +332,21 @@ def test_a_reprocess_of_what_retention_has_left_is_refused_unless_it_is_accepted
     Reprocess(names(source_of(broker, topic)), *place, accept_shorter=True).run()
 
     assert (before, counts(workspace)) == ({"a": 15}, {"a": 5})
+
+
+def test_a_state_is_fed_again_alone_up_to_the_committed_batch(workspace, broker, topic):
+    for name in ("a", "b"):
+        topic.send(event(name))
+        workspace.run(names(source_of(broker, topic)))
+    topic.send(event("a"))
+    batches, place = [], (workspace.spark, workspace.dsn, workspace.checkpoint)
+
+    PartialReprocess(names(source_of(broker, topic)), ["names"], *place, lambda batch: batches.append(batch.txid)).run()
+    before = counts(workspace)
+    workspace.run(names(source_of(broker, topic)))
+
+    assert batches == [1, 2]
+    assert (before, counts(workspace)) == ({"a": 1, "b": 1}, {"a": 2, "b": 1})
 
 
 def test_a_pipeline_goes_on_after_what_kafka_has_lost_and_the_gap_is_a_dead_letter(workspace, broker, new_topic):

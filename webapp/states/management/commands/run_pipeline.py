@@ -44,6 +44,13 @@ class Command(BaseCommand):
             "continue; if interrupted, it resumes",
         )
         parser.add_argument(
+            "--state",
+            action="append",
+            dest="states",
+            metavar="STATE",
+            help="reprocess this state alone, up to the batch that its pipeline has committed; may be repeated",
+        )
+        parser.add_argument(
             "--accept-shorter",
             action="store_true",
             help="let a reprocess replace the states although its sources have less than the states have counted",
@@ -91,10 +98,14 @@ class Command(BaseCommand):
         for option, act in {"abort_reprocess": abort, "roll_back": roll_back}.items():
             if options[option]:
                 return self._guarded(name, partial(act, name, os.environ["DATABASE_URL"], run_options.checkpoint))
+        if options["states"] and (not options["reprocess"] or options["accept_shorter"]):
+            raise CommandError("--state goes with --reprocess, and not with --accept-shorter", returncode=2)
         how = {
             "keep_old": parse_timespan(options["keep_old"], "--keep-old"),
             "accept_shorter": options["accept_shorter"],
         }
+        if options["states"]:
+            how = {"states": options["states"]}
         reprocess = how if options["reprocess"] else None
         # Set before Spark starts, which takes several seconds.
         stopping = threading.Event()
@@ -104,12 +115,14 @@ class Command(BaseCommand):
 
     def _run(self, pipeline: Any, options: Any, stopping: threading.Event, reprocess: dict[str, Any] | None) -> None:
         from pipelines.driver import Driver
+        from pipelines.partial_reprocess import PartialReprocess
         from pipelines.reprocess import Reprocess
         from pipelines.spark import start_session
 
         spark, dsn = start_session(pipeline.name, packages=pipeline.packages), os.environ["DATABASE_URL"]
         if reprocess is not None:
-            again = Reprocess(pipeline, spark, dsn, options.checkpoint, stopping=stopping, **reprocess)
+            kind = PartialReprocess if "states" in reprocess else Reprocess
+            again = kind(pipeline, spark=spark, dsn=dsn, checkpoint=options.checkpoint, stopping=stopping, **reprocess)
             if not again.run() or options.once:
                 return
         Driver(pipeline, spark, dsn, options, stopping=stopping).run()

@@ -1,0 +1,181 @@
+"""Partial reprocess: feed some states of a pipeline again from the start of the input; its others stay as they are.
+
+The states of a pipeline share its ledger and its checkpoint, and its committed batch may come again and be reverted in
+all of them. So the shadow does not read what there is: it is fed what the ledger says was counted, up to exactly the
+committed batch n, and that batch is one of its own, under the same txid:
+
+    input of batches 1 .. n - 1    a batch of the shadow, as txid n - 1, or several if it is much
+    input of batch n               a batch of the shadow, as txid n
+
+Each of them is planned by writing the shadow's checkpoint; Spark runs a batch that is planned and not done, and ends.
+The driver may go on until the shadow has nearly caught up. Then it is overtaken, and the pipeline stands still for the
+last batches. One that is interrupted begins again.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from pyspark.sql import SparkSession
+
+from pipelines.checkpoint import checkpoint_folder, remove_shadow_checkpoint, shadow_checkpoint
+from pipelines.checkpoint_writer import write_checkpoint
+from pipelines.connections import connect
+from pipelines.driver import Driver, RunOptions
+from pipelines.driver_session import PATIENCE_MS
+from pipelines.errors import PipelineError
+from pipelines.pipeline import Pipeline
+from pipelines.query import OnBatch
+from pipelines.reprocess import CAUGHT_UP_SECONDS, HANDOVER_PATIENCE_MS, ShadowSession, check_shadows
+from pipelines.sources.source import ListedSource, Source
+from state_backends.errors import ShorterInputError
+from state_backends.ledger import BatchLedger
+from state_backends.resume import Files, ResumePoint, committed_range, files_up_to, resume_point, steps
+from state_backends.schema.catalog import Catalog
+from state_backends.schema.counted import CountedInput
+from state_backends.schema.partial_swap import PartialSwap
+
+# Rows of one batch of the shadow, at least: fewer batches are faster, and one of everything may be too large.
+STEP_ROWS = 5_000_000
+
+
+@dataclass
+class PartialReprocess:
+    """Feeds the shadows of some states of a pipeline, and swaps those in.
+
+    states: their names. A state whose new values one of them reads is fed again with it.
+    checkpoint: Spark's folder of the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
+    Raises PipelineError for a name that the pipeline does not feed, and for states that have no shadow.
+    """
+
+    pipeline: Pipeline
+    states: Collection[str]
+    spark: SparkSession
+    dsn: str
+    checkpoint: Path
+    on_batch: OnBatch = lambda batch: None
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = checkpoint_folder(self.checkpoint)
+        known = [fed.name for fed in self.pipeline.ordered]
+        if unknown := sorted(set(self.states) - set(known)):
+            raise PipelineError(
+                f"pipeline {self.pipeline.name!r}: does not feed {', '.join(map(repr, unknown))}; it feeds "
+                f"{', '.join(known)}"
+            )
+        check_shadows(self.part)
+
+    @cached_property
+    def part(self) -> Pipeline:
+        """The pipeline with these states alone."""
+        return Pipeline(self.pipeline.name, [fed for fed in self.pipeline.ordered if fed.name in self.states])
+
+    def run(self) -> bool:
+        """Feed the shadow up to the pipeline's committed batch, and swap. Returns False where it was stopped before.
+
+        Raises what a driver raises; ShorterInputError where a source lacks what was counted, ResumeError where the
+        ledger does not say what that is. The states stay as they are then.
+        """
+        with connect(self.dsn, f"{self.pipeline.name} reprocess") as conn:
+            Catalog(conn).install()
+            swap = PartialSwap(conn, self.pipeline.name)
+            with swap.owning(self.part.specs):
+                self._begin(conn, swap)
+                while not self.stopping.is_set() and not self._catch_up(conn, swap):
+                    pass
+                if self.stopping.is_set():
+                    return False
+                with self._overtaken(conn, swap):
+                    self._catch_up(conn, swap)
+                    if self.stopping.is_set():
+                        return False
+                    swap.swap(self.part.specs, self.part.guarantees)
+        remove_shadow_checkpoint(self.checkpoint, None)
+        return True
+
+    def _begin(self, conn: psycopg.Connection, swap: PartialSwap) -> None:
+        """Create the shadow; one that was interrupted goes."""
+        first, last = committed_range(conn, self.pipeline.name)
+        if last < first:
+            raise PipelineError(f"pipeline {self.pipeline.name!r}: has committed no batch, so nothing is to reprocess")
+        with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
+            if swap.exists:
+                # Refused for those of another reprocess.
+                self._begin_shadow(swap)
+                swap.abort()
+            self._check_sources(CountedInput(conn, self.pipeline.name))
+            self._begin_shadow(swap)
+
+    def _begin_shadow(self, swap: PartialSwap) -> None:
+        folder = str(self.checkpoint.absolute())
+        swap.begin(self.part.specs, spout=self.part.source.spout, checkpoint=folder)
+
+    def _check_sources(self, counted: CountedInput) -> None:
+        """Before the hours of work: raise ShorterInputError where a source has less than was counted, and knows it."""
+        found = (source.missing(self.spark, counted.of(place)) for place, source in self._sources)
+        if missing := [each for each in found if each]:
+            raise ShorterInputError(
+                f"pipeline {self.pipeline.name!r}: its states were fed what is not there any more: "
+                f"{'; '.join(missing)}; bring the input back, or reprocess all of its states with --reprocess "
+                "--accept-shorter"
+            )
+
+    @contextmanager
+    def _overtaken(self, conn: psycopg.Connection, swap: PartialSwap) -> Iterator[None]:
+        """End the pipeline's driver, and hold the pipeline."""
+        swap.overtake()
+        with BatchLedger(conn, self.pipeline.name).idle(patience_ms=HANDOVER_PATIENCE_MS):
+            yield
+
+    def _catch_up(self, conn: psycopg.Connection, swap: PartialSwap) -> bool:
+        """Feed the shadow what was committed since its last batch. Returns whether that took little time."""
+        began = time.monotonic()
+        _, last = committed_range(conn, self.pipeline.name)
+        _, fed = committed_range(conn, swap.name)
+        for txid in steps(conn, self.pipeline.name, fed, last, STEP_ROWS):
+            if not self.stopping.is_set():
+                self._step(conn, swap, txid)
+        return time.monotonic() - began < CAUGHT_UP_SECONDS
+
+    def _step(self, conn: psycopg.Connection, swap: PartialSwap, txid: int) -> None:
+        """Feed the shadow, as batch `txid`, all that was counted after its last one."""
+        folder, point = shadow_checkpoint(self.checkpoint), self._plan(conn, swap, txid)
+        shutil.rmtree(folder, ignore_errors=True)
+        write_checkpoint(folder, point, self.part.sources, self._read(conn, txid))
+        swap.skip_to(txid)
+        options = RunOptions(folder, once=True, one_batch=True)
+        Driver(self.part, self.spark, self.dsn, options, self.on_batch, self.stopping, ShadowSession).run()
+
+    def _plan(self, conn: psycopg.Connection, swap: PartialSwap, txid: int) -> ResumePoint:
+        """Return the point after the shadow's last batch, with the next one planned to end as batch `txid` did."""
+        end = resume_point(conn, self.pipeline.name, txid)
+        opened = [end.offsets[place] for place, _ in self._sources]
+        ledger = BatchLedger(conn, swap.name)
+        first, fed = committed_range(conn, swap.name)
+        if fed < first:
+            nowhere = [None] * len(opened)
+            return ResumePoint(swap.name, str(uuid4()), fed, -1, end.batch_time, nowhere, nowhere, opened)
+        before = resume_point(conn, self.pipeline.name, fed)
+        offsets = [before.offsets[place] for place, _ in self._sources]
+        number, name = ledger.committed_batch_id(), ledger.checkpoint_id()
+        assert name is not None
+        return ResumePoint(swap.name, name, fed, number, end.batch_time, offsets, offsets, opened)
+
+    def _read(self, conn: psycopg.Connection, txid: int) -> Sequence[Mapping[int, Files]]:
+        return [
+            files_up_to(conn, self.pipeline.name, txid, place) if isinstance(source, ListedSource) else {}
+            for place, source in self._sources
+        ]
+
+    @cached_property
+    def _sources(self) -> list[tuple[int, Source]]:
+        """The sources that the states read, each with its place among the pipeline's."""
+        return [(self.pipeline.sources.index(source), source) for source in self.part.sources]
