@@ -1,8 +1,12 @@
-"""The soak: `make soak ARGS="--minutes 30 --seed 7"`. Ends with 1 where a fault ended in a deviation or unexplained."""
+"""The soak: `make soak ARGS="--minutes 30 --seed 7"`. Ends with 1 where a fault ended in a deviation or unexplained.
+
+SIGINT and SIGTERM end it early; what it has found until then is reported.
+"""
 
 import argparse
 import json
 import secrets
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +20,8 @@ from tests.soak.world import Options
 def main() -> int:
     options = _arguments().parse_args()
     print(f"seed {options.seed}", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="tidemark-soak-"))
     result = soak(
         folder,

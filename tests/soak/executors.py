@@ -1,14 +1,14 @@
-"""Executors: processes that run the product's own tasks, each a fresh process of a fork server.
+"""Executors: processes that run the product's own tasks, each forked off the process that the driver was forked off.
 
 They outlive a driver that is killed, as those of a cluster do, so its tasks may write late. A task that fails is run
 again, one that does not move counts as lost and is run again beside itself, which Spark does too.
 """
 
-import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pipelines.context import BatchContext
 from pipelines.tasks import MergeTask
 from tests.soak import switches
+from tests.soak.fork_server import FORK
 from tests.soak.points import Points
 
 # Spark's spark.task.maxFailures.
@@ -27,8 +28,6 @@ MAX_FAILURES = 4
 # How long a stopped process may take before its executor counts as lost.
 LOST_SECONDS = 1.0
 POLL_SECONDS = 0.1
-# pyarrow imports pandas at its first computation, which would take each task half a second.
-PRELOADED = ["tests.soak.manage", "pandas"]
 
 
 class TaskFailedError(Exception):
@@ -46,11 +45,7 @@ class Running:
 
 
 class Executors:
-    """Runs the tasks of a batch side by side. Made before the process has threads or connections."""
-
-    def __init__(self) -> None:
-        self._fork = multiprocessing.get_context("forkserver")
-        self._fork.set_forkserver_preload(PRELOADED)
+    """Runs the tasks of a batch side by side."""
 
     def run(self, tasks: Sequence[tuple[MergeTask, pa.RecordBatch]]) -> list[int]:
         """Run each task until it has succeeded once; return the keys each wrote.
@@ -74,8 +69,8 @@ class Executors:
         return [found or 0 for found in keys]
 
     def _start(self, place: int, task: MergeTask, rows: pa.RecordBatch) -> Running:
-        ours, theirs = self._fork.Pipe(duplex=False)
-        process = self._fork.Process(target=_run, args=(theirs, task, rows), daemon=False)
+        ours, theirs = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=_run, args=(theirs, task, rows, os.getpid(), dict(os.environ)), daemon=False)
         process.start()
         theirs.close()
         return Running(place, process, ours, time.monotonic())
@@ -105,7 +100,10 @@ def _outcome(ended: Running) -> int | str:
         return f"the executor ended (exit code {ended.process.exitcode})"
 
 
-def _run(answer: Connection, task: MergeTask, rows: pa.RecordBatch) -> None:
+def _run(answer: Connection, task: MergeTask, rows: pa.RecordBatch, driver: int, environ: Mapping[str, str]) -> None:
+    with suppress(PermissionError):  # the driver has ended
+        os.setpgid(0, driver)
+    os.environ.update(environ)
     points = Points.of_environment()
     switches.turn_off_ordered()
     try:

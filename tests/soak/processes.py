@@ -1,18 +1,25 @@
-"""Processes of the soak: the driver and other commands of `manage.py`, web, events and the Celery worker."""
+"""Processes of the soak: the driver and other commands of `manage.py`, web, events and the Celery worker.
 
+A command is forked off a process that has everything imported; with Spark it is a program, as all others are.
+"""
+
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import psutil
 
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from tests.pipelines.cluster.spark_cluster import end_with_parent
+from tests.soak import fork_server
 
 # How a command says what a person must do.
 REFUSAL = "CommandError: "
@@ -23,29 +30,21 @@ LONGEST_COMMAND_SECONDS = 180.0
 
 
 class Process:
-    """A program of ours in a process of its own, with its output in a file."""
+    """A process of ours, with its output in a file. It leads the process group of what it starts."""
 
-    def __init__(self, name: str, words: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+    pid: int
+
+    def __init__(self, name: str, log: Path) -> None:
         self.name, self.log = name, log
-        with log.open("ab") as output:
-            self._start = output.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=REPOSITORY,
-                env=os.environ | environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=end_with_parent,
-            )
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+        self._start = log.stat().st_size if log.exists() else 0
 
     def exit_code(self) -> int | None:
-        return self.process.poll()
+        """Return how it ended, as a negative number for a signal; None as long as it runs."""
+        raise NotImplementedError
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for its end; return whether it came in time."""
+        raise NotImplementedError
 
     def output(self) -> str:
         """Return what this process has written, not an earlier one of the same log."""
@@ -58,33 +57,101 @@ class Process:
         return errors[-1] if errors else " | ".join(said[-3:])[-600:]
 
     def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(number)
+        if self.exit_code() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it alone; what it has started may run on."""
         self.signal(signal.SIGKILL)
-        self.process.wait()
+        self.wait()
 
     def stop(self) -> None:
         """Ask it to end, and kill it if it does not."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not self.wait(STOP_SECONDS):
             self.kill_all()
 
     def kill_all(self) -> None:
-        """Kill it with all that it has started."""
+        """Kill it with all that it has started, also if it has ended itself."""
         family = []
         with suppress(psutil.NoSuchProcess):
-            leader = psutil.Process(self.pid)
-            family = [*leader.children(recursive=True), leader]
+            family = psutil.Process(self.pid).children(recursive=True)
         for member in family:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
-        self.process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait()
+
+
+class Program(Process):
+    """A Python program started from nothing."""
+
+    def __init__(self, name: str, words: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        super().__init__(name, log)
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=REPOSITORY,
+                env=os.environ | environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        self.pid = self._process.pid
+
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.exit_code() is not None
+
+
+class Command(Process):
+    """A command of `manage.py`, forked off a process that has everything imported."""
+
+    def __init__(self, name: str, words: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        super().__init__(name, log)
+        self._process = fork_server.FORK.Process(target=run_command, args=(words, os.environ | environ, log))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def exit_code(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self._process.join(seconds)
+        return self.exit_code() is not None
+
+
+def run_command(words: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+    """Run a command of `manage.py` in this process, which was forked for it."""
+    from tests.soak.manage import main
+
+    fork_server.use_the_server_of_the_parent()
+    os.setpgid(0, 0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with log.open("ab") as output:
+        os.dup2(output.fileno(), sys.stdout.fileno())
+        os.dup2(output.fileno(), sys.stderr.fileno())
+    os.chdir(REPOSITORY)
+    os.environ.update(environ)
+    sys.argv[1:] = words
+    main()
+
+
+def _end_with_parent() -> None:
+    """The parent is the process that has asked for the fork."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Commands:
@@ -92,16 +159,29 @@ class Commands:
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.folder, self.environ = folder, dict(environ)
+        self._started: list[Process] = []
         folder.mkdir(parents=True, exist_ok=True)
 
+    def close(self) -> None:
+        """Kill what runs, and what it has started."""
+        for process in self._started:
+            process.kill_all()
+
     def start(self, name: str, *words: str, **environ: str) -> Process:
-        return Process(name, ["-c", RUN, *words], self.environ | environ, self.folder / f"{name}.log")
+        log, variables = self.folder / f"{name}.log", self.environ | environ
+        if variables.get("SOAK_SPARK"):
+            process: Process = Program(name, ["-c", RUN, *words], variables, log)
+        else:
+            process = Command(name, words, variables, log)
+        self._started.append(process)
+        return process
 
     def run(self, name: str, *words: str, **environ: str) -> Process:
-        """Run a command to its end. Raises TimeoutExpired."""
+        """Run a command to its end. Raises TimeoutError."""
         process = self.start(name, *words, **environ)
         try:
-            process.process.wait(LONGEST_COMMAND_SECONDS)
+            if not process.wait(LONGEST_COMMAND_SECONDS):
+                raise TimeoutError(f"{words!r} has not ended: {process.output()[-1500:]}")
         finally:
             process.kill_all()
         return process
@@ -111,7 +191,8 @@ class Commands:
         port = free_port()
         words = ["-m", "granian", "--interface", interface, "--host", LOOPBACK, "--port", str(port)]
         more = ["--http", "1", "--no-ws"] if interface == "asgi" else ["--blocking-threads", "8"]
-        process = Process(name, [*words, *more, application], self.environ, self.folder / f"{name}.log")
+        process = Program(name, [*words, *more, application], self.environ, self.folder / f"{name}.log")
+        self._started.append(process)
         return process, f"http://{LOOPBACK}:{port}"
 
 

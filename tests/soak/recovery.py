@@ -49,7 +49,9 @@ def recover(world: World, remedies: list[Remedy]) -> Outcome:
     with world.quiet():
         wait_until(world.background.idle.is_set, 5)
         while not (outcome.deviation or outcome.unexplained) and not _is_whole(world, outcome):
-            if time.monotonic() - started > LONGEST_SECONDS:
+            if world.background.failure:
+                outcome.unexplained = world.background.failure
+            elif time.monotonic() - started > LONGEST_SECONDS:
                 outcome.unexplained = f"not whole after {LONGEST_SECONDS:.0f} s: {outcome.last_error} {_tail(world)}"
             elif world.driver is not None and world.driver.exit_code() is not None:
                 _restart(world, outcome, remedies)

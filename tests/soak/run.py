@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,9 @@ def soak(
     first: int = 1,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> Result:
-    """Inject faults until there are so many, or the time is over. Stops a pipeline at its first deviation.
+    """Inject faults until there are so many, the time is over or it is interrupted.
+
+    A pipeline ends with its first deviation.
 
     variants: kinds of pipelines, in turn. names: only these faults. first: the number of the first pipeline.
     """
@@ -93,10 +95,11 @@ def soak(
 
     try:
         number = first
-        while goes_on():
-            world = World(servers, options, number, order[(number - 1) % len(order)])
-            _soak_pipeline(world, result, names, goes_on, on_record)
-            number += 1
+        with suppress(KeyboardInterrupt):
+            while goes_on():
+                world = World(servers, options, number, order[(number - 1) % len(order)])
+                _soak_pipeline(world, result, names, goes_on, on_record)
+                number += 1
     finally:
         result.seconds = time.monotonic() - started
         servers.close()
@@ -112,17 +115,18 @@ def _soak_pipeline(
 ) -> None:
     candidates = fitting(world, names)
     with world.running():
-        for number in range(1, FAULTS_PER_PIPELINE + 1):
-            if not goes_on():
-                break
-            [fault] = world.chance.choices(candidates, [each.weight for each in candidates])
-            record = _inject(world, fault, number)
-            result.records.append(record)
-            on_record(record)
-            if not record.is_explained:
-                break
-        result.batches += world.committed_txid()
-    _add_findings(world, result)
+        try:
+            for number in range(1, FAULTS_PER_PIPELINE + 1):
+                if not goes_on():
+                    break
+                [fault] = world.chance.choices(candidates, [each.weight for each in candidates])
+                record = _inject(world, fault, number)
+                result.records.append(record)
+                on_record(record)
+                if not record.is_explained:
+                    break
+        finally:
+            _add_findings(world, result)
 
 
 def _inject(world: World, fault: Fault, number: int) -> Record:
@@ -142,6 +146,7 @@ def _add_findings(world: World, result: Result) -> None:
         result.answers[name] = result.answers.get(name, 0) + count
     for name, count in findings.refused.items():
         result.refused[name] = result.refused.get(name, 0) + count
+    result.batches += world.committed_txid()
     result.unavailable += findings.unavailable
     result.transfers += world.feeder.model.transfers
     result.upkeep_runs += world.background.upkeep_runs

@@ -36,6 +36,14 @@ def without_epoch() -> None:
     """Every acquisition of every incarnation of the ledger looks the same."""
     ledger.secrets = SimpleNamespace(token_hex=lambda size: "same")  # type: ignore[attr-defined]
     epochs.current_epoch = lambda conn, *_, **__: "same"
+    acquire = ledger.BatchLedger.acquire
+
+    def acquired(self: ledger.BatchLedger, **options: Any) -> int:
+        always = "CREATE OR REPLACE FUNCTION tidemark.is_original() RETURNS boolean LANGUAGE sql STABLE RETURN true"
+        self._conn.execute(always)
+        return acquire(self, **options)
+
+    ledger.BatchLedger.acquire = acquired  # type: ignore[method-assign]
 
 
 def without_fingerprint() -> None:

@@ -5,7 +5,8 @@ import random
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -92,8 +93,6 @@ class World:
         self.checkpoint = self.folder / "checkpoint"
         self.commands = Commands(self.folder, self._environ())
         self.driver: Process | None = None
-        self.expected_deaths: set[int] = set()
-        self.zombies: list[Process] = []
 
     @property
     def variant(self) -> Variant:
@@ -144,9 +143,7 @@ class World:
         for part in ("background", "checkers"):
             if hasattr(self, part):
                 getattr(self, part).close()
-        for process in (self.driver, *self.zombies):
-            if process is not None:
-                process.kill_all()
+        self.commands.close()
 
     # The driver
 
@@ -180,10 +177,9 @@ class World:
         return self.driver is not None and self.driver.exit_code() is not None
 
     def retire_driver(self) -> Process:
-        """Return the driver, which is the pipeline's no longer; it is killed with the world."""
+        """Return the driver, which is the pipeline's no longer."""
         assert self.driver is not None
         zombie, self.driver = self.driver, None
-        self.zombies.append(zombie)
         return zombie
 
     @contextmanager
@@ -261,8 +257,11 @@ class World:
         return saved
 
     def restore_checkpoint(self, saved: Path) -> None:
+        """Put a copy in the place of the checkpoint. Nobody sees half of it."""
+        draft = self.folder / "restored"
+        shutil.copytree(saved, draft)
         shutil.rmtree(self.checkpoint)
-        shutil.copytree(saved, self.checkpoint)
+        draft.rename(self.checkpoint)
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
@@ -298,7 +297,10 @@ class Background:
         self.feeding.set()
         self.idle = threading.Event()
         self.upkeep_runs = 0
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._feed, self._maintain)]
+        # Why one of the two has ended.
+        self.failure = ""
+        works = (self._feed, self._maintain)
+        self._threads = [threading.Thread(target=self._run, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
 
@@ -306,6 +308,12 @@ class Background:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            self.failure = traceback.format_exc()
 
     def _feed(self) -> None:
         while not self._stopping.wait(FEED_SECONDS):
