@@ -29,7 +29,7 @@ from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database, redis_client
 from pipelines.embedded.data_dir import REPOSITORY, free_port
 from state_backends import BatchLedger, Catalog, PostgresBackingMap, StateReader
-from state_backends.ledger import lock_fence
+from state_backends.batch import lock_fence
 
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4

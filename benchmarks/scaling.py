@@ -23,7 +23,7 @@ from benchmarks.cases import Case, side_by_side
 from benchmarks.rows import SALES
 from benchmarks.servers import database
 from state_backends import BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
-from state_backends.ledger import Batch, lock_fence
+from state_backends.batch import Batch, lock_fence
 from state_backends.maintenance import Step, compact, expire
 from state_backends.table import StateTable
 

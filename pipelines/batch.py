@@ -21,8 +21,9 @@ from pipelines.pipeline import Pipeline
 from pipelines.sink import SinkInput, SinkJob, Written, emitted_columns, rows_for, task_for
 from pipelines.spark import at_most
 from pipelines.stream import FedState, PersistentAggregate
+from state_backends.batch import Batch, lock_fence
 from state_backends.dead_letters import delete_dead_letters, write_dead_letters
-from state_backends.ledger import Batch, BatchLedger, lock_fence
+from state_backends.ledger import BatchLedger
 from state_backends.protocols import BackendSession
 from state_backends.schema.catalog import Catalog
 from state_backends.schema.feeding import take_back_feeding

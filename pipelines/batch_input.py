@@ -19,8 +19,8 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.source import Parsed, Source
 from pipelines.stream import Node, Stream, Watermark
 from state_backends.aggregators.column import quoted
+from state_backends.batch import Batch
 from state_backends.dead_letters import DeadLetter
-from state_backends.ledger import Batch
 
 # Lines that may be bad however small the batch.
 TOLERATED_BAD_LINES = 10

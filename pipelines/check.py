@@ -15,7 +15,7 @@ from pipelines.spark import struct_type
 from pipelines.state_query import check_keys
 from pipelines.stream import FedState, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
-from state_backends.ledger import Batch
+from state_backends.batch import Batch
 from state_backends.protocols import BACKENDS
 
 

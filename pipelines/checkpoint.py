@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 
 from pipelines.errors import PipelineError
+from state_backends.batch import Batch
 from state_backends.epochs import LastBatch
-from state_backends.ledger import Batch, BatchLedger
+from state_backends.ledger import BatchLedger
 from state_backends.schema import reprocess
 from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import AFTER_MOVE

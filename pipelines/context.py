@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from state_backends.ledger import Batch
+from state_backends.batch import Batch
 from state_backends.protocols import BACKENDS, Aggregator, Backend, BackendSession
 from state_backends.spec import StateSpec
 

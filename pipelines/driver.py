@@ -27,10 +27,10 @@ from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
 from pipelines.sources.source import as_progress
 from state_backends import driver_status
+from state_backends.batch import Batch
 from state_backends.batch_time import BatchClock, max_skew
 from state_backends.driver_status import DesiredState
 from state_backends.errors import FencedError, PipelineHeldError
-from state_backends.ledger import Batch
 
 # Between two checks of the query and of the desired state: how fast a stop is seen, and how old a reported lag may be.
 WATCH_SECONDS = 0.5

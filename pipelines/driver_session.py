@@ -11,11 +11,12 @@ import psycopg
 from pipelines.connections import connect
 from pipelines.pipeline import Pipeline
 from state_backends import driver_status, findings
+from state_backends.batch import Batch, record_metrics
 from state_backends.batch_time import BatchClock
 from state_backends.driver_status import DesiredState
 from state_backends.epochs import LastBatch
 from state_backends.errors import PipelineHeldError, SynchronizerError
-from state_backends.ledger import Batch, BatchLedger, record_metrics
+from state_backends.ledger import BatchLedger
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
 from state_backends.session import VANISHED_SECONDS, unsafe_settings

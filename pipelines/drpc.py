@@ -24,8 +24,8 @@ from pipelines.errors import PipelineError, failure_reason
 from pipelines.guarantee import Spout
 from pipelines.sources.source import Parsed, Pending, declared
 from pipelines.stream import Node, PartitionPersist, PersistentAggregate, Stream
+from state_backends.batch import Batch
 from state_backends.dead_letters import DeadLetter
-from state_backends.ledger import Batch
 from state_backends.schema.counted import CountedSource
 from state_backends.source_input import Identity, SourceInput
 

@@ -22,8 +22,8 @@ from pipelines.checkpoint import batch_offsets, last_committed
 from pipelines.checkpoint_disk import set_aside_torn
 from pipelines.driver_session import DriverSession
 from pipelines.errors import InputLostError, PipelineError
+from state_backends.batch import Batch
 from state_backends.errors import TidemarkError
-from state_backends.ledger import Batch
 from state_backends.source_input import Identity
 
 OnBatch = Callable[[Batch], object]

@@ -27,8 +27,9 @@ from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
+from state_backends.batch import Batch
 from state_backends.errors import RollBackError, ShorterInputError
-from state_backends.ledger import Batch, BatchLedger
+from state_backends.ledger import BatchLedger
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
 from state_backends.schema.counted import CountedInput

@@ -21,9 +21,9 @@ from pipelines.context import BatchContext
 from pipelines.functions import StateFactory, StateUpdater, Values, opened_state
 from pipelines.misfits import MISFITS
 from pipelines.tuples import as_columns
+from state_backends.batch import lock_fence
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import KeyShapeError
-from state_backends.ledger import lock_fence
 from state_backends.maps import MAPS
 from state_backends.maps.batch_map import BatchMap
 from state_backends.maps.updaters import Replace

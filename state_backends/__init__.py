@@ -26,6 +26,7 @@ from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.wrappers import CachedMap, LoggedMap
+from state_backends.batch import Batch
 from state_backends.changelog import Changelog
 from state_backends.errors import (
     BackendSetupError,
@@ -84,7 +85,7 @@ from state_backends.errors import (
 from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
 from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
-from state_backends.ledger import Batch, BatchLedger
+from state_backends.ledger import BatchLedger
 from state_backends.maps.non_transactional import NonTransactionalMap
 from state_backends.maps.opaque import OpaqueMap
 from state_backends.maps.snapshottable import SnapshottableMap

@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
+from state_backends.batch import Batch
 from state_backends.errors import FoldRangeError
-from state_backends.ledger import Batch
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 

@@ -10,8 +10,8 @@ import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -19,6 +19,15 @@ from psycopg.rows import dict_row
 from psycopg.types.json import JsonbLoader
 
 from state_backends import driver_status, epochs
+from state_backends.batch import (
+    Batch,
+    input_difference,
+    record_attempt,
+    record_commit,
+    record_first,
+    restored,
+    taken_over,
+)
 from state_backends.batch_time import BatchClock
 from state_backends.epochs import LastBatch
 from state_backends.errors import (
@@ -29,7 +38,7 @@ from state_backends.errors import (
     PipelineHeldError,
     SourceReplacedError,
 )
-from state_backends.source_input import Identity, SourceInput, difference, fingerprints, merged, replaced
+from state_backends.source_input import Identity, SourceInput, merged, replaced
 from state_backends.state_lock import take_session_lock
 
 # The first half of the advisory lock's number, which keeps it apart from other locks; the SQL function
@@ -39,82 +48,6 @@ LOCK_CLASS = 7103845
 CHANNEL = "tidemark"
 
 logger = logging.getLogger(__name__)
-
-# Totals are running sums over batches. Where the batch before has none, the total starts from the stored dead letters.
-RECORD_COMMIT = """
-UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
-    keys_written = %(keys_written)s::jsonb, dead_letters = %(dead_letters)s, late = %(late)s, dropped = %(dropped)s,
-    tasks = %(tasks)s::jsonb, watermark = %(watermark)s, marks = %(marks)s::jsonb,
-    total_dead_letters = %(dead_letters)s::bigint + coalesce(before.total_dead_letters, (
-        SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = %(pipeline)s AND l.txid < %(txid)s)),
-    total_rows_in = %(rows_in)s::bigint + coalesce(before.total_rows_in, (
-        SELECT sum(r.rows_in)::bigint FROM tidemark.batch r JOIN tidemark.pipeline p ON p.name = r.pipeline
-        WHERE p.name = %(pipeline)s AND r.txid > p.fed_after AND r.txid < %(txid)s), 0),
-    total_late = %(late)s::bigint + coalesce(before.total_late, 0),
-    total_dropped = %(dropped)s::bigint + coalesce(before.total_dropped, 0)
-FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipeline)s AND before.txid = %(txid)s - 1
-WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
-"""
-
-# Every attempt at an open batch keeps the ttls of the first one. A shadow pipeline's batch has only the ttls that were
-# overridden; its other states use their declared ones.
-RECORD_BEGIN = """
-INSERT INTO tidemark.batch AS b
-    (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, input, ttls)
-SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, p.fence, p.epoch, p.token, %(batch_time)s, clock_timestamp(),
-    %(offsets)s::jsonb, %(input)s::jsonb, (
-    SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidemark.state s
-    WHERE s.pipeline = p.name OR (s.pipeline = p.reprocesses AND s.edits ? 'ttl'))
-FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
-ON CONFLICT (pipeline, txid) DO UPDATE
-SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, epoch = excluded.epoch,
-    token = excluded.token, batch_time = excluded.batch_time,
-    started_at = excluded.started_at, offsets = excluded.offsets, input = excluded.input,
-    ttls = CASE WHEN b.batch_time = excluded.batch_time THEN coalesce(b.ttls, excluded.ttls) ELSE excluded.ttls END,
-    committed_at = NULL, rows_in = NULL, keys_written = NULL, dead_letters = 0, late = 0, dropped = 0, tasks = NULL,
-    watermark = NULL, marks = '{}', metrics = '{}', total_dead_letters = NULL, total_late = NULL, total_dropped = NULL,
-    total_rows_in = NULL
-"""
-
-RECORD_FILES = """
-INSERT INTO tidemark.input_file (pipeline, txid, source, files) VALUES (%s, %s, %s, %s::jsonb)
-"""
-
-RECORD_FIRST = """
-INSERT INTO tidemark.first_input (pipeline, txid, offsets, input)
-SELECT b.pipeline, b.txid, b.offsets, b.input FROM tidemark.batch b WHERE b.pipeline = %s AND b.txid = %s
-ON CONFLICT (pipeline) DO UPDATE SET txid = excluded.txid, offsets = excluded.offsets, input = excluded.input
-"""
-
-TTLS = """
-SELECT t.key, t.value::interval FROM tidemark.batch b, jsonb_each_text(b.ttls) t
-WHERE b.pipeline = %s AND b.txid = %s
-"""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One attempt at one batch; an executor's write is checked against it (see `lock_fence`).
-
-    txid: the batch's transaction id, rising by one from 1. attempt: 1 for the first try. batch_time: the clock of all
-    ttl arithmetic, timezone-aware. ttls: state name to ttl. Both are the same for every attempt at an open batch; a
-    ttl that is changed meanwhile counts from the next batch. epoch: the ledger's incarnation. token: random, of the
-    acquisition that the fence counts: after a restore another driver may hold an equal fence.
-    """
-
-    pipeline: str
-    fence: int
-    txid: int
-    attempt: int
-    batch_time: datetime
-    ttls: Mapping[str, timedelta | None] = field(default_factory=dict, compare=False)
-    epoch: str = ""
-    token: str = ""
-
-    @property
-    def is_retry(self) -> bool:
-        """Whether an earlier attempt may have written: revert before writing."""
-        return self.attempt > 1
 
 
 class BatchLedger:
@@ -251,7 +184,7 @@ class BatchLedger:
         if fence is None or (fence, token) != (self.fence, self.token):
             raise _overtaken(self.pipeline, self.fence, fence)
         if not is_original:
-            raise _restored(self.pipeline)
+            raise restored(self.pipeline)
 
     def begin(
         self,
@@ -281,7 +214,7 @@ class BatchLedger:
             row = self._locked_row()
             self._check_sources(row, sources)
             if batch_id == row["committed_batch_id"] and batch_id >= 0:
-                changed = self._difference(row["committed_txid"], held)
+                changed = input_difference(self._conn, self.pipeline, row["committed_txid"], held)
                 if changed:
                     self._check_revertible(row, changed, irreversible)
                 elif spout == "transactional" or (changed == "" and row["open_txid"] is not None):
@@ -289,7 +222,7 @@ class BatchLedger:
                 if row["open_txid"] is None:
                     row = self._reverted_commit(row)
             elif row["open_txid"] is not None and batch_id == row["committed_batch_id"] + 1:
-                changed = self._difference(row["open_txid"], held)
+                changed = input_difference(self._conn, self.pipeline, row["open_txid"], held)
                 if changed and irreversible:
                     raise self._input_changed(row["open_txid"], changed, _cannot_revert(irreversible))
             if batch_id != row["committed_batch_id"] + 1:
@@ -328,18 +261,19 @@ class BatchLedger:
                 [batch.pipeline, batch.fence, batch.token, batch.txid, batch.attempt],
             ).rowcount
             if not done:
-                raise FencedError(_taken_over(batch))
-            figures = {
-                "rows_in": rows_in,
-                "keys_written": json.dumps(dict(keys_written or {})),
-                "dead_letters": dead_letters,
-                "late": late,
-                "dropped": dropped,
-                "tasks": json.dumps({state: dict(spread) for state, spread in (tasks or {}).items()}),
-                "watermark": watermark,
-                "marks": json.dumps({stream: mark.isoformat() for stream, mark in (marks or {}).items()}),
-            }
-            self._conn.execute(RECORD_COMMIT, {"pipeline": batch.pipeline, "txid": batch.txid} | figures)
+                raise FencedError(taken_over(batch))
+            record_commit(
+                self._conn,
+                batch,
+                rows_in=rows_in,
+                keys_written=json.dumps(dict(keys_written or {})),
+                dead_letters=dead_letters,
+                late=late,
+                dropped=dropped,
+                tasks=json.dumps({state: dict(spread) for state, spread in (tasks or {}).items()}),
+                watermark=watermark,
+                marks=json.dumps({stream: mark.isoformat() for stream, mark in (marks or {}).items()}),
+            )
             self._conn.execute(
                 "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
             )
@@ -381,13 +315,6 @@ class BatchLedger:
             self._conn.execute(
                 "UPDATE tidemark.pipeline SET sources = %s::jsonb WHERE name = %s", [json.dumps(known), self.pipeline]
             )
-
-    def _difference(self, txid: int, held: Sequence[SourceInput | None] | None) -> str | None:
-        """Return how a batch's input differs from what was stored: empty if it does not, None if that is unknown."""
-        stored = self._conn.execute(
-            "SELECT input FROM tidemark.batch WHERE pipeline = %s AND txid = %s", [self.pipeline, txid]
-        ).fetchone()
-        return difference(stored[0] if stored else None, held)
 
     def _check_revertible(self, row: Mapping[str, Any], changed: str, irreversible: Sequence[str]) -> None:
         """Raise InputChangedError unless the committed batch can be reverted, to be applied with its new input."""
@@ -440,37 +367,9 @@ class BatchLedger:
         )
         assert self.fence is not None
         batch = Batch(self.pipeline, self.fence, txid, attempt, batch_time, epoch=row["epoch"], token=self.token)
-        self._record_files(batch, held or ())
-        batch = self._record(batch, batch_id, offsets, held)
+        ttls = record_attempt(self._conn, batch, batch_id, offsets, held)
         if txid == row["fed_after"] + 1:
-            self._conn.execute(RECORD_FIRST, [self.pipeline, txid])
-        return batch
-
-    def _record_files(self, batch: Batch, held: Sequence[SourceInput | None]) -> None:
-        if not any(part is not None and part.listed for part in held):
-            return
-        self._conn.execute(
-            "DELETE FROM tidemark.input_file WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
-        )
-        for place, part in enumerate(held):
-            if part is not None and part.listed and part.items:
-                files = json.dumps(dict(part.items))
-                self._conn.execute(RECORD_FILES, [batch.pipeline, batch.txid, place, files])
-
-    def _record(self, batch: Batch, batch_id: int, offsets: Any, held: Sequence[SourceInput | None] | None) -> Batch:
-        self._conn.execute(
-            RECORD_BEGIN,
-            {
-                "pipeline": batch.pipeline,
-                "txid": batch.txid,
-                "attempt": batch.attempt,
-                "batch_id": batch_id,
-                "batch_time": batch.batch_time,
-                "offsets": json.dumps(offsets),
-                "input": None if held is None else json.dumps(fingerprints(held)),
-            },
-        )
-        ttls: dict[str, timedelta | None] = dict(self._conn.execute(TTLS, [batch.pipeline, batch.txid]).fetchall())
+            record_first(self._conn, batch)
         return replace(batch, ttls=ttls)
 
     def _out_of_order(self, batch_id: int, row: dict[str, Any]) -> str:
@@ -493,29 +392,6 @@ class BatchLedger:
         )
 
 
-def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
-    """Check that this attempt may still write, and lock the ledger's row FOR SHARE until the transaction ends.
-
-    Call it inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
-    """
-    row = conn.execute(
-        "SELECT fence, token, open_txid, open_attempt, tidemark.is_original() "
-        "FROM tidemark.pipeline WHERE name = %s FOR SHARE",
-        [batch.pipeline],
-    ).fetchone()
-    if row is None or tuple(row[:4]) != (batch.fence, batch.token, batch.txid, batch.attempt):
-        raise FencedError(_taken_over(batch))
-    if not row[4]:
-        raise _restored(batch.pipeline)
-
-
-def _restored(pipeline: str) -> FencedError:
-    return FencedError(
-        f"pipeline {pipeline!r}: the ledger was restored or copied while this driver ran, and may have gone back; stop "
-        "every driver, then start one again"
-    )
-
-
 def _overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:
     """Return the error for a driver with an outdated fence. found: the ledger's fence; None: the pipeline is gone."""
     now = "no pipeline" if found is None else f"fence {found}" + " of another acquisition" * (found == held)
@@ -525,21 +401,5 @@ def _overtaken(pipeline: str, held: int | None, found: int | None) -> FencedErro
     )
 
 
-def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str, Any]) -> None:
-    """Store the engine's metrics of a committed batch, any JSON object, unless another attempt has replaced it."""
-    conn.execute(
-        "UPDATE tidemark.batch SET metrics = %s::jsonb "
-        "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND token = %s AND committed_at IS NOT NULL",
-        [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence, batch.token],
-    )
-
-
 def _cannot_revert(irreversible: Sequence[str]) -> str:
     return f"{', '.join(map(repr, irreversible))} cannot go back"
-
-
-def _taken_over(batch: Batch) -> str:
-    return (
-        f"pipeline {batch.pipeline!r}: attempt {batch.attempt} at batch {batch.txid} under fence {batch.fence} is no "
-        "longer the open one; another driver or attempt has taken over, so stop this one"
-    )

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
+    from state_backends.batch import Batch
     from state_backends.dead_letters import DeadLetter
-    from state_backends.ledger import Batch
     from state_backends.maintenance import Horizon, Step
     from state_backends.reader.reader import Reader
     from state_backends.spec import StateSpec

@@ -21,12 +21,12 @@ import pyarrow as pa
 from state_backends.backends.comparison import compare, ledger_side, mend
 from state_backends.backends.guard import Attempt, GuardedMap
 from state_backends.backends.wrappers import DeferredMap, LoggedMap
+from state_backends.batch import Batch, lock_fence
 from state_backends.changelog import Changelog
 from state_backends.committed import is_live
 from state_backends.dead_letters import DeadLetter, refusal, refused_fold
 from state_backends.errors import CapabilityError, FindingError, FoldRangeError, SpecMismatchError
 from state_backends.findings import recorded
-from state_backends.ledger import Batch, lock_fence
 from state_backends.maintenance import Horizon, Step, clock
 from state_backends.maps import MAPS
 from state_backends.maps.batch_map import BatchMap

@@ -8,8 +8,8 @@ with the ledger (comparison.py), at each start and at each batch.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
+from state_backends.batch import Batch
 from state_backends.errors import FencedError, LostWritesError
-from state_backends.ledger import Batch
 from state_backends.protocols import IBackingMap
 from state_backends.reader.scanning import CommittedRows
 

@@ -7,7 +7,7 @@ import psycopg
 import pyarrow as pa
 
 from state_backends import Batch, BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
-from state_backends.ledger import lock_fence
+from state_backends.batch import lock_fence
 from state_backends.table import StateTable
 
 Rows = Sequence[Mapping[str, Any]]

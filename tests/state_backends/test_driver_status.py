@@ -5,8 +5,8 @@ import psycopg
 import pytest
 
 from state_backends import BatchLedger, Catalog, driver_status
+from state_backends.batch import lock_fence
 from state_backends.driver_status import DesiredState, read_desired_state, set_desired_state
-from state_backends.ledger import lock_fence
 
 
 @pytest.fixture

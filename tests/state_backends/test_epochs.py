@@ -10,9 +10,9 @@ import pytest
 
 from pipelines.embedded.postgres import EmbeddedPostgres, server_programs
 from state_backends import BatchLedger, Catalog, Count, StateSpec
+from state_backends.batch import lock_fence, record_metrics
 from state_backends.epochs import COPIED, LastBatch, new_epoch
 from state_backends.errors import FencedError
-from state_backends.ledger import lock_fence, record_metrics
 from tests.state_backends.feed import Feed, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})

@@ -9,6 +9,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from state_backends import BatchLedger, Catalog, Count, StateSpec
+from state_backends.batch import lock_fence, record_metrics
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import (
     BatchOrderError,
@@ -18,7 +19,7 @@ from state_backends.errors import (
     PipelineHeldError,
     SourceReplacedError,
 )
-from state_backends.ledger import CHANNEL, lock_fence, record_metrics
+from state_backends.ledger import CHANNEL
 from state_backends.source_input import SourceInput
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})

@@ -9,8 +9,8 @@ import redis
 from state_backends import Changelog, Count, Max, MemoryBackingMap, OpaqueMap, StateReader, StateSpec, Versioned
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.wrappers import LoggedMap
+from state_backends.batch import lock_fence
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
-from state_backends.ledger import lock_fence
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
 from state_backends.rebuild import Progress, rebuild

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from state_backends import BatchLedger, Catalog, Changelog, Count, Max, StateReader, StateSpec
 from state_backends.backends.wrappers import LoggedMap
+from state_backends.batch import lock_fence
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import (
     BatchOrderError,
@@ -18,7 +19,6 @@ from state_backends.errors import (
     RewindError,
     UnknownPipelineError,
 )
-from state_backends.ledger import lock_fence
 from state_backends.maintenance import compact
 from state_backends.maps import MAPS
 from state_backends.rewind import Rewind

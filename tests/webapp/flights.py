@@ -19,8 +19,8 @@ from state_backends import (
     PostgresBackingMap,
     StateSpec,
     driver_status,
-    ledger,
 )
+from state_backends.batch import lock_fence
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.synchronizer.membership import Membership
 
@@ -62,7 +62,7 @@ class Flights:
         batch = self._ledger.begin(self._batches, spout="transactional")
         assert batch is not None
         with self.conn.transaction():
-            ledger.lock_fence(self.conn, batch)
+            lock_fence(self.conn, batch)
             for spec, rows in self._rows(carriers):
                 arrow = pa.RecordBatch.from_pylist(rows)
                 PostgresBackingMap(self.conn, spec).merge([arrow], batch.txid, batch.batch_time)

@@ -11,8 +11,8 @@ from state_backends.backends.postgres import maintenance, rewind, tables
 from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.postgres.session import PostgresSession
+from state_backends.batch import Batch
 from state_backends.errors import RebuildingError
-from state_backends.ledger import Batch
 from state_backends.maintenance import Horizon, Step, table_sizes, vacuum
 from state_backends.maps import MAPS
 from state_backends.protocols import Capabilities

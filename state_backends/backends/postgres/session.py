@@ -12,10 +12,10 @@ from psycopg import sql
 
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.wrappers import LoggedMap
+from state_backends.batch import Batch, lock_fence
 from state_backends.changelog import Changelog
 from state_backends.committed import finished
 from state_backends.dead_letters import DeadLetter
-from state_backends.ledger import Batch, lock_fence
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key
 from state_backends.spec import StateSpec

@@ -9,7 +9,7 @@ import pyarrow as pa
 from state_backends.backends.external import ExternalBackend, ExternalSession
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.redis.upkeep import RedisUpkeep
-from state_backends.ledger import Batch
+from state_backends.batch import Batch
 from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:

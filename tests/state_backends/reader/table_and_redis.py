@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from state_backends import Changelog, LoggedMap, PostgresBackingMap, RedisBackingMap, state_reader
-from state_backends.ledger import lock_fence
+from state_backends.batch import lock_fence
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
 from tests.state_backends.feed import Feed, let_time_pass

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec, maintenance
 from state_backends.backends.wrappers import LoggedMap
+from state_backends.batch import lock_fence
 from state_backends.errors import (
     BatchOrderError,
     KeyShapeError,
@@ -18,7 +19,6 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
-from state_backends.ledger import lock_fence
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
 from tests.state_backends.feed import let_time_pass, views

@@ -10,8 +10,8 @@ from itertools import count
 import pytest
 
 from state_backends import BatchLedger, Catalog
+from state_backends.batch import lock_fence
 from state_backends.errors import FencedError, PipelineHeldError
-from state_backends.ledger import lock_fence
 from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import (
     HEARTBEAT_SECONDS,

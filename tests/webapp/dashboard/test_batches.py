@@ -2,8 +2,8 @@ import re
 
 import pytest
 
+from state_backends.batch import record_metrics
 from state_backends.dead_letters import DeadLetter, write_dead_letters
-from state_backends.ledger import record_metrics
 from tests.webapp.dashboard.page_text import text
 from webapp.dashboard.attention import Skew, skews, worst_skew
 from webapp.dashboard.views import pipelines

@@ -2,9 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from state_backends.batch import record_metrics
 from state_backends.dead_letters import DeadLetter
 from state_backends.errors import UnknownPipelineError
-from state_backends.ledger import record_metrics
 from webapp.states import queries
 from webapp.states.batches import batch_page, newest_batches, newest_dead_letters, recent_batches
 
