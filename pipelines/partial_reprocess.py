@@ -33,7 +33,7 @@ from pipelines.driver_session import PATIENCE_MS
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
-from pipelines.reprocess import CAUGHT_UP_SECONDS, HANDOVER_PATIENCE_MS, ShadowSession, check_shadows
+from pipelines.reprocess import CAUGHT_UP_SECONDS, HANDOVER_PATIENCE_MS, ShadowSession, check_shadows, settle_former
 from pipelines.sources.source import ListedSource, Source
 from state_backends.errors import ShorterInputError
 from state_backends.ledger import BatchLedger
@@ -103,6 +103,7 @@ class PartialReprocess:
 
     def _begin(self, conn: psycopg.Connection, swap: PartialSwap) -> None:
         """Create the shadow; one that was interrupted goes."""
+        settle_former(conn, self.pipeline.name, self.checkpoint)
         first, last = committed_range(conn, self.pipeline.name)
         if last < first:
             raise PipelineError(f"pipeline {self.pipeline.name!r}: has committed no batch, so nothing is to reprocess")

@@ -124,19 +124,13 @@ class Reprocess:
         catalog, pipeline = Catalog(conn), self.pipeline
         spout, description = pipeline.source.spout, pipeline.description
         catalog.register_pipeline(pipeline.name, spout=spout, description=description)
-        self._settle_former(conn)
+        settle_former(conn, pipeline.name, self.checkpoint)
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             if not swap.exists:
                 self._check_sources(CountedInput(conn, pipeline.name))
                 # What one left that was aborted; Spark would take it for the beginning of this one.
                 remove_shadow_checkpoint(self.checkpoint, BatchLedger(conn, pipeline.name).checkpoint_id())
             swap.begin(pipeline.specs, spout=spout, description=description, checkpoint=str(self.checkpoint.absolute()))
-
-    def _settle_former(self, conn: psycopg.Connection) -> None:
-        """Finish the reprocess before this one, whose checkpoint may be where this one's belongs."""
-        former = current(conn, self.pipeline.name)
-        if former is not None and former.phase in AFTER_MOVE:
-            self._settle(conn)
 
     def _pass(self) -> int:
         """Run through the input there is; return the number of batches."""
@@ -176,11 +170,19 @@ class Reprocess:
         # No driver may feed the shadow while it moves.
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             swap.swap(self.pipeline.specs, self.pipeline.guarantees, keep_old=self.keep_old)
-        self._settle(conn)
+        _settle(conn, self.pipeline.name, self.checkpoint)
 
-    def _settle(self, conn: psycopg.Connection) -> None:
-        with BatchLedger(conn, self.pipeline.name).idle(patience_ms=HANDOVER_PATIENCE_MS):
-            settle(conn, self.pipeline.name, self.checkpoint)
+
+def settle_former(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+    """Finish the reprocess before this one, whose checkpoint may be where this one's belongs."""
+    former = current(conn, pipeline)
+    if former is not None and former.phase in AFTER_MOVE:
+        _settle(conn, pipeline, checkpoint)
+
+
+def _settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+    with BatchLedger(conn, pipeline).idle(patience_ms=HANDOVER_PATIENCE_MS):
+        settle(conn, pipeline, checkpoint)
 
 
 def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:

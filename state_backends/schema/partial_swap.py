@@ -12,6 +12,7 @@ from state_backends.epochs import new_epoch
 from state_backends.errors import SwapError
 from state_backends.ledger import CHANNEL
 from state_backends.schema import reprocess
+from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import Phase
 from state_backends.schema.swap import Swap
 from state_backends.schema.table_locks import TableLocks
@@ -21,7 +22,8 @@ from state_backends.spec import StateSpec
 class PartialSwap(Swap):
     """The shadow of some of a pipeline's states. Its txids begin where those of the pipeline's present states do.
 
-    What it replaces is not kept: states that are put back would lack what the others have counted since.
+    What it replaces is not kept: states that are put back would lack what the others have counted since. What an
+    earlier reprocess has kept goes.
     """
 
     def skip_to(self, txid: int) -> None:
@@ -60,12 +62,15 @@ class PartialSwap(Swap):
         """
         self._check_position()
         locks.take()
+        Kept(self._conn, self.pipeline).drop()
         for declared in sorted(specs, key=lambda spec: spec.name):
             self._replace(declared, guarantees[declared.name], keep=False)
         states = [spec.name for spec in specs]
         for statement in HAND_OVER:
             self._conn.execute(statement, {"old": self.pipeline, "new": self.name, "states": states})
-        reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SETTLED)
+        # No checkpoint is to be moved.
+        reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
+        reprocess.enter(self._conn, self.pipeline, Phase.SWAPPED, Phase.SETTLED)
         new_epoch(self._conn, f"reprocessed {', '.join(states)} of pipeline {self.pipeline!r}", self.pipeline)
         self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
 

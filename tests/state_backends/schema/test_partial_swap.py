@@ -1,10 +1,15 @@
 """Some states of a pipeline are swapped in under its ledger, if they stand at the very batch that it has committed."""
 
+from datetime import timedelta
+
 import pytest
 
 from state_backends import BatchLedger, Catalog, Count, StateSpec
 from state_backends.errors import SwapError
+from state_backends.schema.kept import Kept
 from state_backends.schema.partial_swap import PartialSwap
+from state_backends.schema.reprocess import Phase, enter
+from state_backends.schema.swap import ROOM, Swap
 from tests.state_backends.feed import views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -21,6 +26,19 @@ def feed(new_feed, fresh):
 @pytest.fixture
 def swap(feed, connect):
     return PartialSwap(connect(), feed.pipeline)
+
+
+def swap_whole(conn, feed):
+    """Reprocess all states, and keep the former ones for a day."""
+    swap = Swap(conn, feed.pipeline)
+    swap.begin(feed.specs, spout="opaque")
+    ledger = BatchLedger(conn, swap.name)
+    ledger.acquire()
+    ledger.bind("the shadow's checkpoint")
+    ledger.commit(ledger.begin(0), rows_in=2)
+    ledger.release()
+    swap.swap(feed.specs, {feed.specs[0].name: ""}, keep_old=timedelta(days=1))
+    enter(conn, feed.pipeline, Phase.SWAPPED, Phase.SETTLED)
 
 
 def feed_shadow(conn, swap, txid):
@@ -74,6 +92,24 @@ def test_dead_letters_of_the_states_are_the_new_ones_and_those_of_the_source_sta
 
     left = feed.conn.execute("SELECT line FROM tidemark.dead_letter WHERE pipeline LIKE %s", [f"{feed.pipeline}%"])
     assert sorted(line for (line,) in left) == ["a", "c"]
+
+
+def test_it_is_recorded_and_what_an_earlier_one_has_kept_goes(feed, swap, connect):
+    swap_whole(connect(), feed)
+    kept = Kept(feed.conn, feed.pipeline)
+    before = kept.until()
+    swap.begin(feed.specs, spout="opaque")
+    feed_shadow(connect(), swap, ROOM + 1)
+
+    swap.swap(feed.specs, {feed.specs[0].name: ""})
+
+    assert (before is None, kept.until()) == (False, None)
+    [last, first] = feed.conn.execute(
+        "SELECT phase, swapped_at IS NOT NULL FROM tidemark.reprocess WHERE pipeline = %s ORDER BY id DESC",
+        [feed.pipeline],
+    ).fetchall()
+    assert last == ("settled", True)
+    assert first == ("settled", True)
 
 
 def test_other_states_may_live_where_a_swap_of_tables_does_not_reach(new_feed, fresh, connect):
