@@ -2,12 +2,16 @@
 
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import django
 import psycopg
 import pytest
+from django.core.management import call_command
 from psycopg import sql
 from pyspark.sql import SparkSession
 
@@ -16,6 +20,7 @@ from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.spark import start_session
 from state_backends import Catalog, StateReader
+from tests.recovery_page import arguments
 
 FIRST_LANDING = 1_700_000_000
 
@@ -96,3 +101,28 @@ def filled(workspace: Workspace) -> Workspace:
     workspace.land("1.txt", "dog")
     workspace.run(word_count(workspace.input))
     return workspace
+
+
+@pytest.fixture
+def type_command(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Types a command of docs/recovery.md for the pipeline word_count; returns what it prints of it.
+
+    A driver that it starts ends with the input, of which it reads one file per batch.
+    """
+    django.setup()
+    monkeypatch.setenv("DATABASE_URL", workspace.dsn)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+
+    def type_command(command: str, **values: str) -> list[str]:
+        words = arguments(command, NAME="word_count", STATE="words", **values)
+        options: dict[str, Any] = {"input": workspace.input, "checkpoint": workspace.checkpoint}
+        if "--checkpoint" in words:
+            del options["checkpoint"]
+        if words[0] == "run_pipeline":
+            options |= {"files_per_batch": 1, "once": True}
+        out = StringIO()
+        call_command(*words, stdout=out, **options)
+        # Without Django's notice that its own tables are not in this database.
+        return [line for line in out.getvalue().splitlines() if line.startswith(("word_count: ", "state ", "folder "))]
+
+    return type_command

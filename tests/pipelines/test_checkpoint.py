@@ -1,5 +1,6 @@
 """The folder of a checkpoint, as it is given and as the ledger reads it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from pipelines.checkpoint import checkpoint_folder
 from pipelines.driver import RunOptions
 from pipelines.errors import PipelineError
 from pipelines.jobs.word_count import word_count
+from tests.recovery_page import message_of
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,7 @@ def test_another_scheme_is_refused_by_name(given):
         f"checkpoint {given!r}: only folders of this machine are supported, as '/path' or 'file:///path'; mount the "
         "file system, and give the path where it is mounted"
     )
+    assert re.search(message_of("A checkpoint that is not a folder of this machine"), str(caught.value))
 
 
 @pytest.mark.spark

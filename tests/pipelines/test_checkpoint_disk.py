@@ -1,6 +1,7 @@
 """A checkpoint on disk: written before the ledger counts on it, and opened again after a power cut."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pipelines.checkpoint_disk import CheckpointDisk, set_aside_torn
 from pipelines.jobs.word_count import word_count
 from state_backends import BatchLedger
 from state_backends.errors import CheckpointTornError
+from tests.recovery_page import message_of
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +76,7 @@ def cut_off(path, left):
 
 @pytest.mark.parametrize("left", [0, 3, 40], ids=["empty", "format alone", "cut off"])
 @pytest.mark.parametrize("name", ["offsets/1", "sources/0/1", "commits/1", "commits/.1.crc"])
-def test_a_pipeline_goes_on_after_a_power_cut_took_the_end_of_its_newest_files(workspace, name, left):
+def test_a_pipeline_goes_on_after_a_power_cut_took_the_end_of_its_newest_files(workspace, name, left, caplog):
     """Spark by itself refuses each of these until somebody removes the file by hand."""
     workspace.land("1.txt", "dog")
     workspace.run(word_count(workspace.input))
@@ -86,6 +88,7 @@ def test_a_pipeline_goes_on_after_a_power_cut_took_the_end_of_its_newest_files(w
     workspace.run(word_count(workspace.input))
 
     assert counts(workspace) == {"dog": 2, "cat": 1, "cow": 1}
+    assert re.search(message_of("A power cut has torn the checkpoint", 1), caplog.text)
 
 
 @pytest.mark.parametrize("lost", [("offsets/1", "sources/0/1"), ("offsets/1",), ("sources/0/1",)], ids=" and ".join)

@@ -1,6 +1,7 @@
 """A driver runs a pipeline: one at a time, restarted after a failure, and listed with its status while it runs."""
 
 import os
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -20,6 +21,7 @@ from state_backends.epochs import LastBatch
 from state_backends.errors import BatchOrderError, ClockError, FencedError, PipelineHeldError
 from state_backends.synchronizer.membership import NAME, members
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tests.recovery_page import message_of
 
 pytestmark = pytest.mark.spark
 
@@ -54,6 +56,28 @@ def test_a_declaration_that_grew_is_migrated_at_the_start_and_reported(workspace
 
     assert ("starting", "migrating state 'words': 2 rows copied") in reported
     assert workspace.values("words") == {"dog": {"count": 2, "longest": 3}, "cat": {"count": 1, "longest": None}}
+
+
+def test_who_reads_the_tables_that_are_to_be_changed_is_reported(filled):
+    base = word_count(filled.input)
+    (words,) = base.feeds
+    grown = replace(base, feeds=[replace(words, spec=replace(words.spec, partitions=2))])
+    reported = []
+    with psycopg.connect(filled.dsn, application_name="nightly export") as export:
+        export.execute("SELECT FROM tidemark_state.words")
+
+        def end_export(session, *said, **_):
+            reported.append(said)
+            if "waiting" in said[-1]:
+                export.rollback()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DriverSession, "report", end_export)
+            with DriverSession(grown, filled.dsn):
+                pass
+
+    said = " ".join(word for words in reported for word in words)
+    assert re.search(message_of("A schema change waits for a reader", 1), said)
 
 
 def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspace, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from state_backends import BACKENDS, Catalog, Changelog, Count, RedisBackingMap,
 from state_backends.errors import BatchOrderError, CheckpointMismatchError, ResumeError, RewindError, StoreAheadError
 from state_backends.rewind import Rewind
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tests.recovery_page import message_of
 
 pytestmark = pytest.mark.spark
 
@@ -185,8 +187,9 @@ class TestFiles:
         workspace.run(words(workspace))
         (workspace.input / "3.txt").unlink()
 
-        with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'"):
+        with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'") as caught:
             list(recovery(workspace, words(workspace)).rewind(1))
+        assert re.search(message_of("A recovery that cannot be done", 2), str(caught.value))
 
         assert counts(workspace) == {"dog": 3}
         assert workspace.run(words(workspace)) == []
@@ -208,8 +211,9 @@ class TestFiles:
         pipeline = words(workspace, changelog=False)
         workspace.run(pipeline)
 
-        with pytest.raises(RewindError, match="keeps no changelog, and its rows reach back to batch 2 only"):
+        with pytest.raises(RewindError, match="keeps no changelog, and its rows reach back to batch 2 only") as caught:
             list(recovery(workspace, pipeline).rewind(1))
+        assert re.search(message_of("A recovery that cannot be done", 1), str(caught.value))
         refused = counts(workspace)
         list(recovery(workspace, pipeline).rewind(2))
         workspace.run(pipeline)

@@ -1,41 +1,24 @@
 """The commands of docs/recovery.md, each typed as it stands there; afterwards every total is exact."""
 
-import shlex
 import shutil
 import subprocess
-from io import StringIO
 
-import django
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
-from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.embedded.postgres import server_programs
 from pipelines.jobs.word_count import word_count
 from state_backends import Catalog
-from state_backends.errors import BatchOrderError, CheckpointMismatchError
+from state_backends.errors import (
+    BatchOrderError,
+    CheckpointMismatchError,
+    CheckpointTornError,
+    InputChangedError,
+    SourceReplacedError,
+)
+from tests.recovery_page import commands, message_of
 
 pytestmark = pytest.mark.spark
-
-django.setup()
-
-
-@pytest.fixture
-def shell(workspace, monkeypatch):
-    """Types a command of the document for the pipeline word_count, and returns what it prints."""
-    monkeypatch.setenv("DATABASE_URL", workspace.dsn)
-    document = (REPOSITORY / "docs" / "recovery.md").read_text()
-
-    def shell(command):
-        assert f"    python manage.py {command}\n" in document
-        _pipelines, action, name, *options = shlex.split(command.replace("NAME", "word_count").replace("TXID", "1"))
-        out = StringIO()
-        places = {"input": workspace.input, "checkpoint": workspace.checkpoint}
-        call_command("pipelines", action, name, *options, stdout=out, **places)
-        # Without Django's notice that its own tables are not in this database.
-        return [line for line in out.getvalue().splitlines() if line.startswith(("word_count: ", "state ", "folder "))]
-
-    return shell
 
 
 @pytest.fixture
@@ -66,49 +49,55 @@ def counts(workspace):
     return {word: value["count"] for word, value in workspace.values("words").items()}
 
 
-def test_the_checkpoint_is_lost(workspace, shell):
+def test_the_checkpoint_is_lost(workspace, type_command):
     run(workspace, ("1.txt", "dog"), ("2.txt", "cat"))
     shutil.rmtree(workspace.checkpoint)
 
-    with pytest.raises(CheckpointMismatchError, match=r"`manage\.py pipelines restore-checkpoint word_count`"):
+    look, restore = commands("The checkpoint is lost")
+    skip, _reprocess = commands("Kafka no longer has messages that were not read")
+
+    with pytest.raises(CheckpointMismatchError, match=message_of("The checkpoint is lost")) as caught:
         run(workspace)
-    shell("pipelines restore-checkpoint NAME --dry-run")
-    shell("pipelines restore-checkpoint NAME")
+    type_command(look)
+    type_command(restore)
     run(workspace, ("3.txt", "dog"))
 
+    assert "`manage.py pipelines restore-checkpoint word_count`" in str(caught.value)
     assert counts(workspace) == {"dog": 2, "cat": 1}
-    assert shell("pipelines skip-lost NAME") == ["word_count: no input is lost, nothing to skip"]
+    assert type_command(skip) == ["word_count: no input is lost, nothing to skip"]
 
 
-def test_the_checkpoint_is_behind(workspace, shell):
+def test_the_checkpoint_is_behind(workspace, type_command):
     run(workspace, ("1.txt", "dog"))
     Catalog(workspace.conn).edit("words", changelog=True)
     shutil.copytree(workspace.checkpoint, workspace.checkpoint.with_name("backup"))
     run(workspace, ("2.txt", "dog"), ("3.txt", "cat"))
-    for command in ("pipelines restore-checkpoint NAME", "pipelines rewind NAME --to-checkpoint"):
+    for command in commands("The checkpoint is behind the ledger"):
         shutil.rmtree(workspace.checkpoint)
         shutil.copytree(workspace.checkpoint.with_name("backup"), workspace.checkpoint)
 
-        with pytest.raises(BatchOrderError) as caught:
+        with pytest.raises(BatchOrderError, match=message_of("The checkpoint is behind the ledger")) as caught:
             run(workspace)
-        shell(command)
+        type_command(command)
         run(workspace)
 
-        assert f"`manage.py {command.replace('NAME', 'word_count')}`" in str(caught.value)
+        assert f"`{command.removeprefix('python ').replace('NAME', 'word_count')}`" in str(caught.value)
         assert counts(workspace) == {"dog": 2, "cat": 1}
 
 
-def test_the_ledger_is_behind_after_a_restore_of_the_database(workspace, shell, dump):
+def test_the_ledger_is_behind_after_a_restore_of_the_database(workspace, type_command, dump):
     run(workspace, ("1.txt", "dog"))
     epoch = workspace.rows("SELECT epoch FROM tidemark.pipeline")
     dump.take()
     run(workspace, ("2.txt", "dog cat"), ("3.txt", "cat"))
     dump.restore()
     restored = counts(workspace)
+    [restore] = commands("The ledger is behind the checkpoint: the database was restored")
+    seen = message_of("The ledger is behind the checkpoint: the database was restored")
 
-    with pytest.raises(BatchOrderError) as caught:
+    with pytest.raises(BatchOrderError, match=seen) as caught:
         run(workspace, ("4.txt", "cow"))
-    said = shell("pipelines restore-checkpoint NAME")
+    said = type_command(restore)
     batches = run(workspace)
 
     assert restored == {"dog": 1}
@@ -119,7 +108,7 @@ def test_the_ledger_is_behind_after_a_restore_of_the_database(workspace, shell, 
     assert workspace.rows("SELECT epoch FROM tidemark.pipeline") != epoch
 
 
-def test_a_file_that_is_gone_since_the_backup_is_named_before_anything_is_touched(workspace, shell, dump):
+def test_a_file_that_is_gone_since_the_backup_is_named_before_anything_is_touched(workspace, type_command, dump):
     run(workspace, ("1.txt", "dog"))
     dump.take()
     run(workspace, ("2.txt", "cat"), ("3.txt", "cat"))
@@ -127,26 +116,73 @@ def test_a_file_that_is_gone_since_the_backup_is_named_before_anything_is_touche
     gone = workspace.input / "3.txt"
     gone.unlink()
     before = sorted(path.name for path in workspace.checkpoint.rglob("*"))
+    [restore] = commands("The ledger is behind the checkpoint: the database was restored")
 
     with pytest.raises(CommandError, match=r"1 of the files that were counted .* are gone, the first is '3.txt'"):
-        shell("pipelines restore-checkpoint NAME")
+        type_command(restore)
 
     assert sorted(path.name for path in workspace.checkpoint.rglob("*")) == before
     gone.write_text("cat\n")
-    shell("pipelines restore-checkpoint NAME")
+    type_command(restore)
     run(workspace)
     assert counts(workspace) == {"dog": 1, "cat": 2}
 
 
-def test_states_go_back_to_an_earlier_batch(workspace, shell):
+def test_states_go_back_to_an_earlier_batch(workspace, type_command):
     run(workspace, ("1.txt", "dog"), ("2.txt", "wrong"))
     (workspace.input / "2.txt").write_text("right\n")
+    look, rewind = commands("The states have counted what they should not have")
 
-    planned = shell("pipelines rewind NAME --to TXID --dry-run")
+    planned = type_command(look, TXID="1")
     untouched = counts(workspace)
-    shell("pipelines rewind NAME --to TXID")
+    type_command(rewind, TXID="1")
     run(workspace)
 
     assert planned[0] == "word_count: from batch 2 back to batch 1"
     assert untouched == {"dog": 1, "wrong": 1}
     assert counts(workspace) == {"dog": 1, "right": 1}
+
+
+def test_a_batch_comes_again_with_other_input(workspace, type_command):
+    run(workspace, ("1.txt", "dog"), ("2.txt", "cat"))
+    for name in ("offsets/1", "offsets/.1.crc", "commits/1", "commits/.1.crc", "sources/0/1", "sources/0/.1.crc"):
+        (workspace.checkpoint / name).unlink()
+    workspace.conn.execute("UPDATE tidemark.pipeline SET open_txid = 3, open_attempt = 1, open_batch_id = 2")
+    (workspace.input / "2.txt").touch()
+    [restore] = commands("A batch comes again with other input")
+
+    with pytest.raises(InputChangedError, match=message_of("A batch comes again with other input", 2)) as caught:
+        run(workspace)
+    type_command(restore)
+    run(workspace)
+
+    assert "(1 files then, 1 now, changed: '2.txt')" in str(caught.value)
+    assert counts(workspace) == {"dog": 1, "cat": 1}
+
+
+def test_a_folder_was_replaced(workspace, type_command):
+    run(workspace, ("1.txt", "dog"), ("2.txt", "cat"))
+    workspace.input = workspace.input.with_name("other")
+    workspace.input.mkdir()
+    reprocess, rebind = commands("A topic, folder or database was replaced")
+
+    with pytest.raises(SourceReplacedError, match=message_of("A topic, folder or database was replaced")):
+        run(workspace, ("1.txt", "owl"))
+    type_command(rebind, FOLDER=str(workspace.checkpoint.with_name("new")))
+    both = counts(workspace)
+    type_command(reprocess)
+
+    assert both == {"dog": 1, "cat": 1, "owl": 1}
+    assert counts(workspace) == {"owl": 1}
+
+
+def test_a_power_cut_has_torn_the_checkpoint(workspace, type_command):
+    run(workspace, ("1.txt", "dog"), ("2.txt", "cat"))
+    (workspace.checkpoint / "offsets" / "0").write_text("")
+    [reprocess] = commands("A power cut has torn the checkpoint")
+
+    with pytest.raises(CheckpointTornError, match=message_of("A power cut has torn the checkpoint", 2)):
+        run(workspace)
+    type_command(reprocess)
+
+    assert counts(workspace) == {"dog": 1, "cat": 1}

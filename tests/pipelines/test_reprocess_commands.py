@@ -1,35 +1,22 @@
 """The commands of docs/recovery.md that begin, accept, abort and roll back a reprocess, typed as they stand there."""
 
-import shlex
-import signal
+import shutil
 import threading
 
-import django
 import pytest
 from django.core.management import CommandError, call_command
 
-from pipelines.embedded.data_dir import REPOSITORY
+from pipelines.jobs import JOBS
 from pipelines.jobs.word_count import word_count
+from pipelines.pipeline import Pipeline
 from pipelines.reprocess import Reprocess
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from state_backends import Catalog, StateSpec, Sum
+from state_backends.audit import audit
+from tests.recovery_page import commands, message_of
 
 pytestmark = pytest.mark.spark
-
-django.setup()
-
-
-@pytest.fixture
-def type_command(workspace, monkeypatch):
-    """Types a command of the document for the pipeline word_count; a driver that it starts ends with the input."""
-    monkeypatch.setenv("DATABASE_URL", workspace.dsn)
-    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
-    document = (REPOSITORY / "docs" / "recovery.md").read_text()
-
-    def type_command(command):
-        assert f"    python manage.py {command}\n" in document
-        words = shlex.split(command.replace("NAME", "word_count").replace("STATE", "words"))
-        call_command(*words, input=workspace.input, checkpoint=workspace.checkpoint, files_per_batch=1, once=True)
-
-    return type_command
 
 
 @pytest.fixture
@@ -54,19 +41,21 @@ def interrupt(workspace):
 
 def test_a_reprocess_would_be_shorter(counted, type_command):
     (counted.input / "2.txt").unlink()
+    again, accept = commands("A reprocess would count less than the states have counted")
 
     with pytest.raises(CommandError, match="would count less than the states have counted"):
-        type_command("run_pipeline NAME --reprocess")
+        type_command(again)
     before = counts(counted)
-    type_command("run_pipeline NAME --reprocess --accept-shorter")
+    type_command(accept)
 
     assert (before, counts(counted)) == ({"dog": 2, "cat": 1}, {"dog": 1, "cat": 1})
 
 
 def test_a_reprocess_was_interrupted(counted, type_command):
     interrupt(counted)
+    again, _abort, _run = commands("A reprocess was interrupted")
 
-    type_command("run_pipeline NAME --reprocess")
+    type_command(again)
 
     assert counts(counted) == {"dog": 2, "cat": 1}
     assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
@@ -74,23 +63,25 @@ def test_a_reprocess_was_interrupted(counted, type_command):
 
 def test_a_reprocess_is_given_up(counted, type_command):
     interrupt(counted)
+    _again, abort, run = commands("A reprocess was interrupted")
 
-    type_command("run_pipeline NAME --abort-reprocess")
+    type_command(abort)
     counted.land("3.txt", "cow")
-    type_command("run_pipeline NAME")
+    type_command(run)
 
     assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
     assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("aborted",)]
 
 
 def test_a_reprocess_is_rolled_back(counted, type_command):
-    type_command("run_pipeline NAME --reprocess --keep-old 7d")
+    reprocess, roll_back, run = commands("The states are wrong after a reprocess")
+    type_command(reprocess)
     counted.land("3.txt", "cow")
-    type_command("run_pipeline NAME")
+    type_command(run)
 
-    type_command("run_pipeline NAME --roll-back")
+    type_command(roll_back)
     back = counts(counted)
-    type_command("run_pipeline NAME")
+    type_command(run)
 
     assert back == {"dog": 2, "cat": 1}
     assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
@@ -98,8 +89,9 @@ def test_a_reprocess_is_rolled_back(counted, type_command):
 
 def test_one_state_is_reprocessed(counted, type_command):
     counted.rows("UPDATE tidemark_state.words SET count = 7 RETURNING word")
+    [again] = commands("One state of a pipeline is wrong")
 
-    type_command("run_pipeline NAME --reprocess --state STATE")
+    type_command(again)
 
     assert counts(counted) == {"dog": 2, "cat": 1}
     assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
@@ -108,6 +100,79 @@ def test_one_state_is_reprocessed(counted, type_command):
 def test_one_state_without_a_reprocess_is_a_wrong_command(counted, type_command):
     with pytest.raises(CommandError, match="--state goes with --reprocess"):
         call_command("run_pipeline", "word_count", states=["words"])
+
+
+def test_a_roll_back_that_cannot_be_done(counted, type_command):
+    _keep, roll_back, _run = commands("The states are wrong after a reprocess")
+    [again] = commands("A roll-back that cannot be done")
+
+    with pytest.raises(CommandError, match=message_of("A roll-back that cannot be done", 1)):
+        type_command(roll_back)
+    type_command(again)
+
+    assert counts(counted) == {"dog": 2, "cat": 1}
+
+
+def test_a_recovery_that_cannot_be_done(counted, type_command):
+    shutil.rmtree(counted.checkpoint)
+    counted.conn.execute("UPDATE tidemark.batch SET offsets = 'null'")  # as version 0.1 left it
+    [again] = commands("A recovery that cannot be done")
+    [_look, restore] = commands("The checkpoint is lost")
+
+    with pytest.raises(CommandError, match=message_of("A recovery that cannot be done", 3)):
+        type_command(restore)
+    type_command(again)
+
+    assert counts(counted) == {"dog": 2, "cat": 1}
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["reprocess", "accept the gap"])
+def test_a_state_was_not_fed_for_a_while(counted, type_command, number):
+    counted.conn.execute("UPDATE tidemark.state SET last_fed_txid = 1")  # as a release without the state leaves it
+    [again, accept] = commands("A state or a measure was not fed for a while")
+
+    with pytest.raises(CommandError, match=message_of("A state or a measure was not fed for a while", 1)):
+        type_command("python manage.py run_pipeline NAME")
+    type_command([again, accept][number])
+
+    assert counts(counted) == {"dog": 2, "cat": 1}
+    assert counted.rows("SELECT since_txid, last_fed_txid FROM tidemark.state") == [([0, 2][number], None)]
+
+
+def test_values_that_cannot_be_counted(workspace, type_command, monkeypatch):
+    def job_with(kind):
+        def totals(folder, files_per_batch=None):
+            """Totals of numbers."""
+            state = StateSpec("totals", key={}, measures={"total": Sum("n", type=kind)})
+            numbers = Stream.read(JsonFiles(folder, schema="n bigint"))
+            return Pipeline("word_count", [numbers.group_by().persistent_aggregate(state)])
+
+        monkeypatch.setitem(JOBS, "word_count", totals)
+        return totals(workspace.input)
+
+    workspace.land("1.json", {"n": 2**63 - 1}, {"n": 1})
+    workspace.run(job_with("bigint"))
+    refused = workspace.values("totals")
+    [again] = commands("Values that cannot be counted")
+
+    job_with("numeric")
+    type_command(again)
+
+    assert (refused, workspace.values("totals")) == ({}, {(): {"total": 2**63}})
+
+
+def test_an_audit_found_that_the_changelog_was_lost(counted, type_command):
+    Catalog(counted.conn).edit("words", changelog=True)
+    _audit, _rebuild, again = commands("An audit found a deviation")
+    type_command(again)
+    counted.conn.execute("UPDATE tidemark_changelog.words SET count = 1 WHERE word = 'dog'")
+    spec = Catalog(counted.conn).get("words")
+    before = audit(counted.conn, spec, sample=10)
+
+    type_command(again)
+
+    assert len(before.deviations) == 1
+    assert (audit(counted.conn, spec, sample=10).deviations, counts(counted)) == ([], {"dog": 2, "cat": 1})
 
 
 def test_a_span_that_is_none_is_refused_before_anything_is_begun(counted, type_command):

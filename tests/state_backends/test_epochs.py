@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from state_backends import BatchLedger, Catalog, Count, StateSpec
 from state_backends.batch import lock_fence, record_metrics
 from state_backends.epochs import COPIED, LastBatch, new_epoch
 from state_backends.errors import FencedError
+from tests.recovery_page import message_of
 from tests.state_backends.feed import Feed, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -242,6 +244,7 @@ class TestRestore:
             f"pipeline {feed.pipeline!r}: the ledger was restored or copied while this driver ran, and may have gone "
             "back; stop every driver, then start one again"
         )
+        assert re.search(message_of("The database was restored, or a standby promoted", 3), str(caught.value))
 
 
 class TestCheckpoint:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import socket
 import threading
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from state_backends.errors import (
 )
 from state_backends.ledger import CHANNEL
 from state_backends.source_input import SourceInput
+from tests.recovery_page import message_of
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 SOON = 10  # seconds; enough for anything that is not stuck
@@ -195,6 +197,13 @@ class TestBatches:
         ledger.commit(batch)
         assert ledger.begin(1, spout="transactional", held=files("b", "c")) is None
 
+    def test_a_batch_that_is_reverted_for_its_input_is_a_warning(self, ledger, caplog):
+        ledger.commit(ledger.begin(0, held=files("a")))
+
+        ledger.begin(0, held=files("a", "b", "c"))
+
+        assert re.search(message_of("A batch comes again with other input", 1), caplog.text)
+
     def test_other_input_is_refused_where_a_state_cannot_be_reverted(self, ledger, conn, name):
         ledger.commit(ledger.begin(0, held=files("a", "b")))
         before = row(conn, name)
@@ -208,6 +217,7 @@ class TestBatches:
             f"{name}`, which writes the checkpoint that the ledger tells, or run with --reprocess to count from the "
             "start of the input"
         )
+        assert re.search(message_of("A batch comes again with other input", 2), str(caught.value))
         assert row(conn, name) == before
 
     def test_other_input_is_refused_once_the_next_batch_has_begun(self, ledger):
@@ -257,6 +267,7 @@ class TestBatches:
             "--reprocess to rebuild the states from what it holds now, or with --rebind if it continues exactly where "
             "they stopped (and with another --checkpoint, if it is to be counted from its start)"
         )
+        assert re.search(message_of("A topic, folder or database was replaced"), str(caught.value))
         assert ledger.begin(1, sources=[{"orders": "id-2"}]).txid == 2
 
     def test_the_input_of_the_first_batch_is_kept_apart(self, ledger, conn, name):
@@ -489,6 +500,7 @@ class TestFence:
             f"pipeline {name!r} is held by a live driver (host {socket.gethostname()!r}, pid {os.getpid()}, since "
             f"{since:%Y-%m-%d %H:%M:%S %Z}); stop it before starting another"
         )
+        assert re.search(message_of("The driver's host vanished", 1), str(caught.value))
         assert ledger.begin(0).txid == 1  # and the first one continues
 
     def test_a_surrounding_transaction_keeps_its_lock_timeout(self, conn, name):

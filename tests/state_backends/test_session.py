@@ -1,5 +1,6 @@
 """What a role's own settings would change, and do not."""
 
+import re
 import shutil
 import tempfile
 from datetime import timedelta
@@ -15,6 +16,7 @@ from pipelines.embedded.postgres import server_user
 from state_backends import Catalog, StateReader, StateSpec, Sum
 from state_backends.errors import ServerVersionError
 from state_backends.session import check_version, prepare
+from tests.recovery_page import message_of
 from tests.state_backends.feed import Feed
 
 THIRD = 0.1 + 0.2  # all 17 digits count
@@ -111,6 +113,7 @@ class TestVersion:
             "PostgreSQL 15.18: Tidemark needs 16 or later; upgrade the server with pg_upgrade, or restore a dump of "
             "the database into a newer one"
         )
+        assert re.search(message_of("PostgreSQL is too old"), str(caught.value))
 
     @pytest.mark.skipif(not OLD_PROGRAMS.exists(), reason="this machine has no PostgreSQL 15")
     def test_nothing_is_installed_into_a_server_of_15(self):

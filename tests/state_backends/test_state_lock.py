@@ -10,6 +10,7 @@ import pytest
 
 from state_backends.errors import StateBusyError
 from state_backends.state_lock import WORKS, check_owner, state_lock
+from tests.recovery_page import message_of
 
 # Of the table in the docstring of state_lock.py: these lock the shadow only, or the live tables only.
 BESIDE = {("reprocess", work) for work in WORKS if work not in ("migration", "reprocess")}
@@ -130,7 +131,7 @@ class TestOwner:
 
         with state_lock(connect(), "views", "reprocess"):
             if still_held:
-                with pytest.raises(StateBusyError, match="shadow tables were taken over by reprocess on host"):
+                with pytest.raises(StateBusyError, match=message_of("A state is busy", 2) + "reprocess on host"):
                     check_owner(conn, "views", former)
         if not still_held:
             with pytest.raises(StateBusyError, match="shadow tables were taken over by a work that has just ended"):

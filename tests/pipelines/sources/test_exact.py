@@ -1,6 +1,7 @@
 """Values that a source would change in silence are bad; all others pass as they were written."""
 
 import json
+import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles
 from pipelines.sources.parsing import BAD_LINE, csv_events, json_events, why_bad, why_bad_csv, why_unreadable
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
+from tests.recovery_page import message_of
 
 # Type to texts that it cannot hold exactly, and to others that it can.
 TEXTS = {
@@ -152,9 +154,9 @@ def test_money_with_too_many_places_is_a_dead_letter_and_not_rounded(workspace):
     workspace.run(Pipeline("p", [events.group_by("price").persistent_aggregate(spec)]))
 
     assert workspace.values("paid") == {"1.12": {"count": 1}}
-    assert workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter") == [
-        ("1.json", 1, "price: expected decimal(18,2), got 1.125")
-    ]
+    [(source, line, reason)] = workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter")
+    assert (source, line, reason) == ("1.json", 1, "price: expected decimal(18,2), got 1.125")
+    assert re.search(message_of("Values that cannot be counted", 1), reason)
 
 
 def test_csv_with_a_header_is_checked_as_well(workspace):

@@ -1,5 +1,6 @@
 """What users have granted on a state's tables, and made on top of them, through every change of the state."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from state_backends import Catalog, Count, Max, StateSpec, Sum
 from state_backends.errors import DependentObjectsError
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import definition
+from tests.recovery_page import message_of
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count(), "total": Sum("x", type="bigint")})
 LOGGED = replace(VIEWS, changelog=True)
@@ -175,7 +177,10 @@ class TestRefused:
         conn.execute(f"CREATE VIEW totals_{old.name} AS SELECT total FROM tidemark_live.{old.name}")
         wider = replace(old, measures={"n": Count(), "total": Sum("x", type="numeric")})
 
-        assert self.refusal(feed, wider) == (
+        said = self.refusal(feed, wider)
+
+        assert re.search(message_of("A view of yours stands on a table that changes", 2), said)
+        assert said == (
             f"state {old.name!r}: its view gets columns of other types, or loses some, and this stands on it: view "
             f"totals_{old.name}; keep its definition, drop it, start again, and create it again over "
             f"tidemark_live.{old.name}, which stays when tables are replaced"
@@ -240,4 +245,7 @@ class TestRefused:
         conn.execute(f"CREATE VIEW history_{old.name} AS SELECT page, txid FROM tidemark_changelog.{old.name}")
         Catalog(conn).edit(old.name, changelog=False)
 
-        assert f"its changelog is dropped, and this stands on it: view history_{old.name};" in self.refusal(feed, old)
+        said = self.refusal(feed, old)
+
+        assert re.search(message_of("A view of yours stands on a table that changes", 3), said)
+        assert f"this stands on it: view history_{old.name};" in said

@@ -1,5 +1,6 @@
 """States and measures that a release leaves out, and a later one feeds again."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from state_backends import Catalog, Count, StateSpec, Sum
 from state_backends.errors import SpecMismatchError, StateGapError
 from state_backends.schema.feeding import Feeding, feeding, take_back_feeding
+from tests.recovery_page import message_of
 from tests.state_backends.feed import views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -60,6 +62,7 @@ class TestStates:
             "another name to begin from nothing, or run with --accept-gap to keep its values, said to be complete from "
             "batch 4 on only"
         )
+        assert re.search(message_of("A state or a measure was not fed for a while", 1), str(refused.value))
         assert feeding(feed.conn, left.name) == Feeding(last_fed_txid=1)
 
     def test_one_whose_gap_is_accepted_says_since_when_it_is_complete(self, feed):
@@ -142,7 +145,7 @@ class TestMeasures:
         declare(feed, self.rolled_back(feed))
         feed.ledger.commit(feed.ledger.begin(feed.next_batch_id()))
 
-        with pytest.raises(StateGapError, match=r"measure 'total' was not fed by batches 2 to 2 of pipeline"):
+        with pytest.raises(StateGapError, match=message_of("A state or a measure was not fed for a while", 2)):
             declare(feed, newer)
 
         declare(feed, newer, accept_gap=True)

@@ -1,8 +1,11 @@
 """Where the ledger has gone back, its batches are counted again: nothing of the epoch before is taken for today's."""
 
+import re
+
 import pytest
 
 from state_backends.epochs import new_epoch
+from tests.recovery_page import message_of
 
 STATE = "flights_by_carrier"
 KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}
@@ -92,6 +95,7 @@ class TestCursors:
             f"state '{STATE}': these pages are of epoch {before!r} of the ledger, which went back and counts its "
             f"batches again under epoch {now!r}; start again without a cursor",
         )
+        assert re.search(message_of("The database was restored, or a standby promoted", 1), response.json()["detail"])
 
     def test_pages_of_a_batch_that_the_ledger_lost_are_gone(self, filled, again, api):
         cursor = api.ask("GET", f"/states/{STATE}/entries?limit=1&order_by=-flights").json()["next"]
@@ -119,6 +123,7 @@ class TestMinTxid:
             f"{problem['txid']} of epoch {now!r}; ask without min_txid, as_of and epoch for what there is, and write "
             "again what is lost"
         )
+        assert re.search(message_of("The database was restored, or a standby promoted", 2), problem["detail"])
 
     def test_several_states_are_refused_as_one_is(self, again, api):
         before, _ = again()

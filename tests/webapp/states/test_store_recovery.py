@@ -2,7 +2,6 @@
 
 import re
 from io import StringIO
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -11,16 +10,13 @@ from django.core.management import call_command
 from state_backends import Count, StateSpec
 from state_backends.errors import BackendSetupError, BackendUnavailable, FindingError, LostWritesError
 from state_backends.table import StateTable
+from tests.recovery_page import arguments, commands, message_of
 from tests.state_backends.backends.own_redis import servers
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_back
 from tests.webapp.dropping import drop_tables
 from webapp.states import readers
 from webapp.states.services import rebuild_state
-
-PAGE = Path(__file__).parents[3] / "docs" / "recovery.md"
-SECTIONS = dict(re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE))
-OURS = [name for name in SECTIONS if re.match("A store|A rebuild|An attempt", name)]
 
 MANY = views(*((f"{number:04}", 1) for number in range(2_000)))
 EXPECTED = ["missing", 3, 1]
@@ -131,29 +127,16 @@ FAULTS = {
 ERRORS = (FindingError, BackendSetupError, BackendUnavailable, LostWritesError)
 
 
-def message_of(section):
-    """Return the first message of a section as a pattern: `..` stands for more, and numbers for others."""
-    shown = re.search(r"\*\*You see\*\*[^`]*`([^`]*)`", SECTIONS[section])[1]
-    pattern = re.escape(" ".join(shown.split())).replace(r"\.\.", ".*")
-    return re.sub(r"\d+|'[a-z-]+'", ".+", pattern.replace("\\ ", " "))
-
-
 def strike(feed, fault):
     fault(feed)
     feed.restart()
 
 
 def type_in(feed, line):
-    words = line.replace("STATE", feed.spec.name).split()
-    if words[0] == "redis-cli":
-        feed.server.client.execute_command(*words[1:])
+    if line.startswith("redis-cli "):
+        feed.server.client.execute_command(*line.split()[1:])
     else:
-        assert words[:2] == ["python", "manage.py"]
-        call_command(*words[2:], stdout=StringIO(), stderr=StringIO())
-
-
-def test_every_section_has_a_fault():
-    assert list(FAULTS) == OURS
+        call_command(*arguments(line, STATE=feed.spec.name), stdout=StringIO(), stderr=StringIO())
 
 
 @pytest.mark.parametrize("section", FAULTS)
@@ -161,7 +144,7 @@ def test_what_is_seen_is_as_the_page_says_and_what_it_says_to_type_mends_it(feed
     with pytest.raises(ERRORS) as caught:
         strike(feed, FAULTS[section])
     feed.ledger.release()
-    for line in re.findall(r"^    (\S.*)$", SECTIONS[section], re.MULTILINE):
+    for line in commands(section):
         type_in(feed, line)
     feed.ledger.acquire()
     feed.restart()

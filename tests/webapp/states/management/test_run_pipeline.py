@@ -185,23 +185,3 @@ def wait_until_committed(conn, process, seconds=90):
             return
         time.sleep(0.1)
     raise AssertionError(f"no batch committed within {seconds} s")
-
-
-@pytest.mark.spark
-def test_a_state_that_missed_batches_is_fed_again_once_the_gap_is_accepted(database_url, places):
-    """What docs/recovery.md has an operator type."""
-    assert finished(database_url, "word_count", *places.words, "--once") == (0, "")
-    with psycopg.connect(database_url, autocommit=True) as conn:
-        # As if a release without the state had committed the only batch.
-        conn.execute("UPDATE tidemark.state SET last_fed_txid = 0")
-
-        assert finished(database_url, "word_count", *places.words, "--once", "--accept-gap") == (0, "")
-
-        assert conn.execute("SELECT since_txid, last_fed_txid FROM tidemark.state").fetchall() == [(1, None)]
-
-
-def finished(database_url, *words):
-    """Return the exit code of a run, and what it says where it fails."""
-    process = run_pipeline(database_url, *words)
-    _, said = process.communicate(timeout=TIMEOUT_SECONDS)
-    return process.returncode, said if process.returncode else ""
