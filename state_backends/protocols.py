@@ -291,6 +291,9 @@ class Backend(Protocol):
     def begin_rebuild(self, conn: "psycopg.Connection", spec: "StateSpec", *, goes_on: bool) -> None:
         """Make ready for rows rebuilt from the changelog. goes_on: a rebuild was cut short, and its rows stay."""
 
+    def check_one_back(self, conn: "psycopg.Connection", spec: "StateSpec", to: int) -> None:
+        """Raise FindingError unless reverting batch `to` + 1, the committed one, leaves the rows of batch `to`."""
+
     def take_back(self, conn: "psycopg.Connection", spec: "StateSpec", to: int) -> None:
         """Give every key the versions that it had after batch `to`, from the changelog, which has none of later ones
         any more where the rows are in another store; within the caller's transaction where they are in the ledger's.

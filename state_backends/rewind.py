@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 
 from state_backends.changelog import Changelog
 from state_backends.epochs import new_epoch
-from state_backends.errors import RewindError, UnknownPipelineError
+from state_backends.errors import FindingError, RewindError, UnknownPipelineError
 from state_backends.ledger import CHANNEL
 from state_backends.protocols import BACKENDS, IBackingMap
 from state_backends.schema.catalog import Catalog
@@ -147,6 +147,11 @@ class Rewind:
                 f"keeps no changelog, and batch {self._ledger['open_txid']} has been begun, whose revert uses up the "
                 "previous versions in its rows"
             )
+        try:
+            BACKENDS[spec.backend].check_one_back(self._conn, spec, self.to)
+        except FindingError as error:
+            said = str(error).removeprefix(f"state {spec.name!r}: ")
+            return f"its store would not agree with the ledger then: {said}"
         return ""
 
     def _take_back(self, step: StateStep) -> None:

@@ -201,6 +201,9 @@ class ExternalBackend(ABC):
                 spec.name,
             )
 
+    def check_one_back(self, conn: psycopg.Connection, spec: StateSpec, to: int) -> None:
+        compare(self.guarded(spec), ledger_side(conn, spec, to))
+
     def take_back(self, conn: psycopg.Connection, spec: StateSpec, to: int) -> None:
         self.begin_rebuild(conn, spec, goes_on=False)
         for _ in rebuild(Changelog(conn, spec), self.guarded(spec)):

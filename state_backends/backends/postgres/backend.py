@@ -115,6 +115,9 @@ class PostgresBackend:
     def begin_rebuild(self, conn: psycopg.Connection, spec: StateSpec, *, goes_on: bool) -> None:
         """Nothing to do: rows are replaced range by range."""
 
+    def check_one_back(self, conn: psycopg.Connection, spec: StateSpec, to: int) -> None:
+        """Nothing to do: the rows went wherever the ledger did."""
+
     def take_back(self, conn: psycopg.Connection, spec: StateSpec, to: int) -> None:
         rewind.take_back(conn, StateTable(spec), to)
 
