@@ -7,7 +7,53 @@ from pathlib import Path
 
 import pytest
 
+import pipelines.errors
+import state_backends.errors
+from state_backends.errors import KeyValueStoreError, SynchronizerError, TidemarkError, UnknownNameError
 from tests.recovery_page import FINDINGS, PAGE, commands, messages, statements
+
+# What an operator sees of each error that says that something went back, was lost or is in the way.
+FINDINGS_OF = {
+    "BackendSetupError": ["A store may evict rows", "A store has no append-only file"],
+    "BackendUnavailable": ["A store is full"],
+    "BatchOrderError": [
+        "The checkpoint is behind the ledger",
+        "The ledger is behind the checkpoint: the database was restored",
+    ],
+    "CheckpointMismatchError": ["The checkpoint is lost"],
+    "CheckpointTornError": ["A power cut has torn the checkpoint"],
+    "ClockError": ["The clocks of database and driver differ"],
+    "DependentObjectsError": ["A view of yours stands on a table that changes"],
+    "FencedError": ["The database was restored, or a standby promoted"],
+    "FindingError": ["A rebuild was cut short"],
+    "FoldRangeError": ["Values that cannot be counted"],
+    "InputChangedError": ["A batch comes again with other input"],
+    "InputLostError": ["Kafka no longer has messages that were not read"],
+    "LostBatchesError": ["A store is behind the ledger", "A store lacks keys of a batch", "A store has dropped rows"],
+    "LostWritesError": ["A store lacks keys of a batch", "An attempt that Redis has forgotten"],
+    "PipelineError": ["A checkpoint that is not a folder of this machine"],
+    "PipelineHeldError": ["The driver's host vanished"],
+    "RebuildingError": ["A rebuild was cut short"],
+    "ResumeError": ["A recovery that cannot be done"],
+    "RewindError": ["A recovery that cannot be done"],
+    "RollBackError": ["A roll-back that cannot be done", "A reprocess was interrupted"],
+    "ServerVersionError": ["PostgreSQL is too old"],
+    "ShorterInputError": ["A reprocess would count less than the states have counted"],
+    "SourceReplacedError": ["A topic, folder or database was replaced"],
+    "SourceUnavailableError": ["A source does not answer"],
+    "StateBusyError": ["A state is busy"],
+    "StateGapError": ["A state or a measure was not fed for a while"],
+    "StoreAheadError": ["A store is ahead of the ledger"],
+    "SwapError": ["A reprocess was interrupted"],
+    "TablesBusyError": ["A schema change waits for a reader"],
+}
+
+# For who writes a declaration, a program or a request: the message is all that there is to say.
+OF_PROGRAMS = {
+    "BadInputError", "CapabilityError", "DuplicateKeyError", "KeyShapeError", "MovedOnError", "NotCommittedError",
+    "OutOfReachError", "PipelinePausedError", "SchemaVersionError", "SourceSetupError", "SpecError",
+    "SpecMismatchError", "StaleBatchError", "ValueShapeError",
+}  # fmt: skip
 
 MODULES = [
     ast.parse(text)
@@ -56,3 +102,16 @@ def test_the_tables_at_the_top_have_each_finding_once_with_words_of_its_messages
         assert anchor == re.sub(r"[^\w -]", "", finding.lower()).replace(" ", "-")
         for fragment in re.findall(r"`([^`]*)`", words):
             assert fragment in " ".join(messages(finding))
+
+
+def test_each_error_has_a_finding_or_is_for_programs():
+    programs = (KeyValueStoreError, SynchronizerError, UnknownNameError)
+    errors = {
+        name
+        for module in (state_backends.errors, pipelines.errors)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, TidemarkError) and not issubclass(kind, programs)
+    } - {"TidemarkError"}
+
+    assert errors == FINDINGS_OF.keys() | OF_PROGRAMS
+    assert {finding for findings in FINDINGS_OF.values() for finding in findings} - FINDINGS.keys() == set()
