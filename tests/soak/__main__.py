@@ -25,7 +25,7 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="tidemark-soak-"))
     result = soak(
         folder,
-        Options(options.seed, spark=options.spark, off=options.off),
+        Options(options.seed, spark=options.spark, off=options.off, served=options.served),
         faults=options.faults,
         seconds=None if options.faults else options.minutes * 60,
         variants=options.variant or list(VARIANTS),
@@ -48,6 +48,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--fault", action="append", default=[], help="only this fault; may be repeated")
     parser.add_argument("--pipeline", type=int, default=1, help="begin with the pipeline of this number, to repeat it")
     parser.add_argument("--spark", action="store_true", help="run drivers on Spark instead of the engine of the soak")
+    parser.add_argument("--served", action="store_true", help="run web, events and the Celery worker beside it")
     parser.add_argument("--off", default="", help="control run: turn these guards off, with commas between them")
     parser.add_argument("--folder", type=Path, help="where servers and logs are (default: a temporary folder)")
     parser.add_argument("--json", type=Path, help="write all records to this file")

@@ -3,12 +3,13 @@
 An answer that does not come (a server is away) or is refused by an error of the product is counted, not noted.
 """
 
+import http.client
 import itertools
 import json
 import threading
 import time
 import urllib.error
-import urllib.request
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import psycopg
 from state_backends import Catalog, state_reader
 from state_backends.errors import BackendUnavailable, TidemarkError
 from state_backends.reader.multi_state import StateLookup, at_one_batch
+from tests.soak.services import Services
 from tests.soak.transfers import ACCOUNTS, MODULUS, state_names
 
 PAUSE_SECONDS = 0.1
@@ -62,11 +64,11 @@ class Watermark:
 
 
 class Checkers:
-    """The readers of one pipeline, each in a thread. url: the database. web: the address of the web process, if any."""
+    """The readers of one pipeline, each in a thread. url: the database. services: web and events, if they run."""
 
-    def __init__(self, url: str, pipeline: str, *, slack: int, web: str | None = None, api_key: str = "") -> None:
+    def __init__(self, url: str, pipeline: str, *, slack: int, services: Services | None = None) -> None:
         self.findings = Findings()
-        self._url, self._pipeline, self._web, self._key = url, pipeline, web, api_key
+        self._url, self._pipeline, self._services = url, pipeline, services
         self._stopping = threading.Event()
         self._pauses, self._is_paused = 0, False
         watched: dict[str, Callable[[psycopg.Connection], tuple[int, int, int]]] = {
@@ -74,13 +76,15 @@ class Checkers:
             "looked up": self._looked_up,
             "exported": self._exported,
         }
-        if web is not None:
+        if services is not None:
             watched["asked by REST"] = lambda conn: self._asked()
-        self._marks = {name: Watermark(slack) for name in watched}
+        self._marks = {name: Watermark(slack) for name in [*watched, "heard"]}
         self._threads = [
             threading.Thread(target=self._watch, args=(name, ask), name=name, daemon=True)
             for name, ask in watched.items()
         ]
+        if services is not None:
+            self._threads.append(threading.Thread(target=self._listen, name="heard", daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -119,7 +123,9 @@ class Checkers:
                     answer = ask(conn)
                     if pauses == self._pauses and not self._is_paused:
                         self._check(name, *answer)
-            except (psycopg.Error, BackendUnavailable, OSError, urllib.error.URLError):
+            except urllib.error.HTTPError as error:
+                self.findings.refused[f"{name}: {error.code}"] += 1
+            except (psycopg.Error, BackendUnavailable, OSError, http.client.HTTPException):
                 self.findings.unavailable += 1
             except TidemarkError as error:
                 self.findings.refused[f"{name}: {type(error).__name__}"] += 1
@@ -166,20 +172,63 @@ class Checkers:
 
     def _asked(self) -> tuple[int, int, int]:
         """Every account of both states, by REST."""
-        names = state_names(self._pipeline)
-        queries = [{"state": name, "keys": [list(key) for key in KEYS]} for name in names]
-        request = urllib.request.Request(  # noqa: S310  our own web process
-            f"{self._web}/api/v1/query",
-            json.dumps({"queries": queries}).encode(),
-            {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"},
-        )
-        with urllib.request.urlopen(request, timeout=15) as response:  # noqa: S310
+        assert self._services is not None
+        queries = [{"state": name, "keys": [list(key) for key in KEYS]} for name in state_names(self._pipeline)]
+        with self._services.request(self._services.web_url, "/api/v1/query", {"queries": queries}) as response:
             answer = json.load(response)
         return answer["txid"], *_left_over(*(part["results"] for part in answer["answers"]))
+
+    def _listen(self) -> None:
+        """Follow the events of one state, each of which brings whole batches; resume where a stream has ended."""
+        events = EventStream(self._services, state_names(self._pipeline)[0])
+        while not self._stopping.wait(PAUSE_SECONDS):
+            try:
+                for txid, left, transfers in events.read():
+                    if not self._is_paused:
+                        self._check("heard", txid, left, transfers)
+                    if self._stopping.is_set():
+                        return
+            except urllib.error.HTTPError as error:
+                self.findings.refused[f"heard: {error.code}"] += 1
+            except (OSError, http.client.HTTPException):
+                self.findings.unavailable += 1
+            except Exception as error:
+                self._note(f"heard: {type(error).__name__}: {error}")
 
     def _reader(self, conn: psycopg.Connection, place: int) -> Any:
         name = state_names(self._pipeline)[place]
         return state_reader(conn, Catalog(conn).get(name))
+
+
+class EventStream:
+    """All accounts of one state as its events tell them, over as many connections as it takes."""
+
+    def __init__(self, services: Services | None, state: str) -> None:
+        assert services is not None
+        keys = urllib.parse.quote(json.dumps([list(key) for key in KEYS]))
+        self._services, self._path = services, f"/events/states/{state}?keys={keys}"
+        self._last_id = ""
+        self._values: dict[str, dict[str, int]] = {}
+
+    def read(self) -> Iterator[tuple[int, int, int]]:
+        """Yield after each event its batch, what is left over and the number of transfers. Raises OSError."""
+        resume = {"Last-Event-ID": self._last_id} if self._last_id else {}
+        with self._services.request(self._services.events_url, self._path, **resume) as stream:
+            for line in stream:
+                field_name, _, text = line.decode().rstrip("\n").partition(": ")
+                if field_name == "id":
+                    self._last_id = text
+                elif field_name == "data" and text:
+                    yield from self._take(json.loads(text))
+
+    def _take(self, data: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
+        if "results" in data:
+            self._values = {}
+        for row in data.get("results", data.get("changes", ())):
+            self._values[row["key"][0]] = row["value"] or {"n": 0, "total": 0}
+        if "results" in data or "changes" in data:
+            total, n = (sum(value[name] for value in self._values.values()) for name in ("total", "n"))
+            yield data["txid"], total % MODULUS, n
 
 
 def _left_over(debits: list[dict[str, Any]], credits_: list[dict[str, Any]]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Processes of the soak: the driver and other commands of `manage.py`, web, events and the Celery worker.
+"""Processes of the soak: the driver, other commands of `manage.py`, and the programs of services.py.
 
 A command is forked off a process that has everything imported; with Spark it is a program, as all others are.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from pipelines.embedded.data_dir import REPOSITORY
 from tests.pipelines.cluster.spark_cluster import end_with_parent
 from tests.soak import fork_server
 
@@ -185,15 +185,6 @@ class Commands:
         finally:
             process.kill_all()
         return process
-
-    def serve(self, name: str, interface: str, application: str) -> tuple[Process, str]:
-        """Start granian; return it with its URL."""
-        port = free_port()
-        words = ["-m", "granian", "--interface", interface, "--host", LOOPBACK, "--port", str(port)]
-        more = ["--http", "1", "--no-ws"] if interface == "asgi" else ["--blocking-threads", "8"]
-        process = Program(name, [*words, *more, application], self.environ, self.folder / f"{name}.log")
-        self._started.append(process)
-        return process, f"http://{LOOPBACK}:{port}"
 
 
 def wait_until(poll, seconds: float, pause: float = 0.02) -> bool:

@@ -87,7 +87,7 @@ def soak(
     """
     result, started, order = Result(options.seed), time.monotonic(), list(variants)
     switches.turn_off_for_readers(options.off)
-    servers = Servers(folder)
+    servers = Servers(folder, served=options.served)
 
     def goes_on() -> bool:
         enough = faults is not None and len(result.records) >= faults

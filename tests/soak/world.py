@@ -28,6 +28,7 @@ from tests.soak.points import Points
 from tests.soak.postgres_pair import PostgresPair
 from tests.soak.processes import Commands, Process, wait_until
 from tests.soak.redis_pair import RedisPair
+from tests.soak.services import Services
 from tests.soak.transfers import VARIANTS, Release, Variant
 
 UPKEEP_SECONDS = 1.0
@@ -39,18 +40,18 @@ LET_GO_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is made of. off: guards turned off in the driver. readers_off: in the checkers."""
+    """What a run is made of. off: guards turned off. served: whether web, events and the worker run."""
 
     seed: int
     spark: bool = False
     off: str = ""
-    web: bool = False
+    served: bool = False
 
 
 class Servers:
-    """PostgreSQL with a standby, Redis with a replica."""
+    """PostgreSQL with a standby, Redis with a replica, and the services over them if `served`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, served: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
         self.folder = folder
@@ -60,6 +61,7 @@ class Servers:
         # For the readers in this process.
         self._before = os.environ.get("REDIS_URL", "")
         os.environ["REDIS_URL"] = self.redis.url
+        self.services = Services(folder / "services", self.environ) if served else None
 
     @property
     def environ(self) -> dict[str, str]:
@@ -67,6 +69,8 @@ class Servers:
 
     def close(self) -> None:
         os.environ["REDIS_URL"] = self._before
+        if self.services is not None:
+            self.services.close()
         self.postgres.close()
         self.redis.close()
         self.disk.close()
@@ -125,7 +129,7 @@ class World:
         }
 
     @contextmanager
-    def running(self, *, web: str | None = None, api_key: str = "") -> Iterator["World"]:
+    def running(self) -> Iterator["World"]:
         """Start the driver, and once it has committed a batch the feeder, the checkers and the upkeep."""
         self.feeder.land(2)
         self.start_driver()
@@ -133,7 +137,7 @@ class World:
             if not wait_until(lambda: self.committed_txid() > 0, START_SECONDS, 0.1):
                 raise RuntimeError(f"{self.pipeline}: no batch in {START_SECONDS} s: {self.driver.output()[-2000:]}")
             slack = 1 if self.variant.spout == "opaque" else 0
-            self.checkers = Checkers(self.url, self.pipeline, slack=slack, web=web, api_key=api_key)
+            self.checkers = Checkers(self.url, self.pipeline, slack=slack, services=self.servers.services)
             self.background = Background(self)
             yield self
         finally:
@@ -325,6 +329,7 @@ class Background:
 
     def _maintain(self) -> None:
         while not self._stopping.wait(UPKEEP_SECONDS):
+            self._have_it_maintained()
             with (
                 suppress(psycopg.Error, TidemarkError, OSError),
                 psycopg.connect(self._world.url, autocommit=True, options=checkers.CONNECT, connect_timeout=3) as conn,
@@ -335,3 +340,14 @@ class Background:
                     list(compact(conn, spec, keep=timedelta(seconds=20)))
                     list(expire(conn, spec))
                 self.upkeep_runs += 1
+
+    def _have_it_maintained(self) -> None:
+        """The same through the API, by the worker."""
+        services = self._world.servers.services
+        if services is None:
+            return
+        services.ensure_running()
+        with suppress(OSError):
+            for name in self._world.states:
+                for work in ("compaction", "expiry"):
+                    services.ask_for(name, work)

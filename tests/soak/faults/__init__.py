@@ -1,5 +1,5 @@
 """The faults. Importing them registers them."""
 
-from tests.soak.faults import connections, history, processes, resources, schema, servers, stores
+from tests.soak.faults import connections, history, processes, resources, schema, servers, services, stores
 
-REGISTERED = (processes, connections, servers, history, stores, schema, resources)
+REGISTERED = (processes, connections, servers, history, stores, schema, resources, services)
