@@ -36,7 +36,8 @@ class Process:
 
     def __init__(self, name: str, log: Path) -> None:
         self.name, self.log = name, log
-        self._start = log.stat().st_size if log.exists() else 0
+        log.touch()
+        self._start = log.stat().st_size
 
     def exit_code(self) -> int | None:
         """Return how it ended, as a negative number for a signal; None as long as it runs."""
