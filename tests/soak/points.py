@@ -23,6 +23,17 @@ OF_THE_DRIVER = (
 )
 OF_A_TASK = ("task_begins", "task_writing", "task_wrote")
 
+# Spark's own steps and its tasks have no points; the nearest step of the driver takes the place of each.
+WITH_SPARK = {
+    "planned": "begun",
+    "applying": "begun",
+    "applied": "committing",
+    "published": "committed",
+    "task_begins": "begun",
+    "task_writing": "begun",
+    "task_wrote": "committing",
+}
+
 # A point that nobody releases, since the soak has ended, holds its process no longer than this.
 LONGEST_HOLD_SECONDS = 120.0
 POLL_SECONDS = 0.01
@@ -33,10 +44,10 @@ class InjectedFault(Exception):
 
 
 class Points:
-    """The orders of one pipeline, for the soak and for the processes. folder: theirs alone."""
+    """The orders of one pipeline, for the soak and for the processes. folder: theirs alone. spark: see WITH_SPARK."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, spark: bool = False) -> None:
+        self.folder, self._places = folder, WITH_SPARK if spark else {}
         folder.mkdir(parents=True, exist_ok=True)
 
     @classmethod
@@ -45,6 +56,7 @@ class Points:
 
     def order(self, point: str, action: str) -> None:
         """Have the next process that passes `point` do `action`: kill, stop, fail or hold."""
+        point = self._places.get(point, point)
         self._mark(f"{point}.reached").unlink(missing_ok=True)
         self._mark(f"{point}.released").unlink(missing_ok=True)
         draft = self._mark(f".{point}")
@@ -53,11 +65,13 @@ class Points:
 
     def cancel(self, point: str) -> None:
         """Take an order back, and release whoever is held by it."""
+        point = self._places.get(point, point)
         self._mark(point).unlink(missing_ok=True)
         self.release(point)
 
     def reached(self, point: str) -> int | None:
         """Return the id of the process that took the order; None as long as none has."""
+        point = self._places.get(point, point)
         try:
             return int(self._mark(f"{point}.reached").read_text())
         except (FileNotFoundError, ValueError):
@@ -68,6 +82,7 @@ class Points:
 
     def passes(self, point: str) -> None:
         """Do what is ordered at `point`, if anything is."""
+        point = self._places.get(point, point)
         taken = self._mark(f"{point}.taken-{os.getpid()}")
         try:
             self._mark(point).rename(taken)

@@ -37,7 +37,7 @@ SETTINGS = {
     "restart_after_crash": "on",
     "autovacuum_naptime": "10s",
 }
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 240.0
 
 # The time that everybody gets of this database: functions that are found before those of PostgreSQL.
 CLOCK = """

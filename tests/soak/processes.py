@@ -26,7 +26,7 @@ REFUSAL = "CommandError: "
 # Without a main module, which each executor would import again.
 RUN = "from tests.soak.manage import main; main()"
 STOP_SECONDS = 60.0
-LONGEST_COMMAND_SECONDS = 180.0
+LONGEST_COMMAND_SECONDS = 400.0
 
 
 class Process:
@@ -66,6 +66,17 @@ class Process:
         """Kill it alone; what it has started may run on."""
         self.signal(signal.SIGKILL)
         self.wait()
+
+    def kill_children(self, word: str) -> int:
+        """Kill what it has started with `word` in its command line; return how many there were."""
+        killed = 0
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if word in " ".join(child.cmdline()):
+                        child.kill()
+                        killed += 1
+        return killed
 
     def stop(self) -> None:
         """Ask it to end, and kill it if it does not."""

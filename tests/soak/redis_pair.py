@@ -16,7 +16,7 @@ from pipelines.embedded.redis import redis_server
 from tests.pipelines.cluster.spark_cluster import end_with_parent
 from tests.soak.proxy import Proxy
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 class Server:

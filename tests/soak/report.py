@@ -1,7 +1,14 @@
-"""Report: one line per fault while it runs, and a table of all of them."""
+"""Report: one line per fault while it runs, and a table of all of them.
 
+`python -m tests.soak.report A.json B.json` prints the table of several runs, as `--json` has written them.
+"""
+
+import json
 import statistics
+import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tests.soak.run import Record, Result
 
@@ -40,3 +47,29 @@ def _row(name: str, records: Iterable[Record]) -> str:
         f"{max(seconds):.1f}",
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def read(file: Path) -> Result:
+    """Return a run as `--json` has written it."""
+    fields = json.loads(file.read_text())
+    return Result(**fields | {"records": [Record(**record) for record in fields["records"]]})
+
+
+def figures(results: Sequence[Result]) -> str:
+    """Return what the checkers have read, and what they were refused, as a line each."""
+    answers, refused = (sum((Counter(part) for part in parts), Counter()) for parts in (
+        [result.answers for result in results], [result.refused for result in results]))  # fmt: skip
+    names = [f"{result.seed}: {len(result.records)} faults in {result.seconds / 60:.0f} min" for result in results]
+    return "\n".join([
+        f"seeds {'; '.join(names)}",
+        f"transfers {sum(result.transfers for result in results)}, "
+        f"upkeep {sum(result.upkeep_runs for result in results)}, "
+        f"unavailable {sum(result.unavailable for result in results)}",
+        f"answers {answers.total()}: {dict(answers)}",
+        f"refused {refused.total()}: {dict(refused)}",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    runs = [read(Path(name)) for name in sys.argv[1:]]
+    print(table(runs), figures(runs), sep="\n\n")

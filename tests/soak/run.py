@@ -52,7 +52,6 @@ class Result:
     refused: dict[str, int] = field(default_factory=dict)
     unavailable: int = 0
     transfers: int = 0
-    batches: int = 0
     upkeep_runs: int = 0
     seconds: float = 0.0
 
@@ -146,7 +145,6 @@ def _add_findings(world: World, result: Result) -> None:
         result.answers[name] = result.answers.get(name, 0) + count
     for name, count in findings.refused.items():
         result.refused[name] = result.refused.get(name, 0) + count
-    result.batches += world.committed_txid()
     result.unavailable += findings.unavailable
     result.transfers += world.feeder.model.transfers
     result.upkeep_runs += world.background.upkeep_runs

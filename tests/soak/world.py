@@ -34,7 +34,7 @@ from tests.soak.transfers import VARIANTS, Release, Variant
 UPKEEP_SECONDS = 1.0
 FEED_SECONDS = 0.15
 MOST_WAITING_FILES = 8
-START_SECONDS = 90.0
+START_SECONDS = 300.0
 LET_GO_SECONDS = 3.0
 
 
@@ -92,7 +92,7 @@ class World:
         self.folder.mkdir()
         self.seed = f"{self.options.seed}-{self.number}"
         self.chance = random.Random(self.seed)
-        self.points = Points(self.folder / "points")
+        self.points = Points(self.folder / "points", spark=self.options.spark)
         self.feeder = Feeder(self.folder / "input", self.seed)
         self.checkpoint = self.folder / "checkpoint"
         self.commands = Commands(self.folder, self._environ())

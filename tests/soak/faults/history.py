@@ -3,7 +3,7 @@
 import shutil
 
 from tests.soak.faults.fault import fault
-from tests.soak.faults.processes import OF_EVERY_BATCH
+from tests.soak.faults.processes import OF_EVERY_BATCH, replays_other_rows
 from tests.soak.processes import wait_until
 from tests.soak.world import World
 
@@ -101,7 +101,7 @@ def standby_promoted_that_lags(world: World) -> str:
     return f"at {point}"
 
 
-@fault("zombie", weight=2, goes_back=True, fits=lambda world: world.variant.spout == "opaque")
+@fault("zombie", weight=2, goes_back=True, fits=replays_other_rows)
 def task_from_before_a_restore_goes_on(world: World) -> str:
     """A task is stopped, the ledger is restored to before its driver started, and the next driver has its numbers.
 

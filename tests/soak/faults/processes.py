@@ -1,12 +1,26 @@
 """Faults of processes: killed, stopped and continued, two of them at once."""
 
+import time
+
 from tests.soak.faults.fault import fault
 from tests.soak.points import OF_A_TASK, OF_THE_DRIVER
 from tests.soak.processes import wait_until
 from tests.soak.world import World
 
+WORKER_OF_SPARK = "pyspark.daemon"
+
 # Passed by every batch; the others by a retry alone.
 OF_EVERY_BATCH = [point for point in OF_THE_DRIVER if point not in ("reverting", "reverted")]
+
+
+def has_own_tasks(world: World) -> bool:
+    """Whether tasks have points, as those of Spark have not."""
+    return not world.options.spark
+
+
+def replays_other_rows(world: World) -> bool:
+    """Whether a batch that comes again may bring other files, as Spark's own file source never does."""
+    return world.variant.spout == "opaque" and has_own_tasks(world)
 
 
 @fault("kill -9", weight=4)
@@ -38,7 +52,20 @@ def driver_killed_twice(world: World) -> str:
     return f"at {first}, then at {second}"
 
 
-@fault("kill -9", weight=3)
+@fault("kill -9", weight=3, fits=lambda world: world.options.spark)
+def workers_of_spark_killed(world: World) -> str:
+    """The Python processes that run the tasks of a batch."""
+    assert world.driver is not None
+    world.stop_at("begun", "hold")
+    world.points.release("begun")
+    killed = 0
+    for _ in range(world.chance.randint(1, 4)):
+        time.sleep(world.chance.uniform(0.05, 0.5))
+        killed += world.driver.kill_children(WORKER_OF_SPARK)
+    return f"{killed} of them"
+
+
+@fault("kill -9", weight=3, fits=has_own_tasks)
 def task_killed(world: World) -> str:
     point = world.chance.choice(OF_A_TASK)
     world.stop_at(point, "kill")
@@ -52,7 +79,7 @@ def batch_failed(world: World) -> str:
     return f"at {point}"
 
 
-@fault("replay", weight=4, fits=lambda world: world.variant.spout == "opaque")
+@fault("replay", weight=4, fits=replays_other_rows)
 def open_batch_replayed_with_other_rows(world: World) -> str:
     """The attempt has written everything; the next one brings fewer, more or other files."""
     point = world.chance.choice(["applied", "committing"])
@@ -60,7 +87,7 @@ def open_batch_replayed_with_other_rows(world: World) -> str:
     return f"at {point}"
 
 
-@fault("replay", weight=3, fits=lambda world: world.variant.spout == "opaque")
+@fault("replay", weight=3, fits=replays_other_rows)
 def committed_batch_replayed_with_other_rows(world: World) -> str:
     """The batch is committed, the engine did not note it, and brings fewer, more or other files."""
     point = world.chance.choice(["committed", "published"])
@@ -68,7 +95,7 @@ def committed_batch_replayed_with_other_rows(world: World) -> str:
     return f"at {point}"
 
 
-@fault("failure", weight=3)
+@fault("failure", weight=3, fits=has_own_tasks)
 def task_lost_and_late(world: World) -> str:
     """A task is stopped, counts as lost, runs again elsewhere, and the stopped one goes on after the batch."""
     stopped = world.stop_at("task_begins", "stop")
@@ -93,7 +120,7 @@ def driver_stopped_and_replaced(world: World) -> str:
     return f"at {point}"
 
 
-@fault("zombie", weight=3)
+@fault("zombie", weight=3, fits=has_own_tasks)
 def killed_drivers_task_goes_on(world: World) -> str:
     """The driver is killed while a task of its batch is stopped; the task goes on under the next driver."""
     stopped = world.stop_at("task_begins", "stop")
@@ -118,7 +145,7 @@ def killed_drivers_task_goes_on(world: World) -> str:
 def second_driver_started(world: World) -> str:
     """A second driver of the pipeline must be refused while the first lives."""
     second = world.start_driver(name="second")
-    assert wait_until(lambda: second.exit_code() is not None, 60), "the second driver was not refused"
+    assert wait_until(lambda: second.exit_code() is not None, 180), "the second driver was not refused"
     reason = second.refusal()
     assert "is held by a live driver" in reason, f"the second driver ended with: {reason}"
     return "refused"

@@ -8,7 +8,7 @@ from tests.soak.faults.processes import OF_EVERY_BATCH
 from tests.soak.processes import Process, wait_until
 from tests.soak.world import World
 
-REPROCESS_SECONDS = 120.0
+REPROCESS_SECONDS = 400.0
 
 
 def in_tables(world: World) -> bool:
