@@ -24,7 +24,7 @@ from state_backends.reader.multi_state import StateLookup, at_one_batch
 from tests.soak.services import Services
 from tests.soak.transfers import ACCOUNTS, MODULUS, state_names
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.25
 CONNECT = "-c statement_timeout=10s -c lock_timeout=10s"
 KEYS = [(account,) for account in ACCOUNTS]
 

@@ -6,11 +6,22 @@ fork server leaves room for and does not do by itself; and they are killed while
 
 import errno
 import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
 from multiprocessing import forkserver, reduction
 from typing import Any
+from unittest.mock import patch
 
 # pyarrow imports pandas at its first computation.
-PRELOADED = ["tests.soak.fork_server", "tests.soak.manage", "pandas", "pipelines.spark"]
+PRELOADED = [
+    "tests.soak.fork_server",
+    "tests.soak.manage",
+    "tests.soak.django_apps",
+    "webapp.states.management.commands.run_pipeline",
+    "pipelines.spark",
+    "pandas",
+]
 
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(PRELOADED)
@@ -27,6 +38,21 @@ def _received_or_aborted(*args: Any) -> Any:
 
 
 reduction.recvfds = _received_or_aborted
+
+
+def start(environ: Mapping[str, str]) -> None:
+    """Start the server with these variables, which Django's settings are made of."""
+    with patch.dict(os.environ, environ):
+        forkserver.ensure_running()
+
+
+def stop() -> None:
+    """Stop it, so that the next run can start one with other variables."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        os.waitpid(server._forkserver_pid, 0)
+        server._forkserver_pid = None
 
 
 def use_the_server_of_the_parent() -> None:

@@ -34,7 +34,7 @@ from tests.soak.executors import Executors
 from tests.soak.points import Points
 from tests.soak.transfers import TransferFiles, partials
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.15
 # Each state is written by so many tasks, which hold different keys.
 TASKS = 2
 OFFSETS_METADATA = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})

@@ -20,7 +20,7 @@ from pipelines.sources.file_log import ProcessedFiles
 from state_backends import Catalog
 from state_backends.errors import TidemarkError
 from state_backends.maintenance import compact, expire
-from tests.soak import checkers
+from tests.soak import checkers, fork_server
 from tests.soak.checkers import Checkers
 from tests.soak.disk import Disk
 from tests.soak.feeder import Feeder
@@ -32,7 +32,7 @@ from tests.soak.services import Services
 from tests.soak.transfers import VARIANTS, Release, Variant
 
 UPKEEP_SECONDS = 1.0
-FEED_SECONDS = 0.15
+FEED_SECONDS = 0.3
 MOST_WAITING_FILES = 8
 START_SECONDS = 300.0
 LET_GO_SECONDS = 3.0
@@ -61,6 +61,7 @@ class Servers:
         # For the readers in this process.
         self._before = os.environ.get("REDIS_URL", "")
         os.environ["REDIS_URL"] = self.redis.url
+        fork_server.start(self.environ | {"TIDEMARK_HOME": str(folder / "home")})
         self.services = Services(folder / "services", self.environ) if served else None
 
     @property
@@ -69,6 +70,7 @@ class Servers:
 
     def close(self) -> None:
         os.environ["REDIS_URL"] = self._before
+        fork_server.stop()
         if self.services is not None:
             self.services.close()
         self.postgres.close()
