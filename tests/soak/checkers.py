@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -29,6 +29,19 @@ CONNECT = "-c statement_timeout=10s -c lock_timeout=10s"
 KEYS = [(account,) for account in ACCOUNTS]
 
 
+# Epoch, txid and attempt.
+Identity = tuple[str, int, int]
+
+
+class Seen(NamedTuple):
+    """One answer. left: what is not zero, where the answer is not of one whole batch. identity: if it says."""
+
+    txid: int
+    left: int
+    transfers: int
+    identity: Identity | None = None
+
+
 @dataclass
 class Findings:
     """What the checkers have seen. deviations: sentences. answers, refused: by checker. unavailable: no answer."""
@@ -40,7 +53,9 @@ class Findings:
 
 
 class Watermark:
-    """The newest batch that one reader has seen, below which it must not fall.
+    """What one reader has seen: the newest batch, below which it must not fall, and what each batch held.
+
+    A batch is known by epoch, txid and attempt, whatever happens to the ledger: its content never changes.
 
     slack: how many batches it may fall at any time: an opaque source may bring the committed batch again.
     loose: while a fault takes the ledger back on purpose, or makes it revert a commit, txids are not compared.
@@ -49,9 +64,12 @@ class Watermark:
     def __init__(self, slack: int) -> None:
         self.loose = False
         self._slack, self._txid, self._transfers = slack, 0, 0
+        self._held: dict[Identity, int] = {}
 
-    def fault(self, txid: int, transfers: int) -> str | None:
-        """Return what is wrong with an answer, if anything is."""
+    def fault(self, txid: int, transfers: int, identity: Identity | None) -> str | None:
+        """Return what is wrong with an answer, if anything is. identity: None where the answer does not say."""
+        if identity is not None and (held := self._held.setdefault(identity, transfers)) != transfers:
+            return f"batch {identity} held {held} transfers and holds {transfers}"
         before, counted = self._txid, self._transfers
         if self.loose:
             before = counted = 0
@@ -71,7 +89,7 @@ class Checkers:
         self._url, self._pipeline, self._services = url, pipeline, services
         self._stopping = threading.Event()
         self._pauses, self._is_paused = 0, False
-        watched: dict[str, Callable[[psycopg.Connection], tuple[int, int, int]]] = {
+        watched: dict[str, Callable[[psycopg.Connection], Seen]] = {
             "combined": self._combined,
             "looked up": self._looked_up,
             "exported": self._exported,
@@ -115,14 +133,14 @@ class Checkers:
         for thread in self._threads:
             thread.join()
 
-    def _watch(self, name: str, ask: Callable[[psycopg.Connection], tuple[int, int, int]]) -> None:
+    def _watch(self, name: str, ask: Callable[[psycopg.Connection], Seen]) -> None:
         for conn in self._connections():
             try:
                 while not self._stopping.wait(PAUSE_SECONDS):
                     pauses = self._pauses
                     answer = ask(conn)
                     if pauses == self._pauses and not self._is_paused:
-                        self._check(name, *answer)
+                        self._check(name, answer)
             except urllib.error.HTTPError as error:
                 self.findings.refused[f"{name}: {error.code}"] += 1
             except (psycopg.Error, BackendUnavailable, OSError, http.client.HTTPException):
@@ -141,51 +159,52 @@ class Checkers:
             except psycopg.Error:
                 self.findings.unavailable += 1
 
-    def _check(self, name: str, txid: int, left: int, transfers: int) -> None:
-        """left: what is not zero, where the answer is not of one whole batch."""
+    def _check(self, name: str, seen: Seen) -> None:
         self.findings.answers[name] += 1
-        if left:
-            self._note(f"{name}: batch {txid} is not whole: {left} left over, of {transfers} transfers")
-        if fault := self._marks[name].fault(txid, transfers):
+        if seen.left:
+            self._note(f"{name}: batch {seen.txid} is not whole: {seen.left} left over, of {seen.transfers} transfers")
+        if fault := self._marks[name].fault(seen.txid, seen.transfers, seen.identity):
             self._note(f"{name}: {fault}")
 
     def _note(self, deviation: str) -> None:
         if deviation not in self.findings.deviations[-20:]:
             self.findings.deviations.append(deviation)
 
-    def _combined(self, conn: psycopg.Connection) -> tuple[int, int, int]:
+    def _combined(self, conn: psycopg.Connection) -> Seen:
         """Both states folded to one value each, at one batch."""
         debits, credits_ = at_one_batch(conn, [StateLookup(self._reader(conn, n), KEYS, combine=True) for n in (0, 1)])
         paid, got = (answer.parsed()[0]["value"] for answer in (debits, credits_))
-        return debits.txid, abs(paid["total"] - got["total"]) + abs(paid["n"] - got["n"]), paid["n"]
+        left = abs(paid["total"] - got["total"]) + abs(paid["n"] - got["n"])
+        return Seen(debits.txid, left, paid["n"], _identity(debits))
 
-    def _looked_up(self, conn: psycopg.Connection) -> tuple[int, int, int]:
+    def _looked_up(self, conn: psycopg.Connection) -> Seen:
         """Every account of both states, at one batch."""
         answers = at_one_batch(conn, [StateLookup(self._reader(conn, n), KEYS) for n in (0, 1)])
-        return answers[0].txid, *_left_over(*(answer.parsed() for answer in answers))
+        return Seen(answers[0].txid, *_left_over(*(answer.parsed() for answer in answers)), _identity(answers[0]))
 
-    def _exported(self, conn: psycopg.Connection) -> tuple[int, int, int]:
+    def _exported(self, conn: psycopg.Connection) -> Seen:
         """One state, in pieces of a long read."""
         with self._reader(conn, 1).export(measures=["n", "total"]) as export:
             rows = list(itertools.chain.from_iterable(export.batches()))
-        return export.txid, sum(total for _, _, total in rows) % MODULUS, sum(n for _, n, _ in rows)
+        left = sum(total for _, _, total in rows) % MODULUS
+        return Seen(export.txid, left, sum(n for _, n, _ in rows), _identity(export))
 
-    def _asked(self) -> tuple[int, int, int]:
+    def _asked(self) -> Seen:
         """Every account of both states, by REST."""
         assert self._services is not None
         queries = [{"state": name, "keys": [list(key) for key in KEYS]} for name in state_names(self._pipeline)]
         with self._services.request(self._services.web_url, "/api/v1/query", {"queries": queries}) as response:
             answer = json.load(response)
-        return answer["txid"], *_left_over(*(part["results"] for part in answer["answers"]))
+        return Seen(answer["txid"], *_left_over(*(part["results"] for part in answer["answers"])))
 
     def _listen(self) -> None:
         """Follow the events of one state, each of which brings whole batches; resume where a stream has ended."""
         events = EventStream(self._services, state_names(self._pipeline)[0])
         while not self._stopping.wait(PAUSE_SECONDS):
             try:
-                for txid, left, transfers in events.read():
+                for seen in events.read():
                     if not self._is_paused:
-                        self._check("heard", txid, left, transfers)
+                        self._check("heard", seen)
                     if self._stopping.is_set():
                         return
             except urllib.error.HTTPError as error:
@@ -210,8 +229,8 @@ class EventStream:
         self._last_id = ""
         self._values: dict[str, dict[str, int]] = {}
 
-    def read(self) -> Iterator[tuple[int, int, int]]:
-        """Yield after each event its batch, what is left over and the number of transfers. Raises OSError."""
+    def read(self) -> Iterator[Seen]:
+        """Yield after each event what its batch holds. Raises OSError."""
         resume = {"Last-Event-ID": self._last_id} if self._last_id else {}
         with self._services.request(self._services.events_url, self._path, **resume) as stream:
             for line in stream:
@@ -221,14 +240,18 @@ class EventStream:
                 elif field_name == "data" and text:
                     yield from self._take(json.loads(text))
 
-    def _take(self, data: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
+    def _take(self, data: dict[str, Any]) -> Iterator[Seen]:
         if "results" in data:
             self._values = {}
         for row in data.get("results", data.get("changes", ())):
             self._values[row["key"][0]] = row["value"] or {"n": 0, "total": 0}
         if "results" in data or "changes" in data:
             total, n = (sum(value[name] for value in self._values.values()) for name in ("total", "n"))
-            yield data["txid"], total % MODULUS, n
+            yield Seen(data["txid"], total % MODULUS, n)
+
+
+def _identity(answer: Any) -> Identity:
+    return answer.epoch, answer.txid, answer.attempt
 
 
 def _left_over(debits: list[dict[str, Any]], credits_: list[dict[str, Any]]) -> tuple[int, int]:

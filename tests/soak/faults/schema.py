@@ -75,6 +75,9 @@ def _reprocess(world: World) -> Process:
     with world.quiet():
         wait_until(lambda: process.exit_code() is not None, REPROCESS_SECONDS)
     process.kill_all()
+    if process.exit_code() == 0:
+        # The driver of the states that were replaced is told at its next batch.
+        world.await_end()
     return process
 
 
