@@ -6,6 +6,8 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -18,15 +20,33 @@ from state_backends.session import SETTINGS, VANISHED_SECONDS
 from tests.recovery_page import message_of
 
 HELD = "SELECT pg_advisory_lock(7)"
+RUNNING = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND query LIKE '%%pg_sleep%%' AND state = 'active'"
 SO_ATTACH_FILTER = 26  # Linux; Python's socket module has no name for it
 
 
-def vanish(conn: psycopg.Connection) -> None:
-    """Drop every packet to the connection's socket, unanswered, as if its host had lost its power."""
-    with socket.fromfd(conn.fileno(), socket.AF_INET, socket.SOCK_STREAM) as sock:
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + VANISHED_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def socket_of(conn: psycopg.Connection) -> socket.socket:
+    return socket.fromfd(conn.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+
+
+def drop_packets(conn: psycopg.Connection) -> None:
+    """Drop every packet to the connection's socket, unanswered."""
+    with socket_of(conn) as sock:
         # A socket filter of one instruction: return 0 bytes of each packet.
         drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
         sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(drop)))
+
+
+def vanish(conn: psycopg.Connection) -> None:
+    """Let the connection's host lose its power: it answers nothing, and does not give up the connection either."""
+    drop_packets(conn)
+    with socket_of(conn) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
 
 
 def seconds_until_free(conn: psycopg.Connection) -> float:
@@ -66,14 +86,18 @@ class TestAHostThatVanishes:
 
         statement = threading.Thread(target=run)
         statement.start()
+        # Until then its packets are under way, and the server hears of it once more when they are sent again.
+        wait_until(lambda: conn.execute(RUNNING, [driver.info.backend_pid]).fetchone())
         vanish(driver)
 
         assert seconds_until_free(conn) < VANISHED_SECONDS
+        with suppress(psycopg.OperationalError), socket_of(driver) as sock:
+            sock.shutdown(socket.SHUT_RDWR)
         statement.join(VANISHED_SECONDS)
 
     def test_a_client_whose_server_vanishes_gets_an_error(self, opened):
         driver = opened()
-        vanish(driver)
+        drop_packets(driver)
         began = time.monotonic()
 
         with pytest.raises(psycopg.OperationalError):

@@ -266,13 +266,14 @@ class TestFence:
         old, _ = feed.begin()
         zombie = feed.backend.session(feed.conn, feed.spec, old)
         feed.restore_ledger(copy)
+        feed.conn.execute("UPDATE tidemark.pipeline SET fence = fence - 1")
         feed.restart()
         new, _ = feed.begin()
-        assert (old.txid, old.attempt) == (new.txid, new.attempt)
+        assert (old.fence, old.txid, old.attempt) == (new.fence, new.txid, new.attempt)
 
-        feed.conn.execute("UPDATE tidemark.pipeline SET fence = %s", [old.fence])
-        with pytest.raises(FencedError):
+        with pytest.raises(FencedError, match=r"by another acquisition of the same fence|of epoch"):
             zombie.rows.multi_remove([("a",)])
+        assert feed.read("a") == [1]
 
     def test_a_driver_of_an_older_copy_of_the_ledger_does_not_stop_the_right_one(self, feed):
         copy = feed.copy_of_ledger()
