@@ -25,8 +25,13 @@ from state_backends.protocols import Aggregator
 from state_backends.spec import StateSpec, stored_column
 from state_backends.table import StateTable, columns, commas
 
-# A state and the ledger row of its pipeline.
-STATE_AND_LEDGER = sql.SQL("tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline")
+# A state and the ledger row of its pipeline. The row is found from its newest version on, by the index pipeline_newest:
+# while a snapshot is held, every batch leaves dead versions of it, and by its name a lookup goes through all of them.
+# The collation, which is C's under another name, keeps the planner from the primary key, which it takes for cheaper.
+STATE_AND_LEDGER = sql.SQL(
+    "tidemark.state s JOIN LATERAL (SELECT q.* FROM tidemark.pipeline q "
+    'WHERE q.name COLLATE "POSIX" = s.pipeline ORDER BY q.committed_txid DESC LIMIT 1) p ON true'
+)
 
 # The same with the ledger row as it was when batch %s was the committed one, so that the SQL for committed versions
 # gives those of that batch. first_txid: the oldest batch whose time is known. retried_txid: the newest later batch with

@@ -98,7 +98,8 @@ ALTER TABLE tidemark.state
     ADD COLUMN last_fed_txid bigint,                              -- null: its pipeline feeds it
     ADD COLUMN measures_last_fed jsonb NOT NULL DEFAULT '{}';     -- measures that are stored and not fed
 
--- The keys that an open batch writes.
+-- Finds the newest version of a ledger row first, whatever dead ones a held snapshot keeps; see committed.py.
+CREATE INDEX pipeline_newest ON tidemark.pipeline (name COLLATE "POSIX", committed_txid);
 
 -- Audits.
 
