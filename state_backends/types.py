@@ -98,7 +98,7 @@ class SqlType:
             return result not in self.integers
         if self.python is float:
             return math.isinf(result) and not any(each is not None and math.isinf(each) for each in operands)
-        return self.digits is not None and not result.is_nan() and abs(result) >= self.limit
+        return self.digits is not None and not result.is_nan() and result.copy_abs() >= self.limit
 
     def rounded(self, number: Decimal) -> Decimal:
         """Return a number with the places of a numeric."""

@@ -141,3 +141,9 @@ def test_keys_of_an_added_type_sort_as_bytes(smallint):
     codec = KeyBytes(smallint)
 
     assert sorted(map(codec.encode, [(2,), (-3,), (0,)])) == list(map(codec.encode, [(-3,), (0,), (2,)]))
+
+
+@pytest.mark.parametrize(("number", "is_out"), [("9" * 29 + ".999999999", False), ("1" + "0" * 29, True)])
+def test_the_largest_number_of_a_numeric_is_in_range_whatever_its_digits(number, is_out):
+    assert type_of("numeric(38, 9)").is_out_of_range(Decimal(number)) is is_out
+    assert type_of("numeric(38, 9)").is_out_of_range(Decimal(number).copy_negate()) is is_out
