@@ -172,7 +172,7 @@ class DistinctCount(_Distinct):
 class DistinctSet(_Distinct):
     """The number of different values, by a theta sketch, which supports intersections. Stored: as for DistinctCount.
 
-    column, type: as for DistinctCount. lg_k: the sketch keeps up to 2^lg_k hashes of 8 bytes; from 4 to 26. Exact up to
+    column, type: as for DistinctCount. lg_k: the sketch keeps up to 2^lg_k hashes of 8 bytes; from 5 to 26. Exact up to
     2^lg_k values; above, the standard error is 1 / sqrt(2^lg_k - 1), 1.6 % for 12. The error of an intersection or a
     difference is relative to the union.
     Empty input gives 0. Nulls do not count, nor does the empty text, as in Spark's own functions.
@@ -182,7 +182,7 @@ class DistinctSet(_Distinct):
     name = "distinct_set"
     family = "theta"
     spark_function = "theta_sketch_agg"
-    lg_k_range = (4, 26)
+    lg_k_range = (5, 26)  # Spark makes sketches from 4 on, which the package that folds them refuses
 
     def intersection(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
         """Return the stored value for the values in both, given two stored values. The union is `fold`."""

@@ -208,7 +208,8 @@ def test_a_sketch_with_another_tag_is_refused_naming_both(stored_by, folded_by):
         (lambda: DistinctCount("x", lg_k=22), "lg_k 22 must be a whole number from 4 to 21"),
         (lambda: DistinctCount("x", lg_k="12"), "lg_k '12' must be a whole number"),
         (lambda: DistinctCount("x", type="numeric"), "DistinctCount('x'): type 'numeric' is not one of text, bigint"),
-        (lambda: DistinctSet("x", lg_k=27), "DistinctSet('x'): lg_k 27 must be a whole number from 4 to 26"),
+        (lambda: DistinctSet("x", lg_k=27), "DistinctSet('x'): lg_k 27 must be a whole number from 5 to 26"),
+        (lambda: DistinctSet("x", lg_k=4), "DistinctSet('x'): lg_k 4 must be a whole number from 5 to 26"),
         (lambda: Quantiles("x", k=7), "Quantiles('x'): k 7 must be a whole number from 8 to 65535"),
         (
             lambda: Quantiles("x", type="numeric"),
