@@ -5,7 +5,8 @@ as no file changes once it has landed (write it elsewhere, then move it in).
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, StringType, StructField, StructType
 
 from pipelines.checkpoint import offset_range
-from pipelines.errors import InputLostError, PipelineError
+from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.file_log import Files as FilesByPath
 from pipelines.sources.file_log import ProcessedFiles, log_number, logged_files, modified_now, path_of, write_log
@@ -42,6 +43,10 @@ from state_backends.source_input import Identity, SourceInput
 # Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
 # `mv` and `rsync` keep it. Remembering a file costs about 200 bytes of the driver's memory.
 REMEMBER_FILES = "36500d"
+
+# Characters of Spark's patterns for paths. Beside a path with one of them its stream reads all others of a batch twice,
+# although no path is taken for a pattern there (DataSource.checkAndGlobPathIfNecessary).
+GLOB = re.compile(r"[*?\[\]{}\\]")
 
 FILE = "_file"  # the column that says which file a row came from
 
@@ -98,6 +103,7 @@ class Folder:
         planned = logged_files(checkpoint / "sources" / str(place), first + 1, last)
         if planned is None:
             return None
+        self._check_names(planned)
         items = {self._name(path): modified_now(path, modified) for path, modified in planned.items()}
         return SourceInput("files", items, listed=True)
 
@@ -133,6 +139,16 @@ class Folder:
 
     def __str__(self) -> str:
         return f"folder {str(self.folder)!r}"
+
+    def _check_names(self, planned: Iterable[Path]) -> None:
+        paths = list(planned)
+        patterns = [path for path in paths if GLOB.search(str(path))]
+        if patterns and len(paths) > 1:
+            raise SourceSetupError(
+                f"{self}: beside {str(patterns[0])!r} Spark would read the {len(paths) - 1} other files of the batch "
+                "twice, as that path has one of the characters *?[]{}\\; rename it, and run `manage.py pipelines "
+                "restore-checkpoint` so that the batch is planned again, or read with files_per_batch=1"
+            )
 
     def _name(self, path: Path) -> str:
         folder = self.folder.absolute()

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.errors import BadInputError, PipelineError
+from pipelines.errors import BadInputError, PipelineError, SourceSetupError
 from pipelines.pipeline import Pipeline
 from pipelines.sources import files as files_module
 from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, TextFiles
@@ -208,6 +208,18 @@ def test_a_file_counts_once_if_its_batch_is_run_again(workspace, source):
 
     assert batches == []
     assert workspace.values("names") == {"a": {"count": 1, "n": 1}}
+
+
+def test_a_name_beside_which_spark_reads_files_twice_is_refused_before_anything_is_counted(workspace):
+    workspace.land("[a].json", {"name": "a", "n": 1})
+    workspace.land("b.json", {"name": "b", "n": 1})
+
+    with pytest.raises(
+        SourceSetupError, match=r"'.*\[a\]\.json' Spark would read the 1 other files of the batch twice"
+    ):
+        workspace.run(names(JsonFiles(workspace.input, schema="name string, n int")))
+
+    assert workspace.rows("SELECT count(*) FROM tidemark.batch") == [(0,)]
 
 
 def test_pending_are_the_files_that_were_not_read_and_that_spark_will_read(workspace):
