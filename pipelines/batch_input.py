@@ -66,7 +66,7 @@ class Frames:
             frame.unpersist()
 
 
-class _SourceInput:
+class SourceEvents:
     """What one source brought; counted by the job that reads it first."""
 
     def __init__(self, source: Source, raw: DataFrame) -> None:
@@ -100,7 +100,7 @@ class BatchInput:
         self._pipeline = pipeline
         self._batch = batch
         raw = pipeline.source.split(frame)
-        self._parts = [_SourceInput(source, part) for source, part in zip(pipeline.sources, raw, strict=True)]
+        self._parts = [SourceEvents(source, part) for source, part in zip(pipeline.sources, raw, strict=True)]
         self.events: dict[Node, DataFrame] = {part.source: part.parsed.good() for part in self._parts}
 
     @property
@@ -139,7 +139,7 @@ class BatchInput:
         revertible = all(spec.kind == "opaque" for spec in self._pipeline.specs) and not self._pipeline.stores
         return bool(self._pipeline.watermarked) or not revertible
 
-    def _too_bad(self, part: _SourceInput) -> str:
+    def _too_bad(self, part: SourceEvents) -> str:
         example = next(part.source.dead_letters(part.parsed.rows))
         return (
             f"pipeline {self._batch.pipeline!r}: {part.bad} of {part.rows} lines of batch {self._batch.txid} cannot "

@@ -54,6 +54,10 @@ class InputLostError(TidemarkError):
         self.left = left
 
 
+class RecountError(TidemarkError):
+    """A state cannot be counted once more from its sources, as the message says: compare it with its changelog."""
+
+
 class RuntimeSetupError(Exception):
     """A server or a tool cannot be started here; the message says where, which value and what to do."""
 

@@ -38,7 +38,7 @@ class Pipeline:
         if len(set(names)) < len(names):
             raise PipelineError(f"pipeline {self.name!r}: feeds a state twice: {', '.join(names)}")
         for stream in self.watermarked:
-            if any(isinstance(node, PersistentAggregate | PartitionPersist) for node in _upstream(stream)):
+            if any(isinstance(node, PersistentAggregate | PartitionPersist) for node in upstream(stream)):
                 raise PipelineError(
                     f"pipeline {self.name!r}: a watermark after new values; put with_watermark before the state"
                 )
@@ -53,7 +53,7 @@ class Pipeline:
         """The same states in groups; those of one group can be fed at the same time."""
         depth: dict[FedState, int] = {}
         for fed in self.ordered:
-            before = [depth[node] for node in _upstream(fed.stream) if node in depth]
+            before = [depth[node] for node in upstream(fed.stream) if node in depth]
             depth[fed] = max(before, default=-1) + 1
         return [[fed for fed in self.ordered if depth[fed] == level] for level in sorted(set(depth.values()))]
 
@@ -96,13 +96,13 @@ class Pipeline:
     def readers_below(self, source: Source) -> int:
         """Return how many states and watermarks read a source, through any streams."""
         ends: list[Stream] = [*(fed.stream for fed in self.ordered), *self.watermarked]
-        return sum(source in _upstream(end) for end in ends)
+        return sum(source in upstream(end) for end in ends)
 
     @cached_property
     def _nodes(self) -> list[Node]:
         found: dict[Node, None] = {}
         for fed in self.feeds:
-            for node in (*_upstream(fed.stream), fed):
+            for node in (*upstream(fed.stream), fed):
                 found.setdefault(node)
         return list(found)
 
@@ -113,8 +113,8 @@ def _inputs(node: Node) -> tuple[Node, ...]:
     return (node.stream,) if isinstance(node, PersistentAggregate | PartitionPersist) else ()
 
 
-def _upstream(node: Node) -> Iterator[Node]:
+def upstream(node: Node) -> Iterator[Node]:
     """Yield everything that a node is computed from, and the node itself, inputs first."""
     for each in _inputs(node):
-        yield from _upstream(each)
+        yield from upstream(each)
     yield node

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
@@ -38,13 +38,16 @@ class Stream:
     """Tuples and the steps that are applied to them. Streams do not change: every verb returns a new one.
 
     inputs: a source, streams, or a state whose new values it reads. step: what it does to the inputs' frames.
-    costly: worth caching if more than one stream reads it. Two streams are equal only if they are the same object.
+    costly: worth caching if more than one stream reads it. scope: what the step looks at, if that is known: each tuple
+    by itself, or also a state; None: the frames that it makes tell.
+    Two streams are equal only if they are the same object.
     """
 
     inputs: tuple[Union[Source, "Stream", "FedState"], ...]
     step: Step
     watermark: Watermark | None = None
     costly: bool = False
+    scope: Literal["tuple", "state"] | None = None
 
     @classmethod
     def read(cls, source: Source) -> "Stream":
@@ -70,7 +73,7 @@ class Stream:
         """
         if function is None:
             return self.transform(lambda events: _with_columns(events, columns))
-        return self._step(_apply, function, tuple(on), columns, costly=True)
+        return Stream((self,), _apply(function, tuple(on), columns), costly=True, scope="tuple")
 
     def transform(self, step: Callable[["DataFrame"], "DataFrame"]) -> "Stream":
         """Apply a function from DataFrame to DataFrame to each micro-batch. It must be deterministic."""
@@ -133,7 +136,8 @@ class Stream:
         When the pipeline starts, raises PipelineError if `on` does not fit the state's key, or if the pipeline itself
         feeds the state and it is not opaque, since a replay would then find its own rows.
         """
-        return self._step(_query, state, tuple(on), function or MapGet(tuple(columns)), columns, costly=True)
+        step = _query(state, tuple(on), function or MapGet(tuple(columns)), columns)
+        return Stream((self,), step, costly=True, scope="state")
 
     def partition_persist(
         self,
@@ -159,9 +163,6 @@ class Stream:
         Raises PipelineError if `due` is not a time that the state stores.
         """
         return PartitionPersist(self, state, updater, name, tuple(order_by), dict(emits or {}), due)
-
-    def _step(self, make: Callable[..., Step], *arguments: object, costly: bool) -> "Stream":
-        return Stream((self,), make(*arguments), costly=costly)
 
 
 @dataclass(frozen=True, eq=False)

@@ -181,6 +181,10 @@ class ResumeError(TidemarkError):
     """The ledger cannot say where the sources of a pipeline stand: restore its checkpoint, or reprocess."""
 
 
+class DeviationError(TidemarkError):
+    """Keys of a state do not hold what was counted: see docs/recovery.md, "An audit found a deviation"."""
+
+
 class OutOfReachError(TidemarkError):
     """A batch is too old to be read: ask for a later one. oldest: the oldest one that can be read."""
 

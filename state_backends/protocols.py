@@ -81,8 +81,9 @@ class Aggregator(Protocol):
     Folding is associative and commutative, and takes a null on either side as nothing. Where a result is out of the
     range of its column, `fold` returns it all the same and `fold_sql` raises PostgreSQL's 22003.
     An aggregator may also have `inputs`, a tuple of Input: events with a value that one of them cannot hold exactly are
-    dead letters; and `totals`, the suffixes whose partial is null or infinite where the batch's own total is out of
-    range.
+    dead letters; `totals`, the suffixes whose partial is null or infinite where the batch's own total is out of range;
+    and `are_alike(left, right)`, whether two stored values, suffix to value, may be of the same events, where the order
+    in which batches were folded shows in them.
     """
 
     name: ClassVar[str]

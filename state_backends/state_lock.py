@@ -46,6 +46,7 @@ WORKS: dict[str, Sequence[str]] = {
     "rewind": ["live"],
     "compaction": ["live"],
     "expiry": ["live"],
+    "audit": ["live"],
 }
 
 # A session that takes a lock twice gets it twice, and two works of one session exclude each other, too.

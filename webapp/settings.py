@@ -22,6 +22,8 @@ DATA_DIR = Path(env.str("TIDEMARK_HOME", default="") or BASE_DIR / ".tidemark").
 TIDEMARK_CHANGELOG_KEEP_HOURS = env.int("TIDEMARK_CHANGELOG_KEEP_HOURS", default=168)
 # Retention of finished maintenance runs.
 TIDEMARK_RUNS_KEEP_DAYS = env.int("TIDEMARK_RUNS_KEEP_DAYS", default=30)
+# Keys that a scheduled audit compares, of each state: some of its changelog and as many of its table.
+TIDEMARK_AUDIT_KEYS = env.int("TIDEMARK_AUDIT_KEYS", default=1_000)
 # Retention of the audit log.
 TIDEMARK_AUDIT_KEEP_DAYS = env.int("TIDEMARK_AUDIT_KEEP_DAYS", default=400)
 # Keys per lookup request.

@@ -54,11 +54,7 @@ class ProcessedFiles:
 
 
 def _names(path: Path) -> set[str]:
-    try:
-        _version, *lines = path.read_text().splitlines()
-    except FileNotFoundError:  # Spark has compacted it since; the compact one has its names
-        return set()
-    return {Path(unquote(urlparse(json.loads(line)["path"]).path)).name for line in lines if line}
+    return {path_of(line["path"]).name for line in _lines(path)}
 
 
 def path_of(file: str) -> Path:
@@ -75,6 +71,23 @@ def logged_files(log: Path, first: int, last: int) -> Files | None:
             return None
         files |= {path_of(line["path"]): line["timestamp"] for line in _lines_of(holder, number)}
     return files
+
+
+def taken_files(log: Path, last: int) -> Files:
+    """Return the files of all entries up to `last`, as far as the log has them; a driver may be writing it."""
+    files: Files = {}
+    for path in log.iterdir() if log.is_dir() else ():
+        if path.name.removesuffix(".compact").isdecimal():
+            files |= {path_of(line["path"]): line["timestamp"] for line in _lines(path) if line["batchId"] <= last}
+    return files
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        _version, *lines = path.read_text("utf-8").split("\n")
+    except FileNotFoundError:  # Spark has compacted it since; the compact one has its lines
+        return
+    yield from (json.loads(line) for line in lines if line)
 
 
 def modified_now(path: Path, planned: int) -> int:

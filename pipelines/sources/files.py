@@ -20,7 +20,15 @@ from pipelines.checkpoint import offset_range
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.file_log import Files as FilesByPath
-from pipelines.sources.file_log import ProcessedFiles, log_number, logged_files, modified_now, path_of, write_log
+from pipelines.sources.file_log import (
+    ProcessedFiles,
+    log_number,
+    logged_files,
+    modified_now,
+    path_of,
+    taken_files,
+    write_log,
+)
 from pipelines.sources.parsing import (
     A_HEADER,
     BAD_LINE,
@@ -33,7 +41,7 @@ from pipelines.sources.parsing import (
     why_bad,
     why_bad_csv,
 )
-from pipelines.sources.source import Parsed, Pending, compact_json, declared, nullable, required
+from pipelines.sources.source import Parsed, Pending, Span, compact_json, declared, nullable, required
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.resume import Files, ResumePoint
@@ -47,6 +55,8 @@ REMEMBER_FILES = "36500d"
 # Characters of Spark's patterns for paths. Beside a path with one of them its stream reads all others of a batch twice,
 # although no path is taken for a pattern there (DataSource.checkAndGlobPathIfNecessary).
 GLOB = re.compile(r"[*?\[\]{}\\]")
+
+NO_FILE = "_"  # a pattern that matches no file that is read
 
 FILE = "_file"  # the column that says which file a row came from
 
@@ -86,6 +96,18 @@ class Folder:
     @cached_property
     def schema(self) -> StructType:
         return declared(self._schema, repr(str(self.folder)), self.reserved)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return self._raw(spark, None)
+
+    def reread(self, spark: SparkSession, span: Span) -> DataFrame:
+        changed = sorted(name for name, at in span.files.items() if modified_now(self.folder / name, -1) != at)
+        if changed:
+            raise InputLostError(
+                f"{self}: {len(changed)} of the {len(span.files)} files that were counted are gone or have changed "
+                f"since, the first is {changed[0]!r}"
+            )
+        return self._raw(spark, span.files)
 
     def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
         """Return the files that have landed and that no committed batch has read."""
@@ -137,6 +159,9 @@ class Folder:
             entries.setdefault(number, {}).update({self.folder / name: at for name, at in files.items()})
         write_log(log, entries)
 
+    def taken(self, log: Path, offset: Any) -> Files:
+        return {self._name(path): at for path, at in taken_files(log, log_number(offset)).items()}
+
     def __str__(self) -> str:
         return f"folder {str(self.folder)!r}"
 
@@ -157,27 +182,35 @@ class Folder:
     def _landed(self) -> list[Path]:
         return [path for path in self.folder.glob(self.pattern) if not path.name.startswith(("_", "."))]
 
-    def _stream(self, spark: SparkSession, kind: str, schema: StructType | None = None) -> DataFrame:
+    def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
+        """Return the raw input of some files as a batch; None: of all that land, as a stream."""
+        raise NotImplementedError
+
+    def _frame(
+        self, spark: SparkSession, files: Iterable[str] | None, kind: str, schema: StructType | None = None
+    ) -> DataFrame:
         self.folder.mkdir(parents=True, exist_ok=True)
-        reader = spark.readStream.format(kind)
+        reader: Any = (spark.readStream if files is None else spark.read).format(kind)
         if schema is not None:
             reader = reader.schema(schema)
-        return (
-            reader.option("pathGlobFilter", self.pattern)
-            .option("maxFilesPerTrigger", self.files_per_batch)
-            .option("maxFileAge", REMEMBER_FILES)
-            # Overrides the session's settings: a file that is skipped without an error is lost.
-            .option("ignoreCorruptFiles", "false")
-            .option("ignoreMissingFiles", "false")
-            .load(str(self.folder))
-        )
+        # Overrides the session's settings: a file that is skipped without an error is lost.
+        reader = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false")
+        if files is None:
+            settings = {"maxFilesPerTrigger": self.files_per_batch, "maxFileAge": REMEMBER_FILES}
+            frame = reader.options(pathGlobFilter=self.pattern, **settings).load(str(self.folder))
+        elif paths := [GLOB.sub(r"\\\g<0>", str(self.folder.absolute() / name)) for name in files]:
+            frame = reader.load(paths)
+        else:
+            frame = reader.option("pathGlobFilter", NO_FILE).load(str(self.folder))
+        assert isinstance(frame, DataFrame)
+        return frame
 
 
 class _LineFiles(Folder):
     """One event per line that is not blank."""
 
-    def load(self, spark: SparkSession) -> DataFrame:
-        return self._stream(spark, "text").select("value", F.col("_metadata.file_path").alias(FILE))
+    def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
+        return self._frame(spark, files, "text").select("value", F.col("_metadata.file_path").alias(FILE))
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         numbers = line_numbers(self._is_header)
@@ -247,11 +280,11 @@ class CsvFiles(_LineFiles):
         self.header = header
         self.delimiter = delimiter
 
-    def load(self, spark: SparkSession) -> DataFrame:
+    def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
         if not self.header:
-            return super().load(spark)
+            return super()._raw(spark, files)
         block_start = F.col("_metadata.file_block_start").alias(BLOCK_START)
-        return self._stream(spark, "text").select("value", F.col("_metadata.file_path").alias(FILE), block_start)
+        return self._frame(spark, files, "text").select("value", F.col("_metadata.file_path").alias(FILE), block_start)
 
     def parse(self, batch: DataFrame) -> Parsed:
         lines = batch.where("trim(value) <> ''")
@@ -330,8 +363,8 @@ class ParquetFiles(Folder):
     pattern = "*.parquet"
     reserved = (*Folder.reserved, ROW_INDEX)
 
-    def load(self, spark: SparkSession) -> DataFrame:
-        rows = self._stream(spark, "parquet", self._stored)
+    def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
+        rows = self._frame(spark, files, "parquet", self._stored)
         if not self._may_be_bad:
             return rows  # no place is needed
         return rows.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX))

@@ -26,7 +26,7 @@ from pipelines.checkpoint import committed_offset, offset_range
 from pipelines.errors import Gap, InputLostError, PipelineError, SourceUnavailableError, failure_reason
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
-from pipelines.sources.source import Parsed, Pending, compact_json, declared
+from pipelines.sources.source import Parsed, Pending, Span, compact_json, declared
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource, later_start
 from state_backends.source_input import Identity, SourceInput
@@ -118,24 +118,43 @@ class KafkaTopics:
         return columns
 
     def load(self, spark: SparkSession) -> DataFrame:
-        reader = spark.readStream.format("kafka").options(**self._settings)
-        reader = (
-            reader.option("subscribe", ",".join(self.topics))
+        messages = self._messages(
+            spark.readStream.option("subscribe", ",".join(self.topics))
             .option("startingOffsets", self.starting)
             .option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
-            .option("failOnDataLoss", "true")
         )
+        if self._admin is not None:
+            self._admin.close()
+        self._admin = KafkaAdmin(spark, self._settings, self.topics)
+        self._lag = Lag(self._admin)
+        return messages
+
+    def reread(self, spark: SparkSession, span: Span) -> DataFrame:
+        if span.counted.count > len(span.counted.first):
+            raise InputLostError(
+                f"source {self._name!r}: the ledger has the first offsets of {len(span.counted.first)} of the "
+                f"{span.counted.count} partitions"
+            )
+        start = span.start or _by_topic(_starts(span.counted))
+        # Spark reads a partition that was added later from its first message on.
+        begin = {topic: {each: start.get(topic, {}).get(each, 0) for each in ends} for topic, ends in span.end.items()}
+        self.check_from(begin, (), lambda: spark)
+        return self._messages(
+            spark.read.option("assign", compact_json({topic: list(map(int, ends)) for topic, ends in span.end.items()}))
+            .option("startingOffsets", compact_json(begin))
+            .option("endingOffsets", compact_json(span.end))
+        )
+
+    def _messages(self, reader: Any) -> DataFrame:
         try:
-            messages = reader.load()
+            messages: DataFrame = (
+                reader.format("kafka").options(**self._settings).option("failOnDataLoss", "true").load()
+            )
         except AnalysisException as error:
             raise PipelineError(
                 f"source {self._name!r}: Spark has no Kafka connector; start the session with "
                 f"packages={list(self.packages or [CONNECTOR])!r}, or put its jars on Spark's class path"
             ) from error
-        if self._admin is not None:
-            self._admin.close()
-        self._admin = KafkaAdmin(spark, self._settings, self.topics)
-        self._lag = Lag(self._admin)
         return messages.select("value", *(F.col(name.removeprefix("kafka_")).alias(name) for name in MESSAGE))
 
     def parse(self, batch: DataFrame) -> Parsed:
@@ -373,6 +392,13 @@ def _starts(counted: CountedSource) -> Iterator[tuple[str, str, int]]:
         for partition, end in partitions.items():
             start, _ = counted.first.get(f"{topic}/{partition}", [end, end])
             yield topic, partition, start or 0
+
+
+def _by_topic(starts: Iterable[tuple[str, str, int]]) -> Offsets:
+    offsets: Offsets = defaultdict(dict)
+    for topic, partition, offset in starts:
+        offsets[topic][partition] = offset
+    return offsets
 
 
 def _java_list(jvm: Any, items: Iterable[str]) -> Any:

@@ -7,6 +7,7 @@ by then: an opaque spout. Lost entries are reported: see `on_loss`. Works with R
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from pipelines.checkpoint import committed_offset, offset_range
-from pipelines.errors import PipelineError, SourceSetupError
+from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.exact import json_misfit
 from pipelines.sources.parsing import (
@@ -44,7 +45,7 @@ from pipelines.sources.redis_reader import (
     count_entries,
     last_id,
 )
-from pipelines.sources.source import Parsed, Pending, python_stream
+from pipelines.sources.source import Parsed, Pending, Span, python_batch, python_stream
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource
@@ -119,6 +120,22 @@ class RedisStreams:
 
     def load(self, spark: SparkSession) -> DataFrame:
         return python_stream(spark, "redis_streams", RAW, partial(RedisStreamReader, self._settings()))
+
+    def reread(self, spark: SparkSession, span: Span) -> DataFrame:
+        # Whatever `on_loss` says: entries that are gone must not be taken for entries that were never counted.
+        settings = replace(self._settings(), on_loss="error")
+        reader = partial(RedisStreamReader, settings)
+        start = span.start or reader().initialOffset()
+        with settings.connect() as client:
+            for stream, end in span.end.items():
+                before = start.get(stream, {"id": START, "read": 0})
+                found, _ = count_entries(client, stream, before["id"], end["id"])
+                if found != end["read"] - before["read"]:
+                    raise InputLostError(
+                        f"stream {stream!r}: has {found} entries up to {end['id']}, where "
+                        f"{end['read'] - before['read']} were counted"
+                    )
+        return python_batch(spark, "redis_streams_again", RAW, reader, start, span.end)
 
     def parse(self, batch: DataFrame) -> Parsed:
         rows = self._from_fields(batch) if self._json_field is None else self._from_json(batch)

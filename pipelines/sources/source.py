@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.checkpoint import offset_range
@@ -124,6 +124,34 @@ class ListedSource(Protocol):
 
         log: Spark's folder for it. place: which of the query's sources this is. read: what each batch has read, by
         txid, up to the open one if that must come again as it was.
+        """
+
+    def taken(self, log: Path, offset: Any) -> Files:
+        """Return the items that Spark's list has up to an offset, named as the ledger names them; log: its folder."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What committed batches have read of one source.
+
+    counted: of the first batch. start: the offset that it begins after; None: it begins with the first batch. end: the
+    offset at its end. files: of a listed source its items, as the ledger has them.
+    """
+
+    counted: CountedSource
+    start: Any
+    end: Any
+    files: Files
+
+
+@runtime_checkable
+class RereadSource(Protocol):
+    """A source whose counted input can be read again beside the query that has read it."""
+
+    def reread(self, spark: SparkSession, span: Span) -> DataFrame:
+        """Return raw input that was counted, as `load` gives it, but as a batch. Nothing is acknowledged or written.
+
+        Raises InputLostError where some of it is gone or has changed since.
         """
 
 
@@ -277,3 +305,40 @@ def python_stream(
     # A second source of that name replaces the first; frames that are loaded already keep theirs.
     spark.dataSource.register(PythonStream)
     return spark.readStream.format(name).load()
+
+
+def python_batch(
+    spark: SparkSession,
+    name: str,
+    columns: StructType,
+    reader: Callable[[], DataSourceStreamReader],
+    start: Any,
+    end: Any,
+) -> DataFrame:
+    """Return as a batch what the reader of `python_stream` gives between two offsets."""
+
+    class PythonBatch(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return columns
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return _Between(reader(), start, end)
+
+    spark.dataSource.register(PythonBatch)
+    return spark.read.format(name).load()
+
+
+class _Between(DataSourceReader):
+    def __init__(self, reader: DataSourceStreamReader, start: Any, end: Any) -> None:
+        self._reader, self._start, self._end = reader, start, end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._reader.partitions(self._start, self._end)
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        # Spark asks for a partition None where there is none.
+        return iter(()) if partition is None else self._reader.read(partition)

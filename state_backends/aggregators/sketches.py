@@ -50,6 +50,9 @@ FORMATS = {
 }
 NUMBER_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
 
+# The estimates of equal registers differ by the rounding of their sum, those of others by a register's share at least.
+REGISTERS_EQUAL = 1e-9
+
 # Spark appends the number of nulls to a frequent items sketch, in 8 bytes; the partial filters nulls out.
 NO_NULLS = bytes(8)
 
@@ -88,6 +91,15 @@ class Sketch(ABC):
 
     @abstractmethod
     def _answer(self, sketch: bytes) -> Any: ...
+
+    @abstractmethod
+    def _are_alike(self, left: bytes, right: bytes) -> bool:
+        """Return whether two sketches may be of the same values; answers and bytes depend on the order of folding."""
+
+    def are_alike(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+        """Return whether two stored values may be of the same events."""
+        one, other = self._sketch(left), self._sketch(right)
+        return one is other if one is None or other is None else self._are_alike(one, other)
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
         """Join two sketches, either of which may be missing. Raises SpecMismatchError where a tag differs."""
@@ -168,6 +180,14 @@ class DistinctCount(_Distinct):
     def _answer(self, sketch: bytes) -> int:
         return round(float(hll_sketch.deserialize(sketch).get_estimate()))
 
+    def _are_alike(self, left: bytes, right: bytes) -> bool:
+        # Registers are maxima, so those of the same values are equal. A join estimates by its registers alone.
+        one, other, both = map(self._estimate_of_join, (left, right, left), (left, right, right))
+        return math.isclose(one, both, rel_tol=REGISTERS_EQUAL) and math.isclose(other, both, rel_tol=REGISTERS_EQUAL)
+
+    def _estimate_of_join(self, left: bytes, right: bytes) -> float:
+        return float(hll_sketch.deserialize(self._join(left, right)).get_estimate())
+
 
 class DistinctSet(_Distinct):
     """The number of different values, by a theta sketch, which supports intersections. Stored: as for DistinctCount.
@@ -205,6 +225,10 @@ class DistinctSet(_Distinct):
 
     def _answer(self, sketch: bytes) -> int:
         return round(float(_theta(sketch).get_estimate()))
+
+    def _are_alike(self, left: bytes, right: bytes) -> bool:
+        one, other = _theta(left), _theta(right)
+        return not any(theta_a_not_b().compute(*pair).num_retained for pair in ((one, other), (other, one)))
 
 
 def _theta(sketch: bytes | None) -> compact_theta_sketch:
@@ -272,6 +296,14 @@ class Quantiles(Sketch):
             return None
         return {str(share): as_json(_quantile(numbers, share)) for share in self.probabilities}
 
+    def _are_alike(self, left: bytes, right: bytes) -> bool:
+        return self._exact(left) == self._exact(right)
+
+    def _exact(self, sketch: bytes) -> tuple[Any, ...]:
+        """Return what a sketch has exactly: how many numbers, the smallest and the largest."""
+        numbers = FORMATS[self.type].read(sketch)
+        return (0,) if numbers.is_empty() else (numbers.n, numbers.get_min_value(), numbers.get_max_value())
+
 
 def _quantile(sketch: Any, share: float) -> Any:
     # As Spark answers: the extremes are exact even if the sketch dropped them, and a rank includes the value itself.
@@ -324,3 +356,14 @@ class TopK(Sketch):
         items.sort(key=lambda found: (-found[1], found[0]))
         top = [{"item": item, "count": high, "at_least": low} for item, _, low, high in items[: self.k]]
         return top or None
+
+    def _are_alike(self, left: bytes, right: bytes) -> bool:
+        # What each says of an item is a lower and an upper bound, and exact while there are few items.
+        one, other = (frequent_strings_sketch.deserialize(sketch) for sketch in (left, right))
+        every = frequent_items_error_type.NO_FALSE_NEGATIVES
+        items = {found[0] for sketch in (one, other) for found in sketch.get_frequent_items(every)}
+        return all(
+            one.get_lower_bound(item) <= other.get_upper_bound(item)
+            and other.get_lower_bound(item) <= one.get_upper_bound(item)
+            for item in items
+        )

@@ -52,14 +52,15 @@ class CountedSource:
     """What was counted of one source.
 
     unit: of its items, such as `files`; empty if unknown. first: what the first batch held, by item, as of Kafka the
-    offsets [from, to] by `topic/partition`; at most 100 items. offsets: of the source at the end of the first batch.
-    files: returns the names of all files, for a source of files.
+    offsets [from, to] by `topic/partition`; at most 100 of its `count` items. offsets: of the source at the end of the
+    first batch. files: returns the names of all files, for a source of files.
     """
 
     unit: str = ""
     first: Mapping[str, Any] = field(default_factory=dict)
     offsets: Any = None
     files: Callable[[], Sequence[str]] = tuple
+    count: int = 0
 
 
 class CountedInput:
@@ -70,7 +71,7 @@ class CountedInput:
         self._conn = conn
         row = conn.execute(COMMITTED, [pipeline]).fetchone()
         self.upto, self.is_any = row or (0, False)
-        self.rows = self._rows(pipeline, self.upto)
+        self.rows = rows_counted(conn, pipeline, self.upto)
 
     def of(self, place: int) -> CountedSource:
         """Return what was counted of the source at a place among the pipeline's sources."""
@@ -80,6 +81,7 @@ class CountedInput:
             fingerprint.get("items", {}),
             _at(self._first(self.pipeline)[0], place),
             lambda: self._files(place),
+            fingerprint.get("count", 0),
         )
 
     def shortfall(self, shadow: str) -> list[str]:
@@ -105,10 +107,6 @@ class CountedInput:
             if name in reread["items"] and (reread["items"][name][0] or 0) > (offsets[0] or 0)
         ]
 
-    def _rows(self, pipeline: str, upto: int) -> int:
-        row = self._conn.execute(ROWS, {"pipeline": pipeline, "upto": upto}).fetchone()
-        return int(row[0]) if row else 0
-
     def _first(self, pipeline: str) -> tuple[Any, Any]:
         row = self._conn.execute(FIRST, [pipeline]).fetchone()
         return row or (None, None)
@@ -116,6 +114,12 @@ class CountedInput:
     def _files(self, place: int) -> list[str]:
         counted = self._conn.execute(FILES, {"pipeline": self.pipeline, "place": place, "upto": self.upto})
         return [name for (name,) in counted]
+
+
+def rows_counted(conn: psycopg.Connection, pipeline: str, upto: int) -> int:
+    """Return how many rows the present states have counted up to a batch, bad lines among them."""
+    row = conn.execute(ROWS, {"pipeline": pipeline, "upto": upto}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def missing_files(names: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ def test_what_was_changed_apart_is_found(fed, statement, stored, logged):
 
     [deviation] = found.deviations
     assert deviation.key == ("007",)
-    assert [value and value["n"] for value in (deviation.stored, deviation.logged)] == [stored, logged]
+    assert [value and value["n"] for value in (deviation.stored, deviation.counted)] == [stored, logged]
 
 
 def test_keys_whose_time_to_live_is_over_do_not_deviate(new_feed, fresh):

@@ -128,6 +128,10 @@ def _maintenance(snapshot: SystemSnapshot) -> Iterator[Metric]:
         if each.status == MaintenanceRun.Status.DONE and each.last is not None:
             success.add_metric([each.kind], age(each.last, snapshot.at))
     yield from (runs, success)
+    deviations = _gauge("tidemark_audit_deviations", "Keys that deviated in the newest audit of a state", "state")
+    for state, keys in snapshot.deviations.items():
+        deviations.add_metric([state], keys)
+    yield deviations
 
 
 def _members(snapshot: SystemSnapshot) -> Metric:

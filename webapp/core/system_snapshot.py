@@ -16,6 +16,7 @@ from django.db import connection
 from state_backends.synchronizer.membership import Member
 from webapp.states import queries
 from webapp.states.batches import BatchSummary, recent_batches
+from webapp.states.maintenance import DEVIATING
 from webapp.states.queries import PipelineStatus, StateSummary
 
 SNAPSHOT_SECONDS = 1.0
@@ -25,6 +26,13 @@ RECENT_BATCHES = 50
 
 MAINTENANCE = """
 SELECT kind, status, count(*), max(finished_at) FROM tidemark.maintenance_run GROUP BY kind, status ORDER BY 1, 2
+"""
+
+# Of the newest audit of each state that has compared its keys.
+AUDITS = """
+SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint FROM tidemark.maintenance_run r,
+    jsonb_array_elements(r.progress -> 'steps') step WHERE r.kind = 'audit' AND step.value ->> 'step' = %s
+ORDER BY r.state, r.id DESC
 """
 
 Value = TypeVar("Value")
@@ -42,12 +50,16 @@ class RunCount:
 
 @dataclass(frozen=True)
 class SystemSnapshot:
-    """at: when it was read. batches: the newest of each pipeline, latest first."""
+    """at: when it was read. batches: the newest of each pipeline, latest first.
+
+    deviations: by state, the keys that deviated in its newest audit.
+    """
 
     at: datetime
     pipelines: list[PipelineStatus]
     batches: dict[str, list[BatchSummary]]
     runs: list[RunCount]
+    deviations: dict[str, int]
     members: list[Member]
 
 
@@ -76,6 +88,7 @@ def _read_snapshot() -> SystemSnapshot:
         pipelines=queries.pipelines(),
         batches=recent_batches(RECENT_BATCHES),
         runs=_run_counts(),
+        deviations=_deviations(),
         members=queries.members(),
     )
 
@@ -84,6 +97,12 @@ def _run_counts() -> list[RunCount]:
     with connection.cursor() as cursor:
         cursor.execute(MAINTENANCE)
         return [RunCount(*row) for row in cursor.fetchall()]
+
+
+def _deviations() -> dict[str, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(AUDITS, [DEVIATING])
+        return dict(cursor.fetchall())
 
 
 def _read_states() -> list[StateSummary]:

@@ -19,6 +19,7 @@ STEPS: Mapping[str, Mapping[str, str]] = {
         "previous versions": "state_rows",
     },
     MaintenanceRun.Kind.EXPIRY: {"expired rows": "state_rows"},
+    MaintenanceRun.Kind.AUDIT: {},
 }
 
 TONES = {"queued": "calm", "running": "watch", "done": "calm", "failed": "bad", "cancelled": "calm"}

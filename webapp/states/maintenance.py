@@ -16,7 +16,9 @@ from psycopg import sql
 from structlog.contextvars import bound_contextvars
 
 from state_backends import BACKENDS, Catalog, StateSpec
+from state_backends.audit import Audit, audit
 from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
+from state_backends.errors import DeviationError
 from state_backends.maintenance import Step, compact, expire, sizes
 from state_backends.schema.kept import drop_expired_of
 from state_backends.state_lock import StateWork
@@ -49,7 +51,8 @@ class Plan:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do for it, now or later."""
-        return self.kind == MaintenanceRun.Kind.EXPIRY and self.state.ttl is None
+        needed = {MaintenanceRun.Kind.EXPIRY: self.state.ttl, MaintenanceRun.Kind.AUDIT: self.state.changelog or None}
+        return self.kind in needed and needed[MaintenanceRun.Kind(self.kind)] is None
 
 
 def keeps() -> timedelta:
@@ -63,7 +66,7 @@ def plans(kind: str, names: Sequence[str]) -> list[Plan]:
     going = MaintenanceRun.objects.filter(state__in=names, status__in=MaintenanceRun.UNFINISHED)
     busy = {run.state_id: run for run in going}
     horizons = _horizons(names)
-    counted = _expired(wanted) if kind == MaintenanceRun.Kind.EXPIRY else _replaceable(wanted, horizons)
+    counted = COUNTED[kind](wanted, horizons)
     return [
         Plan(kind, state, busy.get(state.name), counted.get(state.name), horizons.get(state.name)) for state in wanted
     ]
@@ -119,6 +122,14 @@ def _replaceable(states: Sequence[StateSummary], horizons: dict[str, tuple[int, 
     )
 
 
+# By kind: how many rows a run would free.
+COUNTED: dict[str, Callable[[Sequence[StateSummary], dict[str, tuple[int, datetime]]], dict[str, int]]] = {
+    MaintenanceRun.Kind.COMPACTION: _replaceable,
+    MaintenanceRun.Kind.EXPIRY: lambda states, _: _expired(states),
+    MaintenanceRun.Kind.AUDIT: lambda states, _: {},
+}
+
+
 def _is_countable(state: StateSummary) -> bool:
     return BACKENDS[state.backend].capabilities.in_ledger and state.bytes <= COUNTED_BYTES
 
@@ -137,6 +148,9 @@ def _counts(sources: dict[str, sql.Composed]) -> dict[str, int]:
 logger = logging.getLogger(__name__)
 
 WORKER_DIED = "its worker died; what it had done stays done, so ask again for the rest"
+
+# The step of an audit that says how many keys deviate.
+DEVIATING = "keys that deviate"
 
 MADE_ROOM = "stopped because another work waits for the state; what it had done stays done, so ask again for the rest"
 
@@ -206,7 +220,30 @@ def _expire(work: StateWork, spec: StateSpec) -> Iterator[Step]:
     return expire(work.conn, spec, work=work)
 
 
+def _audit(work: StateWork, spec: StateSpec) -> Iterator[Step]:
+    found = audit(work.conn, spec, settings.TIDEMARK_AUDIT_KEYS)
+    yield Step("keys compared", found.keys, 0)
+    yield Step(DEVIATING, len(found.deviations), 0)
+    report(spec.name, found)
+    if not found.is_exact:
+        raise DeviationError(
+            f"{len(found.deviations)} of {found.keys} keys deviate from {found.by} as of batch {found.txid}, the first "
+            f"is {found.deviations[0].key!r}; see docs/recovery.md, `An audit found a deviation`"
+        )
+
+
+def report(state: str, found: Audit) -> None:
+    """Log what an audit found to deviate or to be lost, as errors: that is what alerts are made of."""
+    for loss in found.losses:
+        logger.error("state %s: %s", state, loss)
+    if found.deviations:
+        keys = [list(each.key) for each in found.deviations[:10]]
+        logger.error("state %s: %s of %s keys deviate from %s", state, len(found.deviations), found.keys, found.by)
+        logger.error("state %s: keys that deviate, the first 10: %s", state, keys)
+
+
 WORK: dict[str, Callable[[StateWork, StateSpec], Iterator[Step]]] = {
     MaintenanceRun.Kind.COMPACTION: _compact,
     MaintenanceRun.Kind.EXPIRY: _expire,
+    MaintenanceRun.Kind.AUDIT: _audit,
 }

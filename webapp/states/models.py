@@ -204,11 +204,12 @@ class DeadLetter(models.Model):
 
 
 class MaintenanceRun(models.Model):
-    """One compaction or expiry of one state. services.py writes it, from the request to the end."""
+    """One compaction, expiry or audit of one state. services.py writes it, from the request to the end."""
 
     class Kind(models.TextChoices):
         COMPACTION = "compaction"
         EXPIRY = "expiry"
+        AUDIT = "audit"
 
     class Status(models.TextChoices):
         QUEUED = "queued"

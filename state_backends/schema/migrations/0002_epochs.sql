@@ -102,6 +102,9 @@ ALTER TABLE tidemark.state
 CREATE INDEX pipeline_newest ON tidemark.pipeline (name COLLATE "POSIX", committed_txid);
 
 -- Audits.
+ALTER TABLE tidemark.maintenance_run
+    DROP CONSTRAINT maintenance_run_kind_check,
+    ADD CONSTRAINT maintenance_run_kind_check CHECK (kind IN ('compaction', 'expiry', 'audit'));
 
 -- What a state's store holds.
 ALTER TABLE tidemark.state

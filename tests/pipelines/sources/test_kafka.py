@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
-from pipelines.errors import InputLostError, PipelineError, SourceUnavailableError
+from pipelines.errors import InputLostError, PipelineError, RecountError, SourceUnavailableError
 from pipelines.partial_reprocess import PartialReprocess
 from pipelines.pipeline import Pipeline
+from pipelines.recount import Recount
 from pipelines.recovery import Recovery
 from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
@@ -497,3 +498,25 @@ def test_a_password_reaches_neither_error_nor_checkpoint_nor_database(workspace,
 
 def files_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_recount_reads_the_offsets_that_were_counted_and_refuses_what_retention_has_removed(
+    workspace, broker, new_topic
+):
+    topic = new_topic(partitions=2)
+    topic.send(event("a"), event("b"), "no json")
+    workspace.run(names(source_of(broker, topic)))
+    topic.send(*[event("a")] * 3, partition=1)
+    workspace.run(names(source_of(broker, topic, max_offsets_per_batch=2)))
+    topic.send(event("a"), event("c"))
+    source = source_of(broker, topic)
+    recount = Recount(names(source), "names", workspace.conn, lambda: workspace.spark, workspace.checkpoint)
+    assert recount.audit(100).is_exact
+    workspace.conn.execute("DELETE FROM tidemark_state.names WHERE name = 'a'")
+
+    [found] = recount.audit(100).deviations
+    delete_up_to(workspace.spark, broker, topic, offset=1)
+
+    assert (found.key, found.stored, found.counted) == (("a",), None, {"count": 4, "n": 4})
+    with pytest.raises(RecountError, match=r"Kafka no longer has .* offsets 0 to 0"):
+        recount.audit(100)

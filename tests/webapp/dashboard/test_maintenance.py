@@ -267,7 +267,7 @@ class TestProgress:
 def test_an_overdue_task_runs_next(db):
     PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(days=3))
 
-    assert all(abs(task.next_at - datetime.now(UTC)) < timedelta(seconds=5) for task in scheduled())
+    assert all(abs(task.next_at - datetime.now(UTC)) < timedelta(seconds=5) for task in scheduled() if task.is_enabled)
 
 
 def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled):
@@ -275,7 +275,7 @@ def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled):
     asked = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="schedule")
     asked.refresh_from_db()
 
-    compaction, expiry = scheduled()
+    _audit, compaction, expiry = scheduled()
 
     assert expiry.last_at == asked.requested_at
     assert expiry.next_at - datetime.now(UTC) > timedelta(minutes=9)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -33,7 +34,7 @@ STATUS_COLOURS = {
     "done": "success",
     "failed": "danger",
 }
-TITLES = {Kind.COMPACTION: "Compact", Kind.EXPIRY: "Expire"}
+TITLES = {Kind.COMPACTION: "Compact", Kind.EXPIRY: "Expire", Kind.AUDIT: "Audit"}
 CONTINUES = (
     "Readers and pipelines continue during a run. A run can be cancelled; what it has removed by then stays removed."
 )
@@ -109,7 +110,7 @@ class MaintenanceRunAdmin(LongListAdmin):
 
 
 def maintenance_confirmation(request: HttpRequest, kind: Kind, planned: Sequence[Plan]) -> Confirmation:
-    """Return the confirmation of a compaction or an expiry, with the effect on each state."""
+    """Return the confirmation of a run of each state, with the effect on each state."""
     useful = [plan for plan in planned if not plan.is_idle]
     label = TITLES[kind]
     return Confirmation(
@@ -198,8 +199,24 @@ def _expiry_notes() -> list[str]:
     ]
 
 
-NOTES = {Kind.COMPACTION: _compaction_notes, Kind.EXPIRY: _expiry_notes}
-EFFECTS: dict[str, Callable[[Plan], str]] = {Kind.COMPACTION: _compaction_effect, Kind.EXPIRY: _expiry_effect}
+def _audit_effect(plan: Plan) -> str:
+    return "none: it has no changelog" if plan.is_idle else f"compare {settings.TIDEMARK_AUDIT_KEYS:,} keys or more"
+
+
+def _audit_notes() -> list[str]:
+    return [
+        "Keys chosen at random are compared with the changelog; nothing is changed. A run fails if a key deviates.",
+        "What was never counted is found by `manage.py audit`, which reads the source again.",
+        "Readers and pipelines continue during a run.",
+    ]
+
+
+NOTES = {Kind.COMPACTION: _compaction_notes, Kind.EXPIRY: _expiry_notes, Kind.AUDIT: _audit_notes}
+EFFECTS: dict[str, Callable[[Plan], str]] = {
+    Kind.COMPACTION: _compaction_effect,
+    Kind.EXPIRY: _expiry_effect,
+    Kind.AUDIT: _audit_effect,
+}
 
 
 def _request_run(request: HttpRequest, kind: Kind, state: str) -> int | None:

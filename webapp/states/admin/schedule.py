@@ -29,6 +29,7 @@ MAINTAIN_ALL = "states.maintain_all"
 WORK: dict[str, tuple[str, str, str]] = {
     MaintenanceRun.Kind.COMPACTION: ("Compact all states", MAINTAIN_ALL, '["compaction"]'),
     MaintenanceRun.Kind.EXPIRY: ("Expire rows of all states", MAINTAIN_ALL, '["expiry"]'),
+    MaintenanceRun.Kind.AUDIT: ("Audit all states with a changelog", MAINTAIN_ALL, '["audit"]'),
 }
 UNCHANGED = "unchanged"
 

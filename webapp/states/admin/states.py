@@ -137,6 +137,10 @@ class StateAdmin(ReadOnlyAdmin):
     def expire(self, request: HttpRequest, queryset: QuerySet[State]) -> HttpResponse | None:
         return self._maintain(request, Kind.EXPIRY, queryset)
 
+    @admin.action(description="Audit…", permissions=["maintain"])
+    def audit_keys(self, request: HttpRequest, queryset: QuerySet[State]) -> HttpResponse | None:
+        return self._maintain(request, Kind.AUDIT, queryset)
+
     def _maintain(self, request: HttpRequest, kind: Kind, queryset: QuerySet[State]) -> HttpResponse | None:
         planned = maintenance.plans(kind, sorted(state.name for state in queryset))
         if is_confirmed(request):

@@ -28,11 +28,13 @@ def answers(edited, **changes):
     return held | {"description": ""} | changes
 
 
-def test_an_installation_has_two_tasks(db):
+def test_an_installation_has_three_tasks_and_the_audit_is_disabled(db):
     tasks = {task.name: (task.task, task.args, str(task.interval)) for task in PeriodicTask.objects.all()}
 
     assert tasks["Compact all states"] == ("states.maintain_all", '["compaction"]', "every hour")
     assert tasks["Expire rows past their time"] == ("states.maintain_all", '["expiry"]', "every 10 minutes")
+    assert tasks["Audit states with a changelog"] == ("states.maintain_all", '["audit"]', "every day")
+    assert [task.name for task in PeriodicTask.objects.filter(enabled=False)] == ["Audit states with a changelog"]
 
 
 class TestList:
