@@ -199,14 +199,12 @@ class Checkers:
 
     def _listen(self) -> None:
         """Follow the events of one state, each of which brings whole batches; resume where a stream has ended."""
-        events = EventStream(self._services, state_names(self._pipeline)[0])
+        events = EventStream(self._services, state_names(self._pipeline)[0], self._stopping)
         while not self._stopping.wait(PAUSE_SECONDS):
             try:
                 for seen in events.read():
                     if not self._is_paused:
                         self._check("heard", seen)
-                    if self._stopping.is_set():
-                        return
             except urllib.error.HTTPError as error:
                 self.findings.refused[f"heard: {error.code}"] += 1
             except (OSError, http.client.HTTPException):
@@ -222,10 +220,10 @@ class Checkers:
 class EventStream:
     """All accounts of one state as its events tell them, over as many connections as it takes."""
 
-    def __init__(self, services: Services | None, state: str) -> None:
+    def __init__(self, services: Services | None, state: str, stopping: threading.Event) -> None:
         assert services is not None
         keys = urllib.parse.quote(json.dumps([list(key) for key in KEYS]))
-        self._services, self._path = services, f"/events/states/{state}?keys={keys}"
+        self._services, self._stopping, self._path = services, stopping, f"/events/states/{state}?keys={keys}"
         self._last_id = ""
         self._values: dict[str, dict[str, int]] = {}
 
@@ -233,7 +231,10 @@ class EventStream:
         """Yield after each event what its batch holds. Raises OSError."""
         resume = {"Last-Event-ID": self._last_id} if self._last_id else {}
         with self._services.request(self._services.events_url, self._path, **resume) as stream:
+            # A line comes with each heartbeat at least.
             for line in stream:
+                if self._stopping.is_set():
+                    return
                 field_name, _, text = line.decode().rstrip("\n").partition(": ")
                 if field_name == "id":
                     self._last_id = text
