@@ -115,7 +115,8 @@ def driver_stopped_and_replaced(world: World) -> str:
     zombie = world.retire_driver()
     world.servers.postgres.proxy.cut()
     world.start_driver()
-    world.await_batches(world.chance.choice([1, 2]))
+    # If it went on before the other one has started, it would rightly keep the pipeline.
+    world.await_batches(world.chance.choice([1, 2]), seconds=180)
     world.let_go(zombie.pid)
     return f"at {point}"
 
