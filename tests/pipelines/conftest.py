@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
+from pipelines.embedded.postgres import server_programs
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.spark import start_session
@@ -126,3 +128,24 @@ def type_command(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Calla
         return [line for line in out.getvalue().splitlines() if line.startswith(("word_count: ", "state ", "folder "))]
 
     return type_command
+
+
+class Dump:
+    """A dump of the database, which can be restored over it. file: where it is kept."""
+
+    def __init__(self, dsn: str, file: Path) -> None:
+        self._dsn, self._file = dsn, file
+
+    def take(self) -> None:
+        self._run("pg_dump", "--format=custom", f"--file={self._file}")
+
+    def restore(self) -> None:
+        self._run("pg_restore", "--clean", str(self._file))
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run([server_programs() / program, f"--dbname={self._dsn}", *arguments], check=True)
+
+
+@pytest.fixture
+def dump(workspace: Workspace, tmp_path: Path) -> Dump:
+    return Dump(workspace.dsn, tmp_path / "dump")

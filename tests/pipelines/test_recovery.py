@@ -285,6 +285,25 @@ class TestRedis:
         assert in_redis(workspace, client, changelog=True) == (4, {"dog": 4})
         assert counts(workspace) == {"dog": 4}
 
+    def test_a_store_ahead_of_a_restored_ledger_is_refused_until_it_is_rebuilt(self, workspace, client, dump):
+        pipeline = in_both(workspace, changelog=True)
+        workspace.land("1.txt", "dog")
+        workspace.run(pipeline)
+        dump.take()
+        for number in (2, 3):
+            workspace.land(f"{number}.txt", f"dog cat{number}")
+        workspace.run(pipeline)
+        dump.restore()
+
+        restore(workspace, pipeline)
+        with pytest.raises(StoreAheadError, match=f"manage.py rebuild {REDIS} --to redis"):
+            workspace.run(pipeline)
+        list(rebuild_state(workspace))
+        workspace.run(pipeline)
+
+        expected = {"dog": 3, "cat2": 1, "cat3": 1}
+        assert (in_redis(workspace, client, changelog=True), counts(workspace)) == ((3, expected), expected)
+
 
 def in_both(workspace, changelog):
     lines = Stream.read(TextFiles(workspace.input, files_per_batch=1))

@@ -1,12 +1,10 @@
 """The commands of docs/recovery.md, each typed as it stands there; afterwards every total is exact."""
 
 import shutil
-import subprocess
 
 import pytest
 from django.core.management import CommandError
 
-from pipelines.embedded.postgres import server_programs
 from pipelines.jobs.word_count import word_count
 from state_backends import Catalog
 from state_backends.errors import (
@@ -19,24 +17,6 @@ from state_backends.errors import (
 from tests.recovery_page import commands, message_of
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def dump(workspace, tmp_path):
-    """Dumps the database, and restores it over itself."""
-    file = tmp_path / "dump"
-
-    def run(program, *arguments):
-        subprocess.run([server_programs() / program, f"--dbname={workspace.dsn}", *arguments], check=True)
-
-    class Dump:
-        def take(self):
-            run("pg_dump", "--format=custom", f"--file={file}")
-
-        def restore(self):
-            run("pg_restore", "--clean", file)
-
-    return Dump()
 
 
 def run(workspace, *files):
