@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import psycopg
@@ -9,7 +11,9 @@ import pyarrow as pa
 import pytest
 import redis
 
+from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.errors import RecountError
+from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.recount import Recount
 from pipelines.sources.files import CsvFiles, JsonFiles, TextFiles
@@ -36,9 +40,11 @@ from state_backends import (
     Variance,
     ledger,
 )
-from tests.recovery_page import message_of
+from tests.recovery_page import arguments, commands, message_of
 
 pytestmark = pytest.mark.spark
+
+COMMAND_SECONDS = 240.0  # includes Spark's start on a busy machine
 
 SCHEMA = "shop string, item string, price decimal(18,2), weight double, at timestamp, n bigint"
 SOLD = StateSpec(
@@ -244,3 +250,24 @@ def test_keys_of_which_a_share_was_refused_are_left_out(workspace):
 
     assert (audit.keys, [*audit.deviations]) == (1, [])
     assert [*audit.remarks] == ["1 keys are not compared: a batch left their share out"]
+
+
+def test_the_command_reads_the_source_again_and_fails_where_a_row_is_lost(workspace):
+    workspace.land("1.txt", "dog cat dog")
+    workspace.run(word_count(workspace.input))
+    workspace.conn.execute("DELETE FROM tidemark_state.words WHERE word = 'dog'")
+
+    audit = arguments(commands("An audit found a deviation")[0], STATE="words")
+    places = ["--input", str(workspace.input), "--checkpoint", str(workspace.checkpoint), "--from", "source"]
+    ran = subprocess.run(
+        [sys.executable, "manage.py", *audit, *places],
+        cwd=REPOSITORY,
+        env=os.environ | {"DATABASE_URL": workspace.dsn},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+
+    assert ran.returncode == 1
+    assert "words: row of key ('dog',) holds None, counted {'count': 2}" in ran.stderr
+    assert re.search(message_of("An audit found a deviation", 1), ran.stderr)
