@@ -330,7 +330,8 @@ class ScanningReader(Reader):
             raise OutOfReachError(self.spec.name, as_of, txid)
         batch = self._batch(txid)
         self._compare(batch)
-        return batch
+        # A batch that comes again is published until it is reverted; the ledger has its next attempt by then.
+        return batch._replace(attempt=batch.attempt - 1) if txid > batch.newest else batch
 
     def _compare(self, published: _Batch) -> None:
         """Raise FindingError where the store shows a batch that the ledger lacks, or has lost some that it commits.

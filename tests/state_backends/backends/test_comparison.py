@@ -247,6 +247,17 @@ class TestAhead:
 
         assert feed.read("a", "b", "c") == [8, 1, "missing"]
 
+    def test_a_batch_that_comes_again_is_shown_as_the_attempt_that_was_committed_until_it_is_reverted(self, feed):
+        reader = state_reader(feed.conn, feed.spec)
+        feed.run(views(("a", 1)))
+        feed.ledger.begin(1, spout="opaque")
+
+        with reader.export() as export:
+            rows = list(export.rows)
+
+        assert (export.txid, export.attempt, rows) == (2, 1, [("a", 2), ("b", 1)])
+        assert (reader.committed().attempt, reader.multi_get([("a",)]).attempt) == (1, 1)
+
     def test_a_batch_of_an_equal_number_and_another_attempt_is_not_taken_for_the_committed_one(self, feed, client):
         feed.run(views(("a", 100)))
         older = copy_of(client, feed.spec)
