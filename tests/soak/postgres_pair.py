@@ -161,6 +161,15 @@ class PostgresPair:
         (self.primary.data / "postmaster.pid").unlink(missing_ok=True)
         self.primary.start()
 
+    def ensure_standby(self) -> None:
+        """Start the standby if it has ended by itself, as on a full disk."""
+        try:
+            self.standby.query("SELECT 1")
+        except psycopg.Error:
+            self.standby.kill()
+            (self.standby.data / "postmaster.pid").unlink(missing_ok=True)
+            self.standby.start()
+
     def hold_standby_back(self) -> None:
         """Cut the standby off from the primary: what is committed from here on would be lost by a promotion."""
         self.standby.query("ALTER SYSTEM SET primary_conninfo = ''")

@@ -35,6 +35,7 @@ def disk_full(world: World) -> str:
     with world.servers.disk.full():
         world.points.release(point)
         time.sleep(world.chance.uniform(1.0, 4.0))
+    world.servers.postgres.ensure_standby()
     with suppress(psycopg.Error):
         world.query("SELECT 1")
         return f"at {point}, the server went on"
