@@ -57,6 +57,12 @@ class TestOverview:
         with django_assert_num_queries(8):
             reader.get("/")
 
+    def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):
+        filled.conn.execute("UPDATE tidemark.state SET last_fed_txid = 1 WHERE name = 'totals'")
+
+        assert text(reader.get("/")).count("not fed") == 1
+        assert "Its pipeline has run without it since batch 1" in text(reader.get("/states/totals/"))
+
 
 class TestPipelinePage:
     def test_batches_show_rows_keys_and_dead_letters(self, filled, reader):

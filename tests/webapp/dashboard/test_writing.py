@@ -48,6 +48,10 @@ def test_durations_are_in_the_unit_that_fits(length, written):
     assert dashboard.duration(length) == written
 
 
+def test_what_a_message_has_between_backticks_is_code_and_nothing_of_it_is_markup():
+    assert dashboard.commands("<b> run `a <b>`, or `c`") == "&lt;b&gt; run <code>a &lt;b&gt;</code>, or <code>c</code>"
+
+
 @pytest.mark.parametrize(("part", "written"), [("JFK", "JFK"), (True, "true"), (7, "7"), ("", "empty")])
 def test_parts_of_a_key_are_visible(part, written):
     assert written in dashboard.part(part, "text")

@@ -77,7 +77,9 @@ def test_a_state_with_a_finding_is_not_served_and_says_what_to_type(api, views, 
         assert api.ask("GET", path).status_code == 503
     assert api.ask("GET", f"/states/{views.name}").json()["finding"].startswith("state 'x': it is broken")
     for page in ("", "/lookup?keys=a", "/key?key=%5B%22a%22%5D"):
-        assert "it is broken" in admin_client.get(f"/states/{views.name}{page}", follow=True).content.decode()
+        shown = admin_client.get(f"/states/{views.name}{page}", follow=True).content.decode()
+        assert "it is broken; run <code>manage.py rebuild x --to redis</code>" in shown
+    assert "not served" in admin_client.get("/").content.decode()
 
     findings.record(views.conn, views.name, "")
     assert counts(api, views, "a") == [1]

@@ -34,6 +34,15 @@ def number(figure: float | None) -> str:
 
 
 @register.filter
+def commands(message: str) -> SafeString:
+    """Show what a message has between backticks, a command to type, as code."""
+    parts = enumerate(message.split("`"))
+    return format_html_join(
+        "", "{}", ((format_html("<code>{}</code>" if place % 2 else "{}", part),) for place, part in parts)
+    )
+
+
+@register.filter
 def rate(figure: float) -> str:
     return number(figure if 0 < figure < 10 else round(figure))
 
