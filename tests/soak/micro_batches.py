@@ -194,7 +194,11 @@ class CheckpointLog:
         return list(logged_files(self._entries, first, last) or [])
 
     def note_done(self, batch_id: int) -> None:
-        _write(self.folder / "commits" / str(batch_id), 'v1\n{"nextBatchWatermarkMs":0}')
+        """Note that a batch is done. As with Spark, a query ends where another one has noted that before."""
+        note = self.folder / "commits" / str(batch_id)
+        if note.exists():
+            raise RuntimeError(f"another query uses checkpoint {self.folder}: it has done batch {batch_id}")
+        _write(note, 'v1\n{"nextBatchWatermarkMs":0}')
 
     def _plan_again(self, batch_id: int) -> int:
         mine = [self._entries / str(n) for n in range(self._log_offset(batch_id - 1) + 1, self._newest_entry() + 1)]
