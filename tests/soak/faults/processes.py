@@ -118,6 +118,8 @@ def driver_stopped_and_replaced(world: World) -> str:
     # If it went on before the other one has started, it would rightly keep the pipeline.
     world.await_batches(world.chance.choice([1, 2]), seconds=180)
     world.let_go(zombie.pid)
+    # It tries once more, and would rightly take the pipeline over if the next fault met its successor before.
+    assert wait_until(lambda: zombie.exit_code() is not None, 60), "the driver that was replaced did not end"
     return f"at {point}"
 
 
