@@ -221,7 +221,7 @@ def _names(batches: Iterable[Files]) -> set[str]:
 
 def _folded(spec: StateSpec, batches: Iterable[pa.RecordBatch]) -> Counted:
     counted: Counted = {}
-    key_filter = KeyFilter(spec)
+    key_filter = KeyFilter(spec, partials=True)
     for batch in key_filter.filter_invalid(batches):
         keys = zip(*(batch[name].to_pylist() for name in spec.key), strict=True) if spec.key else [()]
         for key, partial in zip(keys, batch.select(list(spec.partial_columns)).to_pylist(), strict=True):

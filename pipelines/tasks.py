@@ -60,7 +60,7 @@ class MergeTask:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
-        key_filter = KeyFilter(spec)
+        key_filter = KeyFilter(spec, partials=True)
         with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
             state = self.context.session(conn, spec)
             with state.writing():
@@ -82,7 +82,7 @@ class UpdateTask:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
-        key_filter, collector = KeyFilter(spec), _Collector()
+        key_filter, collector = KeyFilter(spec, partials=False), _Collector()
         with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
             stored = self.context.session(conn, spec)
             with stored.writing(), stored.updating() as rows:
@@ -235,9 +235,10 @@ class KeyFilter:
     """Filters the Arrow batches of one partition; `letters` holds the invalid groups of those that passed.
 
     misfits: how many events were grouped apart, as they do not fit (see misfits.py).
+    partials: whether the batches are partial aggregates, whose totals may be out of range; else tuples of any columns.
     """
 
-    def __init__(self, spec: StateSpec) -> None:
+    def __init__(self, spec: StateSpec, *, partials: bool) -> None:
         self.letters: list[DeadLetter] = []
         self.misfits = 0
         self._spec = spec
@@ -246,6 +247,7 @@ class KeyFilter:
             (measure, stored_column(measure, suffix))
             for measure, aggregator in spec.measures.items()
             for suffix in getattr(aggregator, "totals", ())
+            if partials
         ]
         self._faults = {name: FAULTS[kind] for name, kind in spec.key.items() if kind in FAULTS}
 

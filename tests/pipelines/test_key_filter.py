@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from pipelines.tasks import KeyFilter
-from state_backends import Count, StateSpec
+from state_backends import Count, StateSpec, Sum
 
 ARROW = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64()), ("count", pa.int64())])
 SPEC = StateSpec("s", key={"a": "text", "b": "text", "n": "bigint"}, measures={"count": Count()})
@@ -14,7 +14,7 @@ def batch_of(*groups):
 
 
 def sift(*groups):
-    refused = KeyFilter(SPEC)
+    refused = KeyFilter(SPEC, partials=True)
     kept = [row for rows in refused.filter_invalid([batch_of(*groups)]) for row in rows.to_pylist()]
     return [tuple(row.values()) for row in kept], [letter.reason for letter in refused.letters]
 
@@ -38,7 +38,7 @@ def test_each_refused_group_is_named_once_by_its_first_fault():
 
 
 def test_a_letter_holds_the_group_s_aggregates():
-    refused = KeyFilter(SPEC)
+    refused = KeyFilter(SPEC, partials=True)
 
     rest = list(refused.filter_invalid([batch_of((None, "x", 1, 7))]))
 
@@ -61,7 +61,7 @@ def test_times_and_uuids_that_no_reader_could_read_back_are_refused():
         pa.array(column).cast(kind) if kind != pa.date32() else pa.array(column, pa.int32()).cast(kind)
         for column, kind in zip(columns, types, strict=True)
     ]
-    refused = KeyFilter(spec)
+    refused = KeyFilter(spec, partials=True)
 
     [kept] = refused.filter_invalid([pa.RecordBatch.from_arrays(arrays, ["at", "on", "id", "count"])])
 
@@ -73,3 +73,14 @@ def test_times_and_uuids_that_no_reader_could_read_back_are_refused():
         "key column on is outside the years 1 to 9999",
         "key column id is not a uuid",
     ]
+
+
+def test_tuples_for_an_updater_have_no_totals():
+    spec = StateSpec("s", key={"word": "text"}, measures={"frequency": Sum("change", type="bigint")})
+    tuples = pa.RecordBatch.from_pylist([{"word": "dog", "change": 1}, {"word": None, "change": 1}])
+    refused = KeyFilter(spec, partials=False)
+
+    [kept] = refused.filter_invalid([tuples])
+
+    assert kept.to_pylist() == [{"word": "dog", "change": 1}]
+    assert [letter.reason for letter in refused.letters] == ["key column word is null"]
