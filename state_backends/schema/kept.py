@@ -21,7 +21,8 @@ from state_backends.errors import RollBackError
 from state_backends.ledger import CHANNEL
 from state_backends.protocols import BACKENDS
 from state_backends.schema import reprocess
-from state_backends.schema.catalog import Catalog, from_definition
+from state_backends.schema.catalog import Catalog
+from state_backends.schema.definition import from_definition
 from state_backends.schema.reprocess import Phase
 from state_backends.schema.table_locks import TableLocks
 from state_backends.spec import StateSpec

@@ -17,7 +17,8 @@ from state_backends.errors import SpecMismatchError, SwapError
 from state_backends.ledger import CHANNEL
 from state_backends.protocols import BACKENDS
 from state_backends.schema import reprocess
-from state_backends.schema.catalog import Catalog, definition
+from state_backends.schema.catalog import Catalog
+from state_backends.schema.definition import definition
 from state_backends.schema.evolution import UNSAID
 from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import Phase, in_swap_transaction

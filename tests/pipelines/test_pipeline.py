@@ -10,7 +10,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
-from state_backends.schema.catalog import definition, from_definition
+from state_backends.schema.definition import definition, from_definition
 
 TOTALS = StateSpec("totals", measures={"count": Count()})
 

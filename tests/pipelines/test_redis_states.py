@@ -31,7 +31,7 @@ from state_backends import (
     Sum,
     Versioned,
 )
-from state_backends.backends.external import ExternalSession
+from state_backends.backends.external_session import ExternalSession
 from state_backends.errors import BackendSetupError, FencedError, LostBatchesError, SpecMismatchError
 from tests.pipelines.basket_updater import FillBaskets
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault

@@ -16,7 +16,7 @@ from psycopg import sql
 from state_backends import StateSpec
 from state_backends.committed import STATE_AND_LEDGER, isolation
 from state_backends.errors import SynchronizerError, UnknownPipelineError, UnknownStateError
-from state_backends.schema.catalog import from_definition
+from state_backends.schema.definition import from_definition
 from state_backends.spec import Guarantee
 from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import Member

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pyarrow as pa
 
-from state_backends.backends.external import ExternalBackend, ExternalSession
+from state_backends.backends.external import ExternalBackend
+from state_backends.backends.external_session import ExternalSession
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.batch import Batch

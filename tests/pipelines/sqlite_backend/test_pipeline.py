@@ -15,7 +15,7 @@ from pipelines.reprocess import Reprocess
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
 from state_backends import BACKENDS, Count, LostBatchesError, SpecError, StateSpec
-from state_backends.backends.external import ExternalSession
+from state_backends.backends.external_session import ExternalSession
 from tests.pipelines.basket_updater import FillBaskets
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 from tests.pipelines.sqlite_backend.backend import SqliteBackend

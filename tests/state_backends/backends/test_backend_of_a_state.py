@@ -7,7 +7,7 @@ import pytest
 
 from state_backends import Catalog, Count, StateSpec, Sum
 from state_backends.errors import SpecMismatchError
-from state_backends.schema.catalog import definition
+from state_backends.schema.definition import definition
 from state_backends.schema.swap import Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, backend="redis")

@@ -13,7 +13,7 @@ from state_backends import Catalog, Changelog, Count, Max, Mean, Min, StateReade
 from state_backends.aggregators import AGGREGATORS
 from state_backends.backends.postgres import tables as rewrite
 from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
-from state_backends.schema.catalog import definition, from_definition
+from state_backends.schema.definition import definition, from_definition
 from state_backends.types import KEY_TYPES
 from tests.state_backends.aggregators.docs_example import documented_reducer
 

@@ -8,7 +8,7 @@ import pytest
 from state_backends import Catalog, Count, Max, StateSpec, Sum
 from state_backends.errors import DependentObjectsError
 from state_backends.protocols import BACKENDS
-from state_backends.schema.catalog import definition
+from state_backends.schema.definition import definition
 from tests.recovery_page import message_of
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count(), "total": Sum("x", type="bigint")})

@@ -10,7 +10,7 @@ from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.epochs import current_epoch
 from state_backends.errors import RollBackError
 from state_backends.maintenance import compact
-from state_backends.schema.catalog import definition
+from state_backends.schema.definition import definition
 from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import Phase, enter
 from state_backends.schema.swap import ROOM, Swap

@@ -9,7 +9,7 @@ import pytest
 from state_backends import BatchLedger, Catalog, Count, Max, StateReader, StateSpec
 from state_backends.errors import TablesBusyError
 from state_backends.schema import table_locks
-from state_backends.schema.catalog import definition
+from state_backends.schema.definition import definition
 from state_backends.schema.swap import Swap
 from state_backends.schema.table_locks import TableLocks, locked_tables
 from tests.state_backends.feed import views

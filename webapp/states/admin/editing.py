@@ -9,7 +9,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminRadioSelect
 
 from state_backends import BACKENDS, Catalog
 from state_backends.errors import SpecError
-from state_backends.schema.catalog import from_definition
+from state_backends.schema.definition import from_definition
 from state_backends.schema.overrides import DECLARED, Terms, Ttl, changed
 from webapp.states import maintenance, readers
 from webapp.states.admin.base import UNITS, time_to_live

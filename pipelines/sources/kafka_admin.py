@@ -1,0 +1,159 @@
+"""Kafka's admin client in Spark's JVM: ids of topics, where partitions begin and end, how far a query is behind.
+
+Spark asks Kafka for itself alone; what it does not say of some topics is asked here.
+"""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipelines.checkpoint import committed_offset
+from pipelines.errors import Gap, InputLostError
+
+# Topic to partition to offset.
+Offsets = dict[str, dict[str, int]]
+
+# A driver asks for the lag twice a second; asking Kafka costs a connection and some calls for each partition.
+REFRESH_SECONDS = 2.0
+LAG_TIMEOUT_MS = 3_000
+# Without its topics' ids a batch cannot begin, so Kafka gets as long as Spark's own consumer gives it.
+IDS_TIMEOUT_MS = 60_000
+
+
+class KafkaAdmin:
+    """Kafka's own client in Spark's JVM, for what Spark does not say of some topics. settings: named after `kafka.`.
+
+    One client is kept open, since opening one takes longer than most questions.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._settings = settings
+        self._topics = topics
+
+    def close(self) -> None:
+        if "_client" in self.__dict__:
+            self._client.close(self._jvm.java.time.Duration.ZERO)
+            del self._client
+
+    def topic_ids(self) -> dict[str, str]:
+        """Return each topic's id, which Kafka gives when it is created; none of a broker older than 2.8."""
+        ids = {topic: found.topicId() for topic, found in self._described(IDS_TIMEOUT_MS).items()}
+        none = self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID
+        return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
+
+    def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
+        kafka, jvm = self._jvm.org.apache.kafka.clients.admin, self._jvm
+        partitions = [
+            jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
+            for topic, found in self._described(LAG_TIMEOUT_MS).items()
+            for part in found.partitions()
+        ]
+        committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
+        committed = committed.timeoutMs(LAG_TIMEOUT_MS)
+
+        def offsets(spec: Any) -> Offsets:
+            wanted = _java_map(jvm, [(partition, spec) for partition in partitions])
+            return _offsets(self._client.listOffsets(wanted, committed).all().get())
+
+        return offsets(kafka.OffsetSpec.earliest()), offsets(kafka.OffsetSpec.latest())
+
+    @cached_property
+    def _client(self) -> Any:
+        settings = _java_map(
+            self._jvm, [(name.removeprefix("kafka."), value) for name, value in self._settings.items()]
+        )
+        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+    def _described(self, timeout_ms: int) -> dict[str, Any]:
+        options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(timeout_ms)
+        described = self._client.describeTopics(_java_list(self._jvm, self._topics), options).allTopicNames().get()
+        return {topic: described[topic] for topic in self._topics}
+
+
+class Lag:
+    """How many messages the topics hold after the offsets in a checkpoint."""
+
+    def __init__(self, admin: KafkaAdmin) -> None:
+        self._admin = admin
+        self._offsets: tuple[Offsets, Offsets] | None = None
+        self._refreshed_at = float("-inf")
+
+    def messages(self, checkpoint: Path, place: int) -> int | None:
+        """Return how many messages were not read, or None if Kafka does not answer or the checkpoint does not say."""
+        read = committed_offset(checkpoint, place) or first_offsets(checkpoint, place)
+        available = self.earliest_and_latest()
+        if read is None or available is None:
+            return None
+        earliest, latest = available
+        return sum(
+            # Spark reads a partition that was added since from its first message on.
+            max(0, offset - read.get(topic, {}).get(partition, earliest[topic][partition]))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+
+    def earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
+        """Return the offsets of the first message of each partition and after its last; None if Kafka does not say."""
+        if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
+            try:
+                self._offsets = self._admin.earliest_and_latest()
+            except Py4JJavaError:
+                self._offsets = None
+            self._refreshed_at = time.monotonic()
+        return self._offsets
+
+
+def check_partitions(where: str, read: Offsets, earliest: Offsets, latest: Offsets) -> None:
+    """Raise InputLostError unless every message from the offsets in `read` on is there."""
+    gaps, left = [], {topic: dict(partitions) for topic, partitions in read.items()}
+    for topic, partition, offset in ((topic, *place) for topic, places in read.items() for place in places.items()):
+        first, end = (offsets.get(topic, {}).get(partition) for offsets in (earliest, latest))
+        if first is None or end is None or end < offset:
+            has = "has no such partition" if end is None else f"ends at offset {end}"
+            raise InputLostError(
+                f"{where}: {topic}/{partition} was read up to offset {offset} and {has} now: it was deleted and made "
+                "again, or lost data"
+            )
+        if first > offset:
+            gaps.append(Gap(f"{topic}/{partition}", offset, first - 1))
+            left[topic][partition] = first
+    if gaps:
+        raise InputLostError(f"{where}: Kafka no longer has {', '.join(map(str, gaps))}", gaps, left)
+
+
+def _offsets(listed: Any) -> Offsets:
+    offsets: Offsets = defaultdict(dict)
+    for entry in listed.entrySet():
+        offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
+    return offsets
+
+
+def first_offsets(checkpoint: Path, place: int) -> Offsets | None:
+    try:
+        text = (checkpoint / "sources" / str(place) / "0").read_text()
+        offsets: Offsets = json.loads(text.partition("\n")[2])  # the first line names the format
+    except (OSError, ValueError):
+        return None
+    return offsets
+
+
+def _java_list(jvm: Any, items: Iterable[str]) -> Any:
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return made
+
+
+def _java_map(jvm: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    made = jvm.java.util.HashMap()
+    for key, value in items:
+        made.put(key, value)
+    return made
