@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import redis
 
+from pipelines.driver_session import PATIENCE_MS
 from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.errors import RecountError
 from pipelines.jobs.word_count import word_count
@@ -177,7 +178,7 @@ def test_batches_that_are_open_or_committed_meanwhile_make_no_deviation(counted,
         counted.land("4.txt", "dog gnu")
         counted.run(words(counted.input))
         driver = BatchLedger(counted.conn, "p")
-        driver.acquire()
+        driver.acquire(patience_ms=PATIENCE_MS)
         batch = driver.begin(4)
         with counted.conn.transaction():
             rows = pa.RecordBatch.from_pydict({"word": ["cat", "yak"], "count": [5, 5]})
