@@ -146,7 +146,7 @@ MEASURES = {
     "double precision": (Max("x"), st.none() | PARTS["double precision"]),
     "numeric": (
         Max("x", type="numeric"),
-        st.none() | st.decimals(-(10**30), 10**30, places=9, allow_nan=False) | st.sampled_from([Decimal("NaN")]),
+        st.none() | st.decimals(-(10**28), 10**28, places=9, allow_nan=False) | st.sampled_from([Decimal("NaN")]),
     ),
     "text": (Max("x", type="text"), st.none() | PARTS["text"]),
     "boolean": (Max("x", type="boolean"), st.none() | st.booleans()),
