@@ -111,7 +111,7 @@ def test_a_killed_holder_frees_the_state(conn, installed_url):
     holder.wait()
     holder.stdout.close()
 
-    with state_lock(conn, "views", "migration", patience_ms=10_000):
+    with state_lock(conn, "views", "migration", patience_ms=60_000):
         pass
 
 

@@ -176,7 +176,7 @@ def wait_until(process, condition):
         time.sleep(0.05)
 
 
-def wait_until_committed(conn, process, seconds=90):
+def wait_until_committed(conn, process, seconds=240):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
