@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipelines.checkpoint import batch_offsets
-from pipelines.sources.file_log import log_number
+from pipelines.sources.file_log import log_entries, log_number
 from state_backends.errors import CheckpointTornError
 
 TORN = ".torn"  # added to the name of a file that is set aside; Spark reads only names that are numbers
@@ -50,8 +50,8 @@ class CheckpointDisk:
         changed = {entries[path] for path in new} | (set() if self._on_disk else {str(self._checkpoint.parent)})
         # Side by side: the file system then commits most of them at once.
         with ThreadPoolExecutor(SYNCS) as pool:
-            list(pool.map(_sync, sorted(new)))
-            list(pool.map(_sync, sorted(changed)))
+            list(pool.map(_sync_if_there, sorted(new)))
+            list(pool.map(_sync_if_there, sorted(changed)))
         self._on_disk = set(entries)
 
 
@@ -61,14 +61,19 @@ def _folders(checkpoint: Path) -> list[Path]:
     return [each for each in (checkpoint, checkpoint / "offsets", sources, *logs) if each.is_dir()]
 
 
-def _sync(path: str) -> None:
+def sync_path(path: Path | str) -> None:
+    """Return once a file, or a folder's list of names, is on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_if_there(path: str) -> None:
     # Spark deletes old files and renames temporary ones meanwhile.
     with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)
 
 
 def set_aside_torn(checkpoint: Path) -> None:
@@ -86,12 +91,12 @@ def set_aside_torn(checkpoint: Path) -> None:
     for log in (each for each in sorted((checkpoint / "sources").glob("*")) if each.name.isdecimal()):
         _set_aside_newest(log, lines=1)  # format, then a line per file
     if _lacks_its_log(checkpoint):
-        for _batch_id, plan in _entries(plans)[-1:]:
+        for _batch_id, plan in log_entries(plans)[-1:]:
             _set_aside(plan, _checksum(plan))
         if _lacks_its_log(checkpoint):
             raise _torn(checkpoint / "sources", "lacks the files of more than the newest batch")
-    newest = max((batch_id for batch_id, _plan in _entries(plans)), default=-1)
-    for batch_id, note in _entries(notes):
+    newest = max((batch_id for batch_id, _plan in log_entries(plans)), default=-1)
+    for batch_id, note in log_entries(notes):
         # Spark would run the batch before again if a note had no plan.
         if not _set_aside_if_torn(note, lines=2) and batch_id > newest:  # format, watermark
             _set_aside(note, _checksum(note))
@@ -99,17 +104,17 @@ def set_aside_torn(checkpoint: Path) -> None:
 
 def _lacks_its_log(checkpoint: Path) -> bool:
     """Return whether the newest plan takes files from an entry that a source's log does not reach."""
-    for batch_id, _plan in _entries(checkpoint / "offsets")[-1:]:
+    for batch_id, _plan in log_entries(checkpoint / "offsets")[-1:]:
         for place, offset in enumerate(batch_offsets(checkpoint, batch_id) or []):
             if isinstance(offset, dict) and "logOffset" in offset:
-                entries = _entries(checkpoint / "sources" / str(place))
+                entries = log_entries(checkpoint / "sources" / str(place))
                 if log_number(offset) > max((number for number, _entry in entries), default=-1):
                     return True
     return False
 
 
 def _set_aside_newest(folder: Path, lines: int) -> None:
-    entries = [path for _number, path in _entries(folder)]
+    entries = [path for _number, path in log_entries(folder)]
     for path in entries[:-1]:
         if not path.stat().st_size:
             raise _torn(path, "is not the newest of its folder")
@@ -125,14 +130,6 @@ def _set_aside_if_torn(path: Path, lines: int) -> bool:
     if checksum.exists() and _sums(path) is None:
         _set_aside(checksum)
     return False
-
-
-def _entries(folder: Path) -> list[tuple[int, Path]]:
-    """Return the entries of one of Spark's logs with their numbers, the newest last."""
-    if not folder.is_dir():
-        return []
-    named = ((path.name.removesuffix(".compact"), path) for path in folder.iterdir())
-    return sorted((int(number), path) for number, path in named if number.isdecimal())
 
 
 def _is_whole(path: Path, lines: int) -> bool:

@@ -11,11 +11,11 @@ Kafka's and Python's readers need nothing of their own.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pipelines.checkpoint_disk import sync_path
 from pipelines.sources.source import ListedSource, Source, compact_json
 from state_backends.resume import Files, Offsets, ResumePoint
 
@@ -34,13 +34,14 @@ def write_checkpoint(
     for place, (source, files) in enumerate(zip(sources, read, strict=True)):
         if isinstance(source, ListedSource):
             source.restore(made / "sources" / str(place), place, point, files)
-    _sync(made)
+    for path in [*made.rglob("*"), made]:
+        sync_path(path)
     had_one = checkpoint.exists()
     if had_one:
         shutil.rmtree(kept, ignore_errors=True)
         checkpoint.rename(kept)
     made.rename(checkpoint)
-    _sync_folder(checkpoint.parent)
+    sync_path(checkpoint.parent)
     return kept if had_one else None
 
 
@@ -62,21 +63,3 @@ def _offsets(offsets: Offsets, point: ResumePoint, sources: Sequence[Source]) ->
         "-" if offset is None else source.offset_text(offset) for source, offset in zip(sources, offsets, strict=True)
     )
     return "\n".join(["v1", compact_json(metadata), *ends])
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        else:
-            _sync_folder(path)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,9 +15,9 @@ last batches. One that is interrupted begins again.
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
@@ -34,10 +34,10 @@ from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
 from pipelines.reprocess import CAUGHT_UP_SECONDS, HANDOVER_PATIENCE_MS, ShadowSession, check_shadows, settle_former
-from pipelines.sources.source import ListedSource, Source
+from pipelines.sources.source import Source, listed_files
 from state_backends.errors import ShorterInputError
 from state_backends.ledger import BatchLedger
-from state_backends.resume import Files, ResumePoint, committed_range, files_up_to, resume_point, steps
+from state_backends.resume import ResumePoint, committed_range, resume_point, steps
 from state_backends.schema.catalog import Catalog
 from state_backends.schema.counted import CountedInput
 from state_backends.schema.partial_swap import PartialSwap
@@ -150,7 +150,8 @@ class PartialReprocess:
         """Feed the shadow, as batch `txid`, all that was counted after its last one."""
         folder, point = shadow_checkpoint(self.checkpoint), self._plan(conn, swap, txid)
         shutil.rmtree(folder, ignore_errors=True)
-        write_checkpoint(folder, point, self.part.sources, self._read(conn, txid))
+        read = listed_files(conn, self.pipeline.name, txid, self._sources)
+        write_checkpoint(folder, point, self.part.sources, read)
         swap.skip_to(txid)
         options = RunOptions(folder, once=True, one_batch=True)
         Driver(self.part, self.spark, self.dsn, options, self.on_batch, self.stopping, ShadowSession).run()
@@ -159,22 +160,12 @@ class PartialReprocess:
         """Return the point after the shadow's last batch, with the next one planned to end as batch `txid` did."""
         end = resume_point(conn, self.pipeline.name, txid)
         opened = [end.offsets[place] for place, _ in self._sources]
-        ledger = BatchLedger(conn, swap.name)
         first, fed = committed_range(conn, swap.name)
         if fed < first:
             nowhere = [None] * len(opened)
             return ResumePoint(swap.name, str(uuid4()), fed, -1, end.batch_time, nowhere, nowhere, opened)
-        before = resume_point(conn, self.pipeline.name, fed)
-        offsets = [before.offsets[place] for place, _ in self._sources]
-        number, name = ledger.committed_batch_id(), ledger.checkpoint_id()
-        assert name is not None
-        return ResumePoint(swap.name, name, fed, number, end.batch_time, offsets, offsets, opened)
-
-    def _read(self, conn: psycopg.Connection, txid: int) -> Sequence[Mapping[int, Files]]:
-        return [
-            files_up_to(conn, self.pipeline.name, txid, place) if isinstance(source, ListedSource) else {}
-            for place, source in self._sources
-        ]
+        point = resume_point(conn, swap.name)
+        return replace(point.moved(point.offsets), batch_time=end.batch_time, opened=opened)
 
     @cached_property
     def _sources(self) -> list[tuple[int, Source]]:

@@ -26,32 +26,34 @@ from pipelines.errors import InputLostError, RecountError, failure_reason
 from pipelines.key_sample import KeySample
 from pipelines.pipeline import Pipeline, upstream
 from pipelines.recountable import Position, check_steps, position, recountable, refused_keys
-from pipelines.sources.source import ListedSource, RereadSource, Source, Span
+from pipelines.sources.source import ListedSource, RereadSource, Source, Span, listed_files
 from pipelines.stream import Node, PersistentAggregate
 from pipelines.tasks import KeyFilter
 from state_backends.audit import Audit, Deviation, Place, are_alike, committed_values, logged_values, sampled_keys
 from state_backends.batch import Batch
 from state_backends.errors import FoldRangeError, ResumeError, SourceReplacedError
 from state_backends.protocols import BACKENDS
-from state_backends.resume import Files, ResumePoint, files_up_to, resume_point
+from state_backends.resume import Files, ResumePoint, resume_point
 from state_backends.row import Key
 from state_backends.schema.catalog import Catalog
-from state_backends.schema.counted import CountedInput, rows_counted
+from state_backends.schema.counted import CountedInput, first_names, rows_counted
 from state_backends.source_input import replaced
 from state_backends.spec import StateSpec
-
-NAMED_FILES = 3  # in a message
 
 Counted = dict[Key, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Input:
-    """What the pipeline has read up to a batch. files: per source those of each batch, by txid."""
+    """What the pipeline has read up to a batch.
+
+    files: per source those of each batch, by txid. taken: per source those that the checkpoint has as read.
+    """
 
     at: Position
     point: ResumePoint
     files: Sequence[Mapping[int, Files]]
+    taken: Sequence[Files]
 
 
 class Recount:
@@ -108,13 +110,10 @@ class Recount:
     def _read_input(self) -> Input:
         at = position(self._conn, self._stored.name)
         point = resume_point(self._conn, self._pipeline.name, at.txid)
-        files = [
-            files_up_to(self._conn, self._pipeline.name, at.txid, place) if isinstance(source, ListedSource) else {}
-            for place, source in enumerate(self._pipeline.sources)
-        ]
+        files = listed_files(self._conn, self._pipeline.name, at.txid, enumerate(self._pipeline.sources))
         if len(point.offsets) != len(files):
             raise RecountError(f"pipeline {self._pipeline.name!r}: has other sources than it was fed from")
-        return Input(at, point, files)
+        return Input(at, point, files, self._in_checkpoint(point))
 
     def _read_values(self, begun: Input, keys: Sequence[Key]) -> tuple[Input, dict[Place, dict[Key, Any]]]:
         """Return what rows and changelog hold of keys, and the input of the batch as of which they do."""
@@ -130,23 +129,20 @@ class Recount:
     def _never_counted(self, given: Input) -> list[str]:
         """Say which files the checkpoint has as read by batches that are committed, and no batch has counted."""
         losses = []
-        for place, files in enumerate(self._in_checkpoint(given)):
+        for place, files in enumerate(given.taken):
             known = _names(given.files[place].values())
             missing = sorted(files.keys() - known)
             if missing:
-                named = ", ".join(map(repr, missing[:NAMED_FILES]))
-                more = f" and {len(missing) - NAMED_FILES} more" if len(missing) > NAMED_FILES else ""
-                losses.append(
-                    f"{self._pipeline.sources[place]}: {len(missing)} files were never counted: {named}{more}"
-                )
+                source = self._pipeline.sources[place]
+                losses.append(f"{source}: {len(missing)} files were never counted: {first_names(missing)}")
         return losses
 
-    def _in_checkpoint(self, given: Input) -> list[Files]:
-        if checkpoint_id(self._checkpoint) != given.point.checkpoint_id:
-            return [{}] * len(given.files)
+    def _in_checkpoint(self, point: ResumePoint) -> list[Files]:
+        if checkpoint_id(self._checkpoint) != point.checkpoint_id:
+            return [{}] * len(point.offsets)
         return [
             source.taken(self._checkpoint / "sources" / str(place), offset) if isinstance(source, ListedSource) else {}
-            for place, (source, offset) in enumerate(zip(self._pipeline.sources, given.point.offsets, strict=True))
+            for place, (source, offset) in enumerate(zip(self._pipeline.sources, point.offsets, strict=True))
         ]
 
     def _count(self, fed: PersistentAggregate, after: Input | None, upto: Input, keys: KeySample) -> Counted:
@@ -203,8 +199,8 @@ class Recount:
             if again:
                 raise RecountError(f"file {min(again)!r}: was counted by several batches, the last of them {txid}")
             files |= names
-        files = self._in_checkpoint(upto)[place] | files
-        before = (_names(after.files[place].values()) | self._in_checkpoint(after)[place].keys()) if after else set()
+        files = upto.taken[place] | files
+        before = (_names(after.files[place].values()) | after.taken[place].keys()) if after else set()
         return {name: at for name, at in files.items() if name not in before}
 
     def _nothing(self, source: Source) -> DataFrame:

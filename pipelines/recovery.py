@@ -7,6 +7,7 @@ touched. The driver must not run meanwhile.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -19,7 +20,7 @@ from pipelines.driver_session import PATIENCE_MS
 from pipelines.errors import Gap, InputLostError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.file_log import ProcessedFiles
-from pipelines.sources.source import ListedSource
+from pipelines.sources.source import ListedSource, listed_files
 from state_backends.dead_letters import DeadLetter, write_lost_input
 from state_backends.epochs import new_epoch
 from state_backends.errors import CheckpointMismatchError, ResumeError, RewindError
@@ -27,8 +28,7 @@ from state_backends.ledger import BatchLedger
 from state_backends.resume import Files, Offsets, ResumePoint, files_after, files_up_to, resume_point
 from state_backends.rewind import Rewind
 from state_backends.schema.catalog import Catalog
-from state_backends.state_lock import PATIENCE_MS as WORK_PATIENCE_MS
-from state_backends.state_lock import state_lock
+from state_backends.state_lock import state_locks
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Recovery:
             yield f"{self.name}: from batch {rewind.committed} back to batch {rewind.to}"
             steps = rewind.plan()
             yield from map(str, steps)
-            again = lambda place: files_after(conn, self.name, rewind.to, place)  # noqa: E731
+            again = partial(files_after, conn, self.name, rewind.to)
             yield from self._check_sources(rewind.to, point.offsets if point else self._offsets(), again)
             if stuck := [step for step in steps if step.obstacle]:
                 raise RewindError(f"pipeline {self.name!r} cannot go back to batch {rewind.to}: {stuck[0]}")
             if dry_run:
                 return
-            with self._states_locked(conn):
+            with state_locks(conn, Catalog(conn).names(self.name), "rewind"):
                 rewind.run()
             rewind.follow()
             yield f"{self.name}: is at batch {rewind.to}"
@@ -81,8 +81,7 @@ class Recovery:
         with self._held() as conn:
             point = resume_point(conn, self.name)
             yield f"{self.name}: the ledger is at batch {point.txid}, {self._describe_checkpoint(point)}"
-            again = lambda place: self._read_after(conn, point, place)  # noqa: E731
-            yield from self._check_sources(point.txid, point.offsets, again)
+            yield from self._check_sources(point.txid, point.offsets, partial(self._read_after, conn, point))
             if not dry_run:
                 self._end_epoch(conn, point)
                 yield from self._write(conn, point)
@@ -118,13 +117,6 @@ class Recovery:
             held.enter_context(BatchLedger(conn, self.name).idle(patience_ms=PATIENCE_MS))
             settle(conn, self.name, self.checkpoint)
             yield conn
-
-    @contextmanager
-    def _states_locked(self, conn: psycopg.Connection) -> Iterator[None]:
-        with ExitStack() as held:
-            for spec in Catalog(conn).specs(self.name):
-                held.enter_context(state_lock(conn, spec.name, "rewind", patience_ms=WORK_PATIENCE_MS))
-            yield
 
     def _txid_of_checkpoint(self, conn: psycopg.Connection) -> int:
         """Return the txid of the last batch that the checkpoint has done, which the ledger must have as well."""
@@ -192,10 +184,7 @@ class Recovery:
 
     def _read(self, conn: psycopg.Connection, point: ResumePoint) -> Sequence[Mapping[int, Files]]:
         last = point.txid + (point.opened is not None)
-        return [
-            files_up_to(conn, self.name, last, place) if isinstance(source, ListedSource) else {}
-            for place, source in enumerate(self.pipeline.sources)
-        ]
+        return listed_files(conn, self.name, last, enumerate(self.pipeline.sources))
 
     def _read_after(self, conn: psycopg.Connection, point: ResumePoint, place: int) -> set[str]:
         """Return the files that were read after the point, as the ledger says or the checkpoint that is ahead of it."""

@@ -149,13 +149,6 @@ class BatchLedger:
         ).fetchone()
         return row[0] if row else None
 
-    def committed_batch_id(self) -> int:
-        """Return Spark's number of the committed batch; -1 before the first of the checkpoint."""
-        row = self._conn.execute(
-            "SELECT committed_batch_id FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
-        ).fetchone()
-        return -1 if row is None else int(row[0])
-
     def lock_committed(self) -> int:
         """Return the committed txid, and keep it from changing until the caller's transaction ends.
 
@@ -274,9 +267,7 @@ class BatchLedger:
                 watermark=watermark,
                 marks=json.dumps({stream: mark.isoformat() for stream, mark in (marks or {}).items()}),
             )
-            self._conn.execute(
-                "SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": batch.pipeline, "txid": batch.txid})]
-            )
+            notify(self._conn, batch.pipeline, txid=batch.txid)
 
     def _take_lock(self, patience_ms: int) -> None:
         if not take_session_lock(self._conn, LOCK_CLASS, self.pipeline, patience_ms):
@@ -390,6 +381,14 @@ class BatchLedger:
             f"database; run {restore}, which takes the checkpoint back to batch {expected - 1}, so that what followed "
             "is read again"
         )
+
+
+def notify(conn: psycopg.Connection, pipeline: str, **members: int) -> None:
+    """Tell listeners that readers of a pipeline see something else, once the caller's transaction has committed.
+
+    members: of the message, beside `pipeline`.
+    """
+    conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": pipeline, **members})])
 
 
 def _overtaken(pipeline: str, held: int | None, found: int | None) -> FencedError:

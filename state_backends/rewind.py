@@ -9,7 +9,6 @@ The batch after the one that is gone back to is left open, as by a driver that d
 the committed batch is not replayed, since its rows may have lost their previous versions.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from psycopg.rows import dict_row
 from state_backends.changelog import Changelog
 from state_backends.epochs import new_epoch
 from state_backends.errors import FindingError, RewindError, UnknownPipelineError
-from state_backends.ledger import CHANNEL
+from state_backends.ledger import notify
 from state_backends.protocols import BACKENDS, IBackingMap
 from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
@@ -171,12 +170,11 @@ class Rewind:
         self._conn.execute(LEDGER, self._batch | {"pipeline": self.pipeline, "to": self.to})
         reason = f"pipeline {self.pipeline!r} was taken back from batch {self.committed} to batch {self.to}"
         new_epoch(self._conn, reason, self.pipeline)
-        self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
+        notify(self._conn, self.pipeline)
 
     def _forget_batches(self, logged: Sequence[str]) -> None:
         place = {"pipeline": self.pipeline, "to": self.to}
         self._conn.execute("DELETE FROM tidemark.dead_letter WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
-        self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute(CATALOG, place | {"logged": list(logged)})

@@ -22,8 +22,8 @@ the former token. So the token tells whether a shadow is still what its owner ha
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -105,6 +105,18 @@ def state_lock(conn: psycopg.Connection, state: str, work: str, *, patience_ms: 
         with suppress(psycopg.OperationalError, psycopg.InterfaceError):
             for tables in reversed(held):
                 _release(taken, tables)
+
+
+@contextmanager
+def state_locks(conn: psycopg.Connection, states: Iterable[str], work: str) -> Iterator[None]:
+    """Hold the locks of a work on several states, each taken as by `state_lock` within PATIENCE_MS.
+
+    In the order of the names, so two such works do not wait for each other.
+    """
+    with ExitStack() as locks:
+        for state in sorted(states):
+            locks.enter_context(state_lock(conn, state, work, patience_ms=PATIENCE_MS))
+        yield
 
 
 def lock_unless(

@@ -39,18 +39,20 @@ class ProcessedFiles:
 
     def names(self) -> set[str]:
         """Return all names logged so far; empty before the first batch."""
-        entries = sorted(self._entries())
+        entries = log_entries(self._log)
         for batch_id, path in entries:
             if batch_id > self._read_up_to:
                 self._names |= _names(path)
         self._read_up_to = max([self._read_up_to, *(batch_id for batch_id, _ in entries)])
         return self._names
 
-    def _entries(self) -> list[tuple[int, Path]]:
-        if not self._log.is_dir():
-            return []
-        named = ((path.name.removesuffix(".compact"), path) for path in self._log.iterdir())
-        return [(int(number), path) for number, path in named if number.isdecimal()]
+
+def log_entries(folder: Path) -> list[tuple[int, Path]]:
+    """Return the entries of one of Spark's logs with their numbers, the newest last; none of a folder that is gone."""
+    if not folder.is_dir():
+        return []
+    named = ((path.name.removesuffix(".compact"), path) for path in folder.iterdir())
+    return sorted((int(number), path) for number, path in named if number.isdecimal())
 
 
 def _names(path: Path) -> set[str]:
@@ -76,9 +78,8 @@ def logged_files(log: Path, first: int, last: int) -> Files | None:
 def taken_files(log: Path, last: int) -> Files:
     """Return the files of all entries up to `last`, as far as the log has them; a driver may be writing it."""
     files: Files = {}
-    for path in log.iterdir() if log.is_dir() else ():
-        if path.name.removesuffix(".compact").isdecimal():
-            files |= {path_of(line["path"]): line["timestamp"] for line in _lines(path) if line["batchId"] <= last}
+    for _number, path in log_entries(log):
+        files |= {path_of(line["path"]): line["timestamp"] for line in _lines(path) if line["batchId"] <= last}
     return files
 
 

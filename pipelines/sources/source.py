@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import psycopg
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +21,7 @@ from pipelines.checkpoint import offset_range
 from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
 from state_backends.dead_letters import DeadLetter
-from state_backends.resume import Files, ResumePoint
+from state_backends.resume import Files, ResumePoint, files_up_to
 from state_backends.schema.counted import CountedInput, CountedSource
 from state_backends.source_input import Identity, SourceInput
 
@@ -128,6 +129,19 @@ class ListedSource(Protocol):
 
     def taken(self, log: Path, offset: Any) -> Files:
         """Return the items that Spark's list has up to an offset, named as the ledger names them; log: its folder."""
+
+
+def listed_files(
+    conn: psycopg.Connection, pipeline: str, txid: int, sources: Iterable[tuple[int, Source]]
+) -> list[Mapping[int, Files]]:
+    """Return of each source the files that each batch up to `txid` has read, by txid; empty where it has no list.
+
+    sources: each with its place among the pipeline's. Raises ResumeError where the ledger does not have the files.
+    """
+    return [
+        files_up_to(conn, pipeline, txid, place) if isinstance(source, ListedSource) else {}
+        for place, source in sources
+    ]
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,13 @@ def rows_counted(conn: psycopg.Connection, pipeline: str, upto: int) -> int:
 
 def missing_files(names: Sequence[str]) -> str:
     """Say which files were counted and are missing."""
+    return f"{len(names)} files that were counted are missing: {first_names(names)}"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first of some names for a message, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} files that were counted are missing: {', '.join(map(repr, names[:NAMED]))}{more}"
+    return f"{', '.join(map(repr, names[:NAMED]))}{more}"
 
 
 def later_start(partition: str, was: int | None, now: int) -> str:

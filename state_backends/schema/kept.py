@@ -7,8 +7,7 @@ is tried again, and no input is left out. Txids go back, too, so it makes a new 
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from state_backends.epochs import new_epoch
 from state_backends.errors import RollBackError
-from state_backends.ledger import CHANNEL
+from state_backends.ledger import notify
 from state_backends.protocols import BACKENDS
 from state_backends.schema import reprocess
 from state_backends.schema.catalog import Catalog
@@ -26,7 +25,7 @@ from state_backends.schema.definition import from_definition
 from state_backends.schema.reprocess import Phase
 from state_backends.schema.table_locks import TableLocks
 from state_backends.spec import StateSpec
-from state_backends.state_lock import PATIENCE_MS, state_lock
+from state_backends.state_lock import state_locks
 
 # Of a state's row in the catalog, what a roll-back leaves: readers notice a change by the version.
 LEFT = {"name", "pipeline", "version", "created_at"}
@@ -118,7 +117,7 @@ class Kept:
         Raises RollBackError, StateBusyError.
         """
         self.check()
-        with self._locked_states():
+        with state_locks(self._conn, self._kept_rows(), "swap"):
             reprocess.in_swap_transaction(self._conn, list(self._kept_rows()), self._roll_back)
 
     def _roll_back(self, locks: TableLocks) -> None:
@@ -140,7 +139,7 @@ class Kept:
             self._conn.execute(statement, names)
         reprocess.enter(self._conn, self.pipeline, Phase.SETTLED, Phase.ROLLING_BACK)
         new_epoch(self._conn, f"the reprocess of pipeline {self.pipeline!r} was rolled back", self.pipeline)
-        self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
+        notify(self._conn, self.pipeline)
 
     def _restore_catalog(self, name: str, row: dict[str, Any] | None) -> None:
         if row is None:
@@ -177,13 +176,6 @@ class Kept:
             [self.name, self.pipeline, list(self._kept_rows())],
         )
         return [name for (name,) in rows]
-
-    @contextmanager
-    def _locked_states(self) -> Iterator[None]:
-        with ExitStack() as locks:
-            for name in sorted(self._kept_rows()):
-                locks.enter_context(state_lock(self._conn, name, "swap", patience_ms=PATIENCE_MS))
-            yield
 
 
 def drop_expired_of(conn: psycopg.Connection, state: str) -> bool:

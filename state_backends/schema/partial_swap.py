@@ -4,13 +4,12 @@ The ledger of the pipeline and its other states stay as they are. The shadow has
 pipeline's committed batch, with the version before it: so that batch may come again, and be reverted in all states.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from state_backends.epochs import new_epoch
 from state_backends.errors import SwapError
-from state_backends.ledger import CHANNEL
+from state_backends.ledger import notify
 from state_backends.schema import reprocess
 from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import Phase
@@ -72,7 +71,7 @@ class PartialSwap(Swap):
         reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
         reprocess.enter(self._conn, self.pipeline, Phase.SWAPPED, Phase.SETTLED)
         new_epoch(self._conn, f"reprocessed {', '.join(states)} of pipeline {self.pipeline!r}", self.pipeline)
-        self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
+        notify(self._conn, self.pipeline)
 
     def _check_position(self) -> None:
         rows = self._conn.execute(

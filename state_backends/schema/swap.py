@@ -14,7 +14,7 @@ import psycopg
 
 from state_backends.changelog import Changelog
 from state_backends.errors import SpecMismatchError, SwapError
-from state_backends.ledger import CHANNEL
+from state_backends.ledger import notify
 from state_backends.protocols import BACKENDS
 from state_backends.schema import reprocess
 from state_backends.schema.catalog import Catalog
@@ -24,7 +24,7 @@ from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import Phase, in_swap_transaction
 from state_backends.schema.table_locks import TableLocks
 from state_backends.spec import StateSpec
-from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
+from state_backends.state_lock import StateWork, check_owner, state_lock, state_locks
 
 # Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
 ROOM = 10_000_000
@@ -101,10 +101,11 @@ class Swap:
         StateBusyError where another work has the tables of a state, TablesBusyError where they are read for minutes,
         DependentObjectsError as `begin` does.
         """
-        with self.owning(specs), self._locked_live(specs):
+        states = [spec.name for spec in specs]
+        with self.owning(specs), state_locks(self._conn, states, "swap"):
             in_swap_transaction(
                 self._conn,
-                [spec.name for spec in specs],
+                states,
                 lambda locks: self._swap(specs, guarantees, locks, keep_old),
             )
 
@@ -127,13 +128,6 @@ class Swap:
                 BACKENDS[spec.backend].drop_shadow(self._conn, spec)
             self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
             reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.ABORTED)
-
-    @contextmanager
-    def _locked_live(self, specs: Iterable[StateSpec]) -> Iterator[None]:
-        with ExitStack() as locks:
-            for name in sorted(spec.name for spec in specs):
-                locks.enter_context(state_lock(self._conn, name, "swap", patience_ms=PATIENCE_MS))
-            yield
 
     def _register(self, spout: str, description: str) -> None:
         self._conn.execute(
@@ -217,7 +211,7 @@ class Swap:
             self._replace(declared, guarantees[declared.name], keep=keep)
         self._hand_over(base)
         reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
-        self._conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": self.pipeline})])
+        notify(self._conn, self.pipeline)
 
     def _fence_off(self) -> tuple[int, int | None]:
         """Raise the pipeline's fence; return its committed and its open txid."""

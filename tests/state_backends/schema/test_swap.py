@@ -121,7 +121,7 @@ def test_a_shadow_that_is_being_fed_is_not_dropped_by_an_abort(feed, connect):
 
 def test_a_swap_is_refused_while_a_state_is_compacted(feed, connect, monkeypatch):
     (spec,) = feed.specs
-    monkeypatch.setattr("state_backends.schema.swap.PATIENCE_MS", 50)
+    monkeypatch.setattr("state_backends.state_lock.PATIENCE_MS", 50)
     conn = connect()
     swap = Swap(conn, feed.pipeline)
     swap.begin(feed.specs, spout="opaque")
