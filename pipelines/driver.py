@@ -165,7 +165,7 @@ class Driver:
             query.raise_failure()
             return not query.was_ended
         finally:
-            query.end()
+            query.close()
             with suppress(psycopg.Error):
                 session.record(query.progress.take())
 

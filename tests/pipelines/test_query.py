@@ -1,5 +1,6 @@
 """One run of a query: it is bound to its checkpoint, stops between two batches, and keeps what Spark measured."""
 
+import gc
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ from pipelines import driver as driver_module
 from pipelines.driver import Driver, RunOptions
 from pipelines.jobs.word_count import word_count
 from state_backends.errors import CheckpointMismatchError
+from tests.state_backends.backends.own_redis import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -87,3 +89,22 @@ def test_a_skipped_batch_keeps_its_metrics(filled):
     filled.run(word_count(filled.input))
 
     assert filled.rows("SELECT metrics FROM tidemark.batch") == before
+
+
+def test_a_query_that_has_ended_is_freed(workspace):
+    # What Spark calls back stays in the pool for as long as the query lives in Java.
+    callbacks, jvm = workspace.spark.sparkContext._gateway.gateway_property.pool.dict, workspace.spark._jvm
+    before = set(callbacks)
+
+    for number in range(3):
+        workspace.land(f"{number}.txt", "dog")
+        workspace.run(word_count(workspace.input))
+
+    wait_until(lambda: not left_over(callbacks, jvm) - before)
+
+
+def left_over(callbacks, jvm):
+    """Return the callbacks that are left once both sides have collected their garbage."""
+    gc.collect()
+    jvm.System.gc()
+    return set(callbacks)
