@@ -192,7 +192,7 @@ class Changelog:
         Raises OutOfReachError, naming the oldest batch, NotCommittedError, KeyShapeError, UnknownStateError.
         """
         typed = self.spec.check_keys(keys)
-        arrays = self._table.key_columns(typed) if typed else [[] for _ in self._table.key]
+        arrays = self._table.key_columns(typed)
         rows = self.conn.execute(self._as_of_sql(), [*arrays, txid])
         found = [None if row[0] is None else self._codec.decode(row) for row in rows]
         # Look up first, check second: compaction records its horizon before it deletes entries.

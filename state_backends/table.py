@@ -6,6 +6,7 @@ The code that reads, writes, trims and creates state tables takes the columns fr
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, LiteralString
 
+import orjson
 from psycopg import sql
 
 from state_backends.row import Key
@@ -68,9 +69,11 @@ class StateTable:
         """Return the values of the key columns."""
         return key or (True,)
 
-    def key_columns(self, keys: Sequence[Key]) -> list[list[Any]]:
-        """Return n keys as one array per key column, for `unnest`."""
-        return [list(column) for column in zip(*map(self.key_values, keys), strict=True)]
+    def key_columns(self, keys: Sequence[Key]) -> list[str | list[Any]]:
+        """Return n checked keys as one array per key column: the parameters of `unnest`."""
+        if not self.spec.key:
+            return [[True] * len(keys)]
+        return [as_array(column) for column in zip(*keys, strict=True)] or [[] for _ in self.key]
 
     def unnest(self, with_ordinality: bool = False) -> sql.Composed:
         """Return `unnest(%s::text[], ..) [WITH ORDINALITY] AS k (page, .. [, ordinality])`."""
@@ -84,6 +87,18 @@ class StateTable:
         return sql.SQL(" AND ").join(
             sql.SQL("{} = {}").format(sql.Identifier(left, name), sql.Identifier(right, name)) for name in self.key
         )
+
+
+def as_array(parts: Sequence[Any]) -> str | list[Any]:
+    """Return key parts of one type, one or more, as a parameter that PostgreSQL reads as an array.
+
+    psycopg writes an array part by part in Python: for 100 texts a fifth of the time of a whole lookup.
+    """
+    if type(parts[0]) not in (str, int):
+        return list(parts)
+    text = orjson.dumps(parts).decode()
+    # Lists of text and of numbers are the same in JSON and in an array, unless a text has JSON's escapes.
+    return list(parts) if "\\" in text else f"{{{text[1:-1]}}}"
 
 
 def columns(names: Iterable[str], table: str | None = None) -> sql.Composed:

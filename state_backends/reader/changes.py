@@ -188,7 +188,7 @@ def _only_row(conn: psycopg.Connection, statement: sql.Composed, values: dict[st
 def _restriction(table: StateTable, keys: Sequence[Key] | None, prefix: Key) -> tuple[sql.Composable, dict[str, Any]]:
     """Return the condition on entry `c`, and its parameters."""
     if keys is not None:
-        arrays = table.key_columns(keys) if keys else [[] for _ in table.key]
+        arrays = table.key_columns(keys)
         names = [f"key_{place}" for place in range(len(arrays))]
         unnested = commas(
             sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(sql_type))

@@ -80,7 +80,7 @@ class StateReader(Reader):
         typed = self.spec.check_keys(keys)
         if combine:
             return self._ask_combined(typed, measures, as_of)
-        asked, arrays = check_measures(self.spec, measures), self._arrays(typed)
+        asked, arrays = check_measures(self.spec, measures), self._table.key_columns(typed)
         if as_of is None:
             statement = self._kept(("now", *asked), lambda: self._lookup_sql(asked))
             return Ask(statement, [*arrays, self.spec.name], 7, _found)
@@ -153,7 +153,7 @@ class StateReader(Reader):
     def _ask_combined(self, keys: Sequence[Key], measures: Sequence[str] | None, as_of: int | None) -> Ask:
         check_folds(self.spec)
         # Dicts, as a key may be written in several ways.
-        arrays = self._arrays(list(dict.fromkeys(keys)))
+        arrays = self._table.key_columns(list(dict.fromkeys(keys)))
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
         columns = width(self.spec, asked) + 6
         if as_of is None:
@@ -178,9 +178,6 @@ class StateReader(Reader):
             return self._row(LEDGER_NOW, [self.spec.name])
         row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *parameters, self.spec.name])
         return self._within_reach(as_of, row)
-
-    def _arrays(self, keys: Sequence[Key]) -> list[list[Any]]:
-        return self._table.key_columns(keys) if keys else [[] for _ in self._table.key]
 
     def _kept(self, question: Hashable, compose: Callable[[], sql.Composed]) -> bytes:
         # Composing takes longer than sending.
