@@ -97,6 +97,7 @@ MIDDLEWARE = [
     "webapp.core.csp.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
     "webapp.api.rendering.CompressedAnswers",
+    "webapp.api.direct.DirectRequests",  # goes past what follows
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -55,6 +55,11 @@ class ApiKeyAuthentication(BaseAuthentication):
         return 'Bearer realm="tidemark"'
 
 
+def has_api_key(meta: Mapping[str, Any]) -> bool:
+    """Return whether a request has an API key, valid or not; its session does not count then."""
+    return _token(meta) is not None
+
+
 def _token(meta: Mapping[str, Any]) -> str | None:
     scheme, _, token = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else meta.get("HTTP_X_API_KEY")

@@ -15,6 +15,7 @@ from state_backends.errors import UnknownNameError, UnknownPipelineError
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import STEER_PIPELINES, KeyScope, api_key, key_scope
 from webapp.api import operations
+from webapp.api.direct import DirectPost
 from webapp.api.entries import history, page
 from webapp.api.export import FORMATS, stream
 from webapp.api.lookups import look_up, look_up_together
@@ -76,7 +77,7 @@ class ArrowRenderer(OrjsonRenderer):
     format = "arrow"
 
 
-class StateQueryView(ApiView):
+class StateQueryView(DirectPost, ApiView):
     @operations.state_query
     def post(self, request: Request, name: str) -> HttpResponse:
         phase_ended(request, "authenticate")
@@ -92,7 +93,7 @@ class StateQueryView(ApiView):
         return HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": answer.etag})
 
 
-class QueriesView(ApiView):
+class QueriesView(DirectPost, ApiView):
     @operations.queries
     def post(self, request: Request) -> HttpResponse:
         phase_ended(request, "authenticate")

@@ -28,6 +28,7 @@ API = {"default-src": "'none'", "frame-ancestors": "'none'"}
 
 # SecurityMiddleware adds nosniff and the opener policy.
 OTHER_HEADERS = {
+    "X-Frame-Options": settings.X_FRAME_OPTIONS,
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
