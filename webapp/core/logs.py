@@ -9,17 +9,13 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any
 
 import orjson
-from structlog.contextvars import merge_contextvars
-from structlog.processors import ExceptionRenderer
-from structlog.stdlib import ProcessorFormatter
-
-FORMATS = ("json", "text")
+from structlog.contextvars import get_contextvars
 
 # The logger of the one line per request; see middleware.py.
 REQUESTS = "tidemark.requests"
@@ -27,8 +23,16 @@ REQUESTS = "tidemark.requests"
 # A client's own request id that is accepted, so that a request can be followed from system to system.
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
-# The attributes of every record; others come from `extra`.
-RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+# The attributes of every record, and the fields of every line; others come from `extra`.
+OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "at",
+    "level",
+    "event",
+    "logger",
+    "pid",
+}
 
 # A line without any of these contains no secret, which saves the search for SECRETS in most lines.
 SECRET_HINTS = ("tmk_", "://", "assword")
@@ -38,7 +42,10 @@ SECRETS = (
     (re.compile(r"(password\"?'?\s*[=:]\s*\"?'?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),  # conninfo strings and reprs
 )
 
-Event = MutableMapping[str, Any]
+# Other values of `extra` are objects of libraries, such as a request with its path or a task with its arguments.
+SIMPLE = (str, int, float, type(None))
+
+Fields = dict[str, Any]
 
 
 def configuration(level: str, requests_level: str) -> dict[str, Any]:
@@ -66,42 +73,47 @@ def formatter() -> logging.Formatter:
     name = os.environ.get("LOG_FORMAT") or ("text" if sys.stderr.isatty() else "json")
     if name not in FORMATS:
         raise ValueError(f"LOG_FORMAT must be {' or '.join(FORMATS)}, got {name!r}")
-    render = _as_json if name == "json" else _as_text
-    return ProcessorFormatter(
-        foreign_pre_chain=[merge_contextvars, _described],
-        processors=[_traced, ProcessorFormatter.remove_processors_meta, render, _redacted],
-    )
+    return LineFormatter(FORMATS[name])
 
 
-def _described(logger: Any, method: str, event: Event) -> Event:
-    """Add time, level, logger and pid, and the simple values of the record's `extra`."""
-    record: logging.LogRecord = event["_record"]
-    for name, value in vars(record).items():
-        # Other values are objects of libraries, such as a request with its path or a task with its arguments.
-        if name not in RECORD_ATTRIBUTES and isinstance(value, str | int | float | None):
-            event[name] = value
-    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    event.update(at=at, level=record.levelname.lower(), logger=record.name, pid=record.process)
-    return event
+class LineFormatter(logging.Formatter):
+    """Collects the fields of a record, has them rendered, and takes secrets out of the line."""
+
+    def __init__(self, render: Callable[[Fields], str]) -> None:
+        super().__init__()
+        self._render = render
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields = {"at": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        fields |= get_contextvars() | _extra(record) | {"logger": record.name, "pid": record.process}
+        if record.stack_info:
+            fields["stack_info"] = record.stack_info
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return redacted(self._render(fields))
 
 
-_traced = ExceptionRenderer()
+def _extra(record: logging.LogRecord) -> Fields:
+    attributes = vars(record).items()
+    return {name: value for name, value in attributes if name not in OWN_FIELDS and isinstance(value, SIMPLE)}
 
 
-def _as_json(logger: Any, method: str, event: Event) -> str:
-    first = {"at": event.pop("at"), "level": event.pop("level"), "event": event.pop("event")}
-    line = {**first, **event}
+def _as_json(fields: Fields) -> str:
     try:
-        return orjson.dumps(line, default=str).decode()
+        return orjson.dumps(fields, default=str).decode()
     except TypeError:
-        return json.dumps(line, default=str)  # half a surrogate pair, or a number of more than 64 bits
+        return json.dumps(fields, default=str)  # half a surrogate pair, or a number of more than 64 bits
 
 
-def _as_text(logger: Any, method: str, event: Event) -> str:
-    trace = event.pop("exception", "")
-    head = "{at} {level:<8} {logger}: {event}".format(**{**event, "event": _on_one_line(event["event"])})
-    rest = {name: value for name, value in event.items() if name not in ("at", "level", "logger", "event", "pid")}
+def _as_text(fields: Fields) -> str:
+    trace = fields.pop("exception", "")
+    head = "{at} {level:<8} {logger}: {event}".format(**{**fields, "event": _on_one_line(fields["event"])})
+    rest = {name: value for name, value in fields.items() if name not in ("at", "level", "logger", "event", "pid")}
     return head + _pairs(rest) + (f"\n{trace}" if trace else "")
+
+
+FORMATS = {"json": _as_json, "text": _as_text}
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
@@ -115,10 +127,6 @@ def _quoted(value: Any) -> str:
 
 def _on_one_line(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _redacted(logger: Any, method: str, line: Any) -> Any:
-    return redacted(line)
 
 
 def redacted(line: str) -> str:
