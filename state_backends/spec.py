@@ -223,18 +223,30 @@ class StateSpec:
         return self._typed_parts(key, at, index)
 
     def check_keys(self, keys: Iterable[Any], first: int = 0) -> list[Key]:
-        """Return keys as check_key does. It is much faster if all of them are tuples of the right types already.
+        """Return keys as check_key does. It is much faster if their parts have the right types already.
 
         Raises KeyShapeError, whose index counts from `first`.
         """
         keys = list(keys)
-        return keys if self._are_plain(keys) else [self.check_key(key, index) for index, key in enumerate(keys, first)]
+        if self._plain_columns(keys) is not None:
+            return list(map(tuple, keys))
+        return [self.check_key(key, index) for index, key in enumerate(keys, first)]
 
-    def _are_plain(self, keys: Sequence[Any]) -> bool:
-        """Return whether all keys are tuples of valid parts; checks column by column, not key by key."""
-        if set(map(type, keys)) != {tuple} or set(map(len, keys)) != {len(self.key)}:
-            return False
-        return all(fit(column) for fit, column in zip(self._plain, zip(*keys, strict=True), strict=True))
+    def check_columns(self, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return keys checked as by check_keys, as columns: a tuple per key column, with a part of each key."""
+        columns = self._plain_columns(keys)
+        return list(zip(*self.check_keys(keys), strict=True)) if columns is None else columns
+
+    def _plain_columns(self, keys: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        """Return the key columns if every part is valid as it is, which is checked by column; None: check each key."""
+        if not {list, tuple}.issuperset(map(type, keys)):
+            return None
+        try:
+            columns = list(zip(*keys, strict=True))
+        except ValueError:  # some keys have more parts than others
+            return None
+        are_plain = zip(self._plain, columns, strict=False)
+        return columns if len(columns) == len(self.key) and all(fit(column) for fit, column in are_plain) else None
 
     @cached_property
     def _plain(self) -> list[Callable[[tuple[Any, ...]], bool]]:

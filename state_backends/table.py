@@ -70,10 +70,14 @@ class StateTable:
         return key or (True,)
 
     def key_columns(self, keys: Sequence[Key]) -> list[str | list[Any]]:
-        """Return n checked keys as one array per key column: the parameters of `unnest`."""
+        """Return checked keys as one array per key column: the parameters of `unnest`."""
+        return self.arrays(list(zip(*keys, strict=True)), len(keys))
+
+    def arrays(self, columns: Sequence[Sequence[Any]], keys: int) -> list[str | list[Any]]:
+        """Return the same from the checked columns of so many keys."""
         if not self.spec.key:
-            return [[True] * len(keys)]
-        return [as_array(column) for column in zip(*keys, strict=True)] or [[] for _ in self.key]
+            return [[True] * keys]
+        return [as_array(column) for column in columns] or [[] for _ in self.key]
 
     def unnest(self, with_ordinality: bool = False) -> sql.Composed:
         """Return `unnest(%s::text[], ..) [WITH ORDINALITY] AS k (page, .. [, ordinality])`."""

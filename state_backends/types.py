@@ -202,10 +202,11 @@ def shown(part: Any, limit: int = 80) -> str:
 
 
 def _are_plain_texts(column: tuple[Any, ...], text_bytes: int) -> bool:
-    if set(map(type, column)) != {str} or max(map(len, column)) > text_bytes:
+    if set(map(type, column)) != {str}:
         return False
     together = "".join(column)
-    return together.isascii() and "\0" not in together
+    are_short = len(together) <= text_bytes or max(map(len, column)) <= text_bytes
+    return are_short and together.isascii() and "\0" not in together
 
 
 def _as_float(part: Any) -> Any:

@@ -166,11 +166,8 @@ def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
 
 def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequence[Any]:
     """Let a bare value stand for a key of one part. Raises OutsideError for keys outside the API key's scope."""
-    # Tuples: the library checks them at a fraction of the cost.
     if len(spec.key) == 1:
-        keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
-    else:
-        keys = [tuple(key) if isinstance(key, list) else key for key in keys]
+        keys = [key if isinstance(key, list) else [key] for key in keys]
     if scope.is_unrestricted or not scope.prefix_of(spec):
         return keys
     typed = spec.check_keys(keys)

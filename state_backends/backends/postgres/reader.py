@@ -77,10 +77,10 @@ class StateReader(Reader):
         as_of: int | None = None,
     ) -> Ask:
         """Return the question that `multi_get`, or `combine`, puts; see multi_state.py for who else does."""
-        typed = self.spec.check_keys(keys)
         if combine:
-            return self._ask_combined(typed, measures, as_of)
-        asked, arrays = check_measures(self.spec, measures), self._table.key_columns(typed)
+            return self._ask_combined(self.spec.check_keys(keys), measures, as_of)
+        arrays = self._table.arrays(self.spec.check_columns(keys), len(keys))
+        asked = check_measures(self.spec, measures)
         if as_of is None:
             statement = self._kept(("now", *asked), lambda: self._lookup_sql(asked))
             return Ask(statement, [*arrays, self.spec.name], 7, _found)
