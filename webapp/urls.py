@@ -9,6 +9,7 @@ from webapp.api.errors import events_are_elsewhere
 from webapp.core.health import healthz, metrics, readyz
 
 urlpatterns = [
+    path("api/v1/", include("webapp.api.urls")),  # first: by far the most requests
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
@@ -17,7 +18,6 @@ urlpatterns = [
     path("logout", LogoutView.as_view(), name="logout"),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
-    path("api/v1/", include("webapp.api.urls")),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("webapp.dashboard.urls")),
 ]

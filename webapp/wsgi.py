@@ -8,7 +8,10 @@ import gc
 import os
 
 from django.conf import settings
+from django.core.cache import close_caches
+from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
+from django.db import reset_queries
 from django.db.backends.signals import connection_created
 
 from webapp.core import multiprocess
@@ -23,6 +26,11 @@ application = get_wsgi_application()
 # of its time. What is loaded by now is kept for the life of the process, so the collector can leave it out.
 gc.freeze()
 gc.set_threshold(10_000, 10, 10)
+
+# Queries are recorded in DEBUG only, and Django's caches have nothing to close.
+if not settings.DEBUG:
+    request_started.disconnect(reset_queries)
+    request_finished.disconnect(close_caches)
 
 
 def limit_statements(connection, **_):

@@ -9,8 +9,9 @@ import logging
 import math
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import redis
 from django.conf import settings
@@ -48,8 +49,7 @@ return {1, math.floor((burst * interval - full_at + now) / interval), 0, full_at
 """
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """limit: the size of the bucket in requests. remaining: how many are left now.
 
     wait_seconds: until the next request is allowed; 0: now. reset_seconds: until the bucket is full. Both rounded up.
@@ -169,7 +169,7 @@ def take_batched(name: str, rate: int, burst: int | None = None) -> Verdict | No
     batch = _batches.get((name, rate, burst))
     if batch is not None and batch.left and time.monotonic() < batch.until:
         try:
-            return replace(batch.latest, remaining=batch.left.pop())
+            return batch.latest._replace(remaining=batch.left.pop())
         except IndexError:
             pass  # another thread took the last one
     return _fetch(name, rate, burst, size if batch is not None and _has_plenty(batch.latest) else 1)
@@ -191,4 +191,4 @@ def _fetch(name: str, rate: int, burst: int | None, cost: int) -> Verdict | None
         _batches.clear()
     remaining = verdict.remaining + cost - 1
     _batches[name, rate, burst] = _TokenBatch(verdict, until, deque(range(verdict.remaining, remaining)))
-    return replace(verdict, remaining=remaining) if cost > 1 else verdict
+    return verdict._replace(remaining=remaining) if cost > 1 else verdict

@@ -11,9 +11,9 @@ two batches, other kinds change while a batch is open, and earlier batches may b
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import psycopg
@@ -73,8 +73,7 @@ class WrongQueryError(ParseError):
         self.members = {"query": query, "index": error.index}
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What one state answers. combined: whether the results are one, folded."""
 
     state: str
@@ -256,7 +255,12 @@ def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: 
 
 
 def _batch_part(name: str, batch: CommittedBatch | Snapshot, version: tuple[Any, ...] | None) -> str:
-    return f"{name}-{batch.txid}-{batch.attempt}-{digest(repr((name, batch.epoch, batch.as_of, version)).encode())}"
+    return f"{name}-{batch.txid}-{batch.attempt}-{_batch_digest(name, batch.epoch, batch.as_of, version)}"
+
+
+@lru_cache(maxsize=1_000)
+def _batch_digest(*parts: Any) -> str:
+    return digest(repr(parts).encode())
 
 
 def _is_before(clock: datetime, until: str) -> bool:

@@ -136,6 +136,6 @@ class CompressedAnswers(GZipMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not isinstance(response, HttpResponse) or not request.path_info.startswith("/api/v1/"):
             return response
-        if len(response.content) < MIN_COMPRESSED_BYTES or response.get("Content-Type") not in COMPRESSED_TYPES:
+        if len(response.content) < MIN_COMPRESSED_BYTES or response.headers.get("Content-Type") not in COMPRESSED_TYPES:
             return response
         return super().process_response(request, response)

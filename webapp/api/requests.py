@@ -5,9 +5,8 @@ ParseError, a 400 that names the member. Unknown members of a body are refused, 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import orjson
 from django.conf import settings
@@ -30,8 +29,7 @@ KEYS = (
 FIRST_PARTS = 'as a JSON list, `["JFK"]`; bare text is the first part alone'
 
 
-@dataclass(frozen=True)
-class When:
+class When(NamedTuple):
     """as_of: answer as after this batch; None means the committed one. min_txid: wait for this one, wait_ms at most.
 
     epoch: the ledger's epoch that both are of; None: the client does not say.
@@ -43,8 +41,7 @@ class When:
     epoch: str | None = None
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(NamedTuple):
     """Keys of one state. keys: as the client wrote them. measures: None means all. combine: fold them into one."""
 
     state: str

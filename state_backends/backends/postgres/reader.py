@@ -8,7 +8,6 @@ batch is the same over the ledger as it was then (see past).
 import json
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -54,8 +53,9 @@ class StateReader(Reader):
         self._statements: dict[Hashable, bytes] = {}
 
     def on(self, conn: psycopg.Connection) -> Self:
-        other = copy(self)
-        other._conn = conn
+        # copy() takes four times as long.
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), _conn=conn)
         return other
 
     def multi_get(
@@ -212,7 +212,7 @@ class StateReader(Reader):
         results = sql.SQL(
             "SELECT {answers} AS results, min(v.updated_at) FILTER (WHERE r.status = 'found') AS oldest FROM {asked}"
         ).format(answers=self._answers_sql(measures), asked=asked_now(self._table))
-        return answer_now(results, sql.SQL("{}, s.ttl, f.oldest").format(RESULTS))
+        return answer_now(results, sql.SQL("{}, s.ttl, CASE WHEN s.ttl IS NOT NULL THEN f.oldest END").format(RESULTS))
 
     def _lookup_then_sql(self, measures: Sequence[str]) -> sql.Composed:
         results = sql.SQL("SELECT {answers} AS results, max(v.{reach}) AS {reach} FROM {asked}").format(
