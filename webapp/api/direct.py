@@ -4,7 +4,7 @@ Sessions, CSRF, messages and static files are for pages, so a request with an AP
 own request, its negotiation and its choice of a parser are for clients that choose, so a POST of JSON goes past those.
 Either way the same code decides: authentication, scope, rate limit, view, and the problem documents of errors.
 
-The long way takes 0.6 million instructions more, out of 2.7 million of a lookup of 100 keys (November 2026).
+The long way takes 0.4 million instructions more; a lookup of 100 keys takes 1.8 million (November 2026).
 """
 
 from collections.abc import Callable

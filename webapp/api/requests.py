@@ -260,7 +260,7 @@ class RequestSerializer(serializers.Serializer):
 
 @cache
 def _checker(kind: type[RequestSerializer]) -> RequestSerializer:
-    # One per process: a new serializer copies its fields in 116 µs; the check of a lookup takes 13 µs (November 2026).
+    # One per process: a new serializer copies its fields in 116 µs; the check of a lookup takes 3 µs (November 2026).
     return kind()
 
 
