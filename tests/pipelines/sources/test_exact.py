@@ -46,7 +46,11 @@ VALUES = {
     "float": (["-1e39"], ["1e38"]),
     "tinyint": (["200"], ["-56", "127"]),
     "timestamp": (
-        [*map(json.dumps, TEXTS["timestamp"][0]), "9223372036854775807", "1700000000000"],
+        [
+            *map(json.dumps, TEXTS["timestamp"][0]),
+            *('" 12:00"', '"  T12:00"', '"\\t12:00"', '"\\u0031\\u0032:00"'),
+            *("9223372036854775807", "1700000000000"),
+        ],
         [*map(json.dumps, TEXTS["timestamp"][1]), "1700000000", "-1"],
     ),
     "date": (list(map(json.dumps, TEXTS["date"][0])), list(map(json.dumps, TEXTS["date"][1]))),
