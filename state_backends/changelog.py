@@ -105,13 +105,13 @@ class Changelog:
         self._codec = EntryCodec(self._table)
 
     def append(self, txid: int) -> int:
-        """Append the version that batch `txid` wrote for each key of the temporary table `incoming`.
+        """Append the version that batch `txid` wrote for each key of the table's incoming rows.
 
         Runs in the transaction that merged the rows, so that rows and entries are committed together. A retried task
         replaces its entries. Returns the number of entries.
         """
-        rows = sql.SQL("SELECT {} FROM {} t JOIN incoming i ON {} WHERE t.txid = %s").format(
-            columns(self._codec.columns, "t"), self._table.name, self._table.same_key("i", "t")
+        rows = sql.SQL("SELECT {} FROM {} t JOIN {} i ON {} WHERE t.txid = %s").format(
+            columns(self._codec.columns, "t"), self._table.name, self._table.incoming, self._table.same_key("i", "t")
         )
         return self.conn.execute(self._insert_sql(rows), [txid]).rowcount
 

@@ -4,6 +4,8 @@ The code that reads, writes, trims and creates state tables takes the columns fr
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
 from typing import Any, LiteralString
 
 import orjson
@@ -45,6 +47,15 @@ class StateTable:
     def kept(self) -> "StateTable":
         """Return the table as it is kept once a reprocess has replaced it."""
         return StateTable(self.spec, KEPT_SCHEMAS)
+
+    @cached_property
+    def incoming(self) -> sql.Identifier:
+        """The temporary table of a batch's rows: it stays in the session, so tables of other columns have other names.
+
+        A table per task and batch would leave millions of dead rows a day in PostgreSQL's catalog.
+        """
+        layout = repr((self.schemas[0], self.spec.name, self.key, self.values))
+        return sql.Identifier(f"incoming_{sha256(layout.encode()).hexdigest()[:16]}")
 
     @property
     def keeps_previous(self) -> bool:

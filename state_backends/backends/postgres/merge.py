@@ -19,17 +19,18 @@ TXID, CLOCK, TTL = sql.Placeholder("txid"), sql.Placeholder("batch_time"), sql.P
 
 
 def merge_sql(table: StateTable) -> sql.Composed:
-    """Return the statement; parameters txid, batch_time and ttl, rows from the temporary table `incoming`."""
+    """Return the statement; parameters txid, batch_time and ttl, rows from the table `incoming`."""
     written = [*table.key, *table.values, "updated_at", *(["txid"] if table.keeps_txid else [])]
     return sql.SQL(
         # Sorted inside, so that what all rows have in common is not carried through the sort.
         "INSERT INTO {table} AS t ({written}) SELECT i.*, {stamp} "
-        "FROM (SELECT {incoming} FROM incoming ORDER BY {key} OFFSET 0) i "
+        "FROM (SELECT {incoming} FROM {rows} ORDER BY {key} OFFSET 0) i "
         "ON CONFLICT ({key}) DO UPDATE SET {assignments} WHERE {applies}"
     ).format(
         table=table.name,
         written=columns(written),
         incoming=columns([*table.key, *table.values]),
+        rows=table.incoming,
         stamp=commas([CLOCK, TXID] if table.keeps_txid else [CLOCK]),
         key=columns(table.key),
         assignments=commas(_assignments(table)),
@@ -70,9 +71,15 @@ def _base(table: StateTable, name: str) -> sql.Composed:
 def newer_sql(table: StateTable) -> sql.Composed:
     """Return the query for one row of `incoming` that a newer batch wrote: its key as JSON, and that batch."""
     return sql.SQL(
-        "SELECT json_build_array({key})::text, t.txid FROM incoming i JOIN {table} t ON {same} "
+        "SELECT json_build_array({key})::text, t.txid FROM {rows} i JOIN {table} t ON {same} "
         "WHERE t.txid > {txid} LIMIT 1"
-    ).format(key=columns(table.key, "t"), table=table.name, same=table.same_key("i", "t"), txid=TXID)
+    ).format(
+        key=columns(table.key, "t"),
+        rows=table.incoming,
+        table=table.name,
+        same=table.same_key("i", "t"),
+        txid=TXID,
+    )
 
 
 def incoming_sql(table: StateTable) -> sql.Composed:
@@ -81,10 +88,11 @@ def incoming_sql(table: StateTable) -> sql.Composed:
     Parameters as of merge_sql.
     """
     return sql.SQL(
-        "SELECT {key}, {partials}, b.* FROM incoming i CROSS JOIN LATERAL (SELECT {base} FROM {table} t WHERE {same}) b"
+        "SELECT {key}, {partials}, b.* FROM {rows} i CROSS JOIN LATERAL (SELECT {base} FROM {table} t WHERE {same}) b"
     ).format(
         key=columns(table.key, "i"),
         partials=columns(table.spec.partial_columns, "i"),
+        rows=table.incoming,
         base=commas(_base(table, name) for name in table.values),
         table=table.name,
         same=table.same_key("i", "t"),

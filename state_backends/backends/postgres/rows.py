@@ -25,7 +25,7 @@ from state_backends.table import StateTable, columns, commas
 CHUNK_KEYS = 10_000
 FOLDED_ROWS = 5_000
 
-PUT, INCOMING = sql.Identifier("put"), sql.Identifier("incoming")
+PUT = sql.Identifier("put")
 PREVIOUS_TIME: LiteralString = "CASE WHEN prev_txid IS NOT NULL THEN coalesce({}, now()) END"
 
 
@@ -158,7 +158,8 @@ class PostgresBackingMap:
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name.
         A key whose total leaves the range of its column keeps its row, and is in `refused` instead of the result.
-        Runs inside the caller's transaction, once, and leaves the rows in the temporary table `incoming` until it ends.
+        Runs inside the caller's transaction, once, and leaves the rows in the temporary table `StateTable.incoming`
+        until it ends.
         Raises DuplicateKeyError if a key comes twice, KeyShapeError if a part of a key is null, StaleBatchError if a
         newer batch wrote one of the keys; roll back then.
 
@@ -171,14 +172,14 @@ class PostgresBackingMap:
         parameters = {"txid": txid, "batch_time": batch_time, "ttl": self.spec.ttl}
         names = [*self._table.key, *self._table.values]
         self.refused = []
-        self._create(INCOMING, names)
+        self._empty_incoming()
         keyed = batches if self.spec.key else map(_with_singleton, batches)
         if self.spec.folds_in_sql:
-            received = self._copy(INCOMING, names, keyed)
+            received = self._copy(self._table.incoming, names, keyed)
             applied = self._merge_or_refuse(parameters)
         else:
             folded = (self._fold(chunk, parameters) for chunk in _chunks(keyed))
-            received = sum(self._copy(INCOMING, names, [chunk]) for chunk in folded) + len(self.refused)
+            received = sum(self._copy(self._table.incoming, names, [chunk]) for chunk in folded) + len(self.refused)
             applied = self._merge_incoming(parameters)
         merged = received - len(self.refused)
         if applied < merged and self._table.keeps_txid:
@@ -196,7 +197,7 @@ class PostgresBackingMap:
             return self._merge_incoming(parameters)
 
     def _refuse_incoming(self, parameters: dict[str, Any]) -> None:
-        """Take the keys whose fold leaves the range of its column out of `incoming`."""
+        """Take the keys whose fold leaves the range of its column out of the incoming rows."""
         names, width = list(self.spec.partial_columns), len(self._table.key)
         refused: list[Key] = []
         for row in self._conn.execute(incoming_sql(self._table), parameters):
@@ -206,7 +207,7 @@ class PostgresBackingMap:
         if refused:
             self._conn.execute(
                 sql.SQL("DELETE FROM {} i USING {} WHERE {}").format(
-                    INCOMING, self._table.unnest(), self._table.same_key("k", "i")
+                    self._table.incoming, self._table.unnest(), self._table.same_key("k", "i")
                 ),
                 [list(column) for column in zip(*refused, strict=True)],
             )
@@ -255,6 +256,15 @@ class PostgresBackingMap:
     @cached_property
     def _base_sql(self) -> bytes:
         return base_sql(self._table).as_bytes()
+
+    def _empty_incoming(self) -> None:
+        types = self._table.key | self._table.values
+        self._conn.execute(
+            sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {0} ({1}) ON COMMIT DELETE ROWS; DELETE FROM {0}").format(
+                self._table.incoming,
+                commas(sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items()),
+            )
+        )
 
     def _create(self, table: sql.Identifier, names: Iterable[str]) -> None:
         self._conn.execute(

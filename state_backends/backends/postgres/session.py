@@ -103,7 +103,7 @@ class PostgresSession:
 
 
 def new_values_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
-    """Return the statement for what a merge made of the keys in the temporary table `incoming`.
+    """Return the statement for what a merge made of the keys in the table's incoming rows.
 
     One row per key: key, these measures, finished, and for an opaque state those of the version before, null where
     readers saw none.
@@ -117,9 +117,10 @@ def new_values_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
         for measure, aggregator in fed.items():
             before = _emitted(finished(measure, aggregator, "before"), aggregator.result_type)
             parts.append(sql.SQL("CASE WHEN before.was THEN {} END").format(before))
-    return sql.SQL("SELECT {parts} FROM {table} t JOIN incoming i ON {same} {before}").format(
+    return sql.SQL("SELECT {parts} FROM {table} t JOIN {rows} i ON {same} {before}").format(
         parts=commas(parts),
         table=table.name,
+        rows=table.incoming,
         same=table.same_key("i", "t"),
         before=_before_sql(table) if table.keeps_previous else sql.SQL(""),
     )
