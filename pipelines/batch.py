@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from pipelines.connections import rounds, writer_limit
 from pipelines.context import BatchContext
 from pipelines.misfits import misfit_letters
 from pipelines.pipeline import Pipeline
-from pipelines.sink import SinkInput, SinkJob, Written, emitted_columns, rows_for, task_for
-from pipelines.spark import at_most
-from pipelines.stream import FedState, PersistentAggregate
+from pipelines.sink import SinkJob, Written, emitted_columns, task_for
+from pipelines.sink_plan import SinkPlan
+from pipelines.spark import most_tasks
+from pipelines.stream import PersistentAggregate
 from state_backends.batch import Batch, lock_fence
 from state_backends.dead_letters import delete_dead_letters, write_dead_letters
 from state_backends.ledger import BatchLedger
@@ -32,14 +33,16 @@ from state_backends.schema.feeding import take_back_feeding
 # (0.71 s against 0.90 s for four states of a day's flights). A wrong guess costs the time of one batch.
 FEW_ROWS = 10_000
 
+# Python workers that a task may need one after the other, each of which may come to write.
+WORKERS_PER_TASK = 2
+
 # The figures of a batch that its line in the log has.
 LOGGED_FIGURES = ("rows_in", "dead_letters", "late", "dropped")
 
-logger = logging.getLogger(__name__)
-
-
 # The part of a state's dead letters that the driver writes; those of tasks count from 0.
 DRIVER_PART = -1
+
+logger = logging.getLogger(__name__)
 
 
 class BatchRunner:
@@ -68,6 +71,7 @@ class BatchRunner:
         self._shadow = shadow
         self._writers = writer_limit(conn)
         self._rows_before = FEW_ROWS
+        self._planned: dict[Hashable, SinkPlan] = {}
         # Every state the catalog knows: one that is no longer fed still says which batch it shows, and a failed attempt
         # may have run with more of them than this one has.
         catalog = Catalog(conn)
@@ -138,8 +142,12 @@ class BatchRunner:
     def _apply(self, frame: DataFrame, batch: Batch) -> dict[str, Any]:
         """Feed every state and return the batch's figures for the ledger."""
         marks = committed_marks(self._conn, batch.pipeline)
-        context = replace(self._context(batch), late_before=watermark_of(self.pipeline, marks))
-        batch_input = BatchInput(self.pipeline, frame, batch)
+        context = replace(
+            self._context(batch),
+            late_before=watermark_of(self.pipeline, marks),
+            keeps_connections=WORKERS_PER_TASK * most_tasks(frame.sparkSession) <= self._writers,
+        )
+        batch_input = BatchInput(self.pipeline, frame, batch, few=self._is_small)
         frames = Frames(self.pipeline, context, batch_input.events)
         try:
             batch_input.check_first(frames)
@@ -161,28 +169,32 @@ class BatchRunner:
         written: dict[str, Written] = {}
         jobs: list[SinkJob] = []
         try:
-            for states, partitions in self._rounds(context):
-                job = SinkJob([self._feeding(fed, frames, context, partitions) for fed in states])
+            for plan in self._plans(context.writers):
+                emits = [emitted_columns(fed) if self.pipeline.readers(fed) else {} for fed in plan.states]
+                tasks = [task_for(fed, context, emits=bool(each)) for fed, each in zip(plan.states, emits, strict=True)]
+                job = SinkJob(plan.rows(frames, context), tasks, emits)
                 jobs.append(job)
-                written |= zip((fed.name for fed in states), job.written(), strict=True)
-                for place, fed in enumerate(states):
-                    if self.pipeline.readers(fed):
+                written |= zip((fed.name for fed in plan.states), job.written(), strict=True)
+                for place, fed in enumerate(plan.states):
+                    if emits[place]:
                         frames.add(fed, job.new_values(place))
         finally:
             for job in jobs:
                 job.forget()
         return written
 
-    def _rounds(self, context: BatchContext) -> Iterator[tuple[Sequence[FedState], int]]:
-        """Yield the states to feed side by side, and into how many partitions each is written."""
-        for level in self.pipeline.levels:
-            for states, partitions in rounds(level, context.writers):
-                yield states, 1 if self._rows_before < FEW_ROWS else partitions
+    @property
+    def _is_small(self) -> bool:
+        return self._rows_before < FEW_ROWS
 
-    def _feeding(self, fed: FedState, frames: Frames, context: BatchContext, partitions: int) -> SinkInput:
-        emits = bool(self.pipeline.readers(fed))
-        rows = at_most(partitions, rows_for(fed, frames.of(fed.stream), context))
-        return SinkInput(rows, task_for(fed, context, emits=emits), emitted_columns(fed) if emits else {})
+    def _plans(self, writers: int) -> Iterator[SinkPlan]:
+        """Yield how the states are fed, those of one level side by side as far as there are connections."""
+        for level in self.pipeline.levels:
+            for states, partitions in rounds(level, writers):
+                yield self._planned.setdefault(
+                    (*states, self._is_small),
+                    SinkPlan(states, partitions, self._is_small, f"tidemark_{len(self._planned)}"),
+                )
 
     def _write_dead_letters(self, batch_input: BatchInput, batch: Batch) -> int:
         letters = 0

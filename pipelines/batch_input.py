@@ -5,7 +5,7 @@ made once, however many states read it; event time is carried from batch to batc
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -69,12 +69,11 @@ class Frames:
 class SourceEvents:
     """What one source brought; counted by the job that reads it first."""
 
-    def __init__(self, source: Source, raw: DataFrame) -> None:
+    def __init__(self, source: Source, parsed: Parsed) -> None:
         self.source = source
-        self._unseen = source.parse(raw)
+        self._unseen = parsed
         self._observation = Observation()
-        rows = self._unseen.rows.observe(self._observation, *_figures(self._unseen))
-        self.parsed = Parsed(rows, self._unseen.columns, self._unseen.bad)
+        self.parsed = replace(parsed, rows=parsed.rows.observe(self._observation, *_figures(parsed)))
 
     @property
     def rows(self) -> int:
@@ -94,13 +93,14 @@ class SourceEvents:
 
 
 class BatchInput:
-    """The events of one micro-batch, source by source."""
+    """The events of one micro-batch, source by source. few: whether they are so few that one task reads them."""
 
-    def __init__(self, pipeline: Pipeline, frame: DataFrame, batch: Batch) -> None:
+    def __init__(self, pipeline: Pipeline, frame: DataFrame, batch: Batch, *, few: bool = False) -> None:
         self._pipeline = pipeline
         self._batch = batch
-        raw = pipeline.source.split(frame)
-        self._parts = [SourceEvents(source, part) for source, part in zip(pipeline.sources, raw, strict=True)]
+        # With one partition there is nothing to shuffle before a group-by.
+        parsed = pipeline.source.split(frame.coalesce(1) if few else frame)
+        self._parts = [SourceEvents(source, part) for source, part in zip(pipeline.sources, parsed, strict=True)]
         self.events: dict[Node, DataFrame] = {part.source: part.parsed.good() for part in self._parts}
 
     @property
@@ -149,8 +149,7 @@ class BatchInput:
 
 
 def _figures(parsed: Parsed) -> list[Column]:
-    bad = F.lit(0) if parsed.bad is None else F.count(parsed.bad)
-    return [F.count(F.lit(1)).alias("rows"), bad.alias("bad")]
+    return [F.expr("count(1) AS rows"), F.expr(f"count({parsed.bad}) AS bad" if parsed.bad else "0 AS bad")]
 
 
 def _was_seen(observation: Observation, spark: SparkSession) -> bool:

@@ -10,7 +10,8 @@ from pipelines.batch_input import Frames
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
-from pipelines.sink import emitted_columns, rows_for
+from pipelines.sink import emitted_columns
+from pipelines.sink_plan import rows_for
 from pipelines.spark import struct_type
 from pipelines.state_query import check_keys
 from pipelines.stream import FedState, PersistentAggregate, Stream

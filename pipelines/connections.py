@@ -6,6 +6,7 @@ and gains nothing from more than a few. So few tasks write a batch, however many
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,6 +17,9 @@ from pipelines.errors import RuntimeSetupError
 from state_backends.session import CLIENT, DURABLE, connection_options
 
 T = TypeVar("T")
+
+# A Python worker of Spark runs one task after the other, and ends a minute after its last one.
+_kept: dict[str, psycopg.Connection] = {}
 
 # A server writes on its own cores; a task that waits for one of them need not hold a connection.
 MOST_WRITERS = 32
@@ -45,6 +49,35 @@ def connect(dsn: str, name: str) -> psycopg.Connection:
         **CLIENT,
     )
     conn.execute(DURABLE)
+    return conn
+
+
+@contextmanager
+def lent(dsn: str, name: str) -> Iterator[psycopg.Connection]:
+    """Lend the connection that this process keeps from task to task, or open one. See `connect`.
+
+    A task that fails closes it, whatever it has met, as a server that was promoted since: the next attempt opens
+    another.
+    """
+    conn = _still_open(dsn, name) or connect(dsn, name)
+    try:
+        yield conn
+    except BaseException:
+        conn.close()
+        raise
+    if _kept.setdefault(dsn, conn) is not conn:
+        conn.close()  # another thread's was faster
+
+
+def _still_open(dsn: str, name: str) -> psycopg.Connection | None:
+    conn = _kept.pop(dsn, None)
+    if conn is None:
+        return None
+    try:
+        conn.execute("SELECT set_config('application_name', %s, false)", [f"tidemark {name}"[:63]])
+    except psycopg.OperationalError:
+        conn.close()
+        return None
     return conn
 
 

@@ -19,7 +19,8 @@ class BatchContext:
     dsn: where the database is. own: the states that the pipeline feeds itself. shadow: whether it feeds their shadows.
     logged: those of them that keep a changelog; None for those that are declared with one.
     unfed: measures by state that are stored and not declared, as after a release was rolled back: merges carry them.
-    writers: how many connections its tasks may hold at once.
+    writers: how many connections its tasks may hold at once. keeps_connections: whether a worker keeps its own for the
+        next task, since there is one for each of them.
     late_before: the watermark that earlier batches have brought, at which this batch's tuples are late.
     watermark: the one that counts this batch's tuples too.
     backends: those of the driver, so that an executor knows one that its own process has not registered.
@@ -32,6 +33,7 @@ class BatchContext:
     logged: frozenset[str] | None = None
     unfed: Mapping[str, Mapping[str, Aggregator]] = field(default_factory=dict, repr=False)
     writers: int = 1
+    keeps_connections: bool = False
     late_before: datetime | None = None
     watermark: datetime | None = None
     backends: Mapping[str, Backend] = field(default_factory=lambda: dict(BACKENDS), repr=False)

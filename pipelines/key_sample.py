@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.sink import partial_aggregates
+from pipelines.sink_plan import partial_aggregates
 from pipelines.spark import arrow_schema, spark_type
 from pipelines.stream import PersistentAggregate
 from state_backends.aggregators.column import quoted

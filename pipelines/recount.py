@@ -181,7 +181,7 @@ class Recount:
         counted = CountedInput(self._conn, self._pipeline.name).of(place)
         raw = source.reread(self._spark, Span(counted, start, end, self._files(place, after, upto)))
         self._check_identity(source, place)
-        return SourceEvents(source, raw)
+        return SourceEvents(source, source.parse(raw))
 
     def _check_identity(self, source: Source, place: int) -> None:
         bound = self._conn.execute(

@@ -1,36 +1,24 @@
 """Sink: feeds the states of a batch, those of one level in one Spark job.
 
-The plan says what a state is fed: the partial aggregates of groups, or the tuples for an updater. A small batch mostly
-waits for Spark to plan and to schedule, so one job feeds all states: each row travels as a struct in the column of its
-state.
+A small batch mostly waits for Spark to plan and to schedule, so one job feeds all states: each row travels as a struct
+in the column of its state (see sink_plan.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.connections import connect
 from pipelines.context import BatchContext
-from pipelines.errors import PipelineError
-from pipelines.misfits import MISFITS, misfit
 from pipelines.spark import arrow_schema, as_arrow, spark_type, struct_type
 from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
 from pipelines.tasks import Done, MergeTask, StoreTask, Task, UpdateTask
-from state_backends.aggregators.column import quoted
-from state_backends.spec import StateSpec, stored_column
-
-# Keys whose timers fire in one batch, at most: they pass through the driver's memory.
-MAX_WOKEN = 100_000
-WOKEN = "woken"
+from state_backends.spec import StateSpec
 
 FIGURES = {"fed": "int", "keys": "bigint", "invalid": "bigint", "misfits": "bigint"}
 
@@ -58,23 +46,15 @@ class Written:
         )
 
 
-@dataclass(frozen=True)
-class SinkInput:
-    """One state's part in a job: its rows, its task, and the columns of its new values if a stream reads them."""
-
-    rows: DataFrame
-    task: Task
-    emits: dict[str, str]
-
-
 class SinkJob:
-    """The job over several states, and its results. Raises on use what the tasks raised, wrapped by Spark."""
+    """The job over several states, and its results. Raises on use what the tasks raised, wrapped by Spark.
 
-    def __init__(self, inputs: Sequence[SinkInput]) -> None:
-        self._inputs = inputs
-        rows = _in_one_frame([each.rows for each in inputs])
-        emits = [each.emits for each in inputs]
-        self._results = rows.mapInArrow(run_partition([each.task for each in inputs], emits), _results(emits))
+    rows: what the tasks are given. tasks: of each state. emits: the columns of its new values, if a stream reads them.
+    """
+
+    def __init__(self, rows: DataFrame, tasks: Sequence[Task], emits: Sequence[dict[str, str]]) -> None:
+        self._states = len(tasks)
+        self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
         self._keeps = any(emits)
         if self._keeps:
             # The tasks must not run again for each state that reads the new values.
@@ -84,7 +64,7 @@ class SinkJob:
         """Run the job; return what was written of each state."""
         results = self._results.where("fed is not null").select(*FIGURES) if self._keeps else self._results
         rows = results.collect()
-        figures = [Written()] * len(self._inputs)
+        figures = [Written()] * self._states
         for row in rows:
             figures[row.fed] += Written(row.keys, row.invalid, 1, row.keys, row.misfits)
         return figures
@@ -120,16 +100,6 @@ def _by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield fed, pa.RecordBatch.from_struct_array(rows[f"f{fed}"])
 
 
-def _in_one_frame(states: Sequence[DataFrame]) -> DataFrame:
-    # One state needs no struct, which takes a tenth of the time of a large batch.
-    if len(states) == 1:
-        return states[0]
-    wrapped = (
-        rows.select(F.lit(place).alias("fed"), F.struct("*").alias(f"f{place}")) for place, rows in enumerate(states)
-    )
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), wrapped)
-
-
 def _results(emits: Sequence[dict[str, str]]) -> StructType:
     schema = struct_type(FIGURES)
     for place, columns in enumerate(emits):
@@ -155,13 +125,6 @@ def _result(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def rows_for(fed: FedState, events: DataFrame, context: BatchContext) -> DataFrame:
-    """Return what the tasks of a state are given."""
-    if isinstance(fed, PersistentAggregate):
-        return partial_aggregates(events, fed)
-    return tuples_by_key(events, fed, context) if fed.spec else events
-
-
 def task_for(fed: FedState, context: BatchContext, *, emits: bool) -> Task:
     """Return what those tasks do. emits: whether a stream reads the new values."""
     if isinstance(fed, PersistentAggregate):
@@ -180,74 +143,3 @@ def emitted_columns(fed: FedState) -> dict[str, str]:
     measures = {name: spark_type(aggregator.result_type) for name, aggregator in spec.measures.items()}
     before = {f"prev_{name}": kind for name, kind in measures.items()} if spec.kind == "opaque" else {}
     return {name: spark_type(kind) for name, kind in spec.key.items()} | measures | before
-
-
-def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:
-    """Return one row per key: key columns and partial aggregates, named and typed as the state's columns.
-
-    In key order within each partition, where tasks lock rows before they fold.
-    """
-    spec = aggregate.spec
-    keys = [F.expr(aggregate.keys[name]).alias(name) for name in spec.key]
-    partials = [
-        F.expr(expression).alias(stored_column(measure, suffix))
-        for measure, aggregator in spec.measures.items()
-        for suffix, expression in aggregator.partial().items()
-    ]
-    is_misfit = misfit(aggregate, events)
-    if is_misfit is None:
-        grouped = events.groupBy(*keys).agg(*partials).select(*_typed_key(spec), *spec.partial_columns)
-    else:
-        # Misfits form groups of their own, of which only their number counts.
-        apart = events.groupBy(*keys, is_misfit.alias(MISFITS)).agg(*partials, F.count(F.lit(1)).alias("_count"))
-        count = F.when(F.col(MISFITS), F.col("_count")).alias(MISFITS)
-        grouped = apart.select(*_typed_key(spec), *spec.partial_columns, count)
-    return grouped if spec.folds_in_sql or not spec.key else grouped.sortWithinPartitions(*spec.key)
-
-
-def tuples_by_key(events: DataFrame, fed: PartitionPersist, context: BatchContext) -> DataFrame:
-    """Return the tuples with the key typed as the state's, those of a key together and in the order asked for.
-
-    Raises PipelineError for a key column or an order that the stream lacks.
-    """
-    spec = fed.spec
-    assert spec is not None
-    known = [*events.columns, *([WOKEN] if fed.due is not None else [])]
-    for name in (*spec.key, *fed.order_by):
-        if name not in known:
-            raise PipelineError(f"state {spec.name!r}: the stream has no column {name!r}; there are {', '.join(known)}")
-    rest = [quoted(name) for name in events.columns if name not in spec.key]
-    tuples = events.select(*_typed_key(spec), *rest)
-    if fed.due is not None:
-        tuples = _with_woken(tuples, spec, fed.due, context)
-    keyed = tuples.repartition(*spec.key) if spec.key else tuples.coalesce(1)
-    return keyed.sortWithinPartitions(*spec.key, *fed.order_by) if spec.key or fed.order_by else keyed
-
-
-def _typed_key(spec: StateSpec) -> list[Any]:
-    return [F.col(name).cast(spark_type(kind)).alias(name) for name, kind in spec.key.items()]
-
-
-def _with_woken(tuples: DataFrame, spec: StateSpec, due: str, context: BatchContext) -> DataFrame:
-    tuples = tuples.withColumn(WOKEN, F.lit(False))
-    if context.watermark is None:
-        return tuples
-    keys = _due_keys(spec, due, context)
-    if not keys:
-        return tuples
-    schema = arrow_schema({name: spark_type(kind) for name, kind in spec.key.items()} | {WOKEN: "boolean"})
-    arrays = [pa.array(part, field.type) for part, field in zip(zip(*keys, strict=True), schema, strict=True)]
-    woken = tuples.sparkSession.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-    return tuples.unionByName(woken, allowMissingColumns=True)
-
-
-def _due_keys(spec: StateSpec, due: str, context: BatchContext) -> list[tuple[Any, ...]]:
-    """Return the keys whose timers fire. No task has written yet, so the rows that stand there are committed."""
-    assert context.watermark is not None
-    with connect(context.dsn, f"{context.batch.pipeline} {spec.name} timers") as conn:
-        keys = context.session(conn, spec).due_keys(due, context.watermark, MAX_WOKEN)
-        return [(*map(_plain, key), True) for key in keys]
-
-
-def _plain(part: Any) -> Any:
-    return str(part) if type(part).__name__ == "UUID" else part

@@ -19,12 +19,13 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pipelines.connections import MOST_WRITERS
 from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
+from state_backends.aggregators.column import quoted
 from state_backends.types import type_of
 
 SETTINGS = {
@@ -148,9 +149,12 @@ def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
 def at_most(partitions: int, rows: DataFrame) -> DataFrame:
     """Return the rows in at most `partitions` partitions, where a task of each will hold a connection."""
     # Planning is most of the time of a small batch, so no step is added where there cannot be more partitions.
-    spark = rows.sparkSession
-    most = max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
-    return rows.coalesce(partitions) if most > partitions else rows
+    return rows.coalesce(partitions) if most_tasks(rows.sparkSession) > partitions else rows
+
+
+def most_tasks(spark: SparkSession) -> int:
+    """Return how many tasks of a stage may run at once, at most."""
+    return max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
 def spark_type(sql_type: str) -> str:
@@ -174,6 +178,17 @@ def data_type(kind: str) -> DataType:
     """Return the Spark type of that name."""
     # Cached, since Spark's parser is a call into Java.
     return DataType.fromDDL(kind)
+
+
+def sql_of_type(kind: DataType) -> str:
+    """Return a type as Spark SQL reads it, with every name quoted."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_of_type(field.dataType)}' for field in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{sql_of_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{sql_of_type(kind.keyType)}, {sql_of_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:

@@ -7,6 +7,7 @@ pipeline. So they are filtered out by column, without Python per row, and kept a
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from pipelines.connections import connect
+from pipelines.connections import connect, lent
 from pipelines.context import BatchContext
 from pipelines.functions import StateFactory, StateUpdater, Values, opened_state
 from pipelines.misfits import MISFITS
@@ -59,9 +60,8 @@ class MergeTask:
     emits: pa.Schema | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
-        batch, spec = self.context.batch, self.spec
-        key_filter = KeyFilter(spec, partials=True)
-        with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
+        spec, key_filter = self.spec, KeyFilter(self.spec, partials=True)
+        with writer(self.context, spec.name) as conn:
             state = self.context.session(conn, spec)
             with state.writing():
                 keys = state.merge(_with_unfed(key_filter.filter_invalid(batches), self.context.in_force(spec)))
@@ -83,7 +83,7 @@ class UpdateTask:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, spec = self.context.batch, self.spec
         key_filter, collector = KeyFilter(spec, partials=False), _Collector()
-        with connect(self.context.dsn, f"{batch.pipeline} {spec.name} {batch.txid}") as conn:
+        with writer(self.context, spec.name) as conn:
             stored = self.context.session(conn, spec)
             with stored.writing(), stored.updating() as rows:
                 counts = MAPS[spec.kind](rows)
@@ -114,7 +114,7 @@ class StoreTask:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Done:
         batch, collector, given = self.context.batch, _Collector(), 0
-        with connect(self.context.dsn, f"{batch.pipeline} {self.name} {batch.txid}") as conn, conn.transaction():
+        with writer(self.context, self.name) as conn, conn.transaction():
             lock_fence(conn, batch)
             with opened_state(self.factory) as state:
                 state.begin_commit(batch.txid)
@@ -126,6 +126,12 @@ class StoreTask:
 
 
 Task = MergeTask | UpdateTask | StoreTask
+
+
+def writer(context: BatchContext, state: str) -> AbstractContextManager[psycopg.Connection]:
+    """Return the connection with which a task writes a state, as a context."""
+    name = f"{context.batch.pipeline} {state} {context.batch.txid}"
+    return lent(context.dsn, name) if context.keeps_connections else connect(context.dsn, name)
 
 
 class TaskState:

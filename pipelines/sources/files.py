@@ -123,7 +123,7 @@ class CsvFiles(_LineFiles):
             events = self._events_under_headers(lines)
         else:
             events = csv_events(lines, self.schema, self.delimiter, [FILE])
-        return Parsed(events, tuple(self.schema.names), BAD_LINE)
+        return Parsed(events, tuple(self.schema.names), BAD_LINE, by_row=not self.header)
 
     def _events_under_headers(self, lines: DataFrame) -> DataFrame:
         # A task reads a file's lines in order, and a large file in blocks, of which the one from 0 has the header.

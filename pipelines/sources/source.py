@@ -6,7 +6,7 @@ together.
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructField, StructType
 from pipelines.checkpoint import offset_range
 from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
+from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.resume import Files, ResumePoint, files_up_to
 from state_backends.schema.counted import CountedInput, CountedSource
@@ -47,15 +48,17 @@ class Parsed:
     """A parsed micro-batch. rows: every event, good and bad. columns: an event's own.
 
     bad: the column that holds a line that could not be read, null in every good row; None where no row is bad.
+    by_row: whether every row was parsed by itself, without a look at others.
     """
 
     rows: DataFrame
     columns: tuple[str, ...]
     bad: str | None = None
+    by_row: bool = True
 
     def good(self) -> DataFrame:
         events = self.rows if self.bad is None else self.rows.where(f"{self.bad} is null")
-        return events.select(*(events[name] for name in self.columns))
+        return events.selectExpr(*map(quoted, self.columns))
 
 
 class Source(Protocol):
@@ -79,7 +82,7 @@ class Source(Protocol):
         """Return the streaming DataFrame of raw input."""
 
     def parse(self, batch: DataFrame) -> Parsed:
-        """Parse a micro-batch of raw input."""
+        """Parse raw input: of a micro-batch, or the streaming DataFrame of all if it is parsed by row."""
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         """Yield each bad row with its place in the input and the reason."""
@@ -170,8 +173,9 @@ class RereadSource(Protocol):
 
 
 class Sources:
-    """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the raw input of its source.
+    """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the input of its source.
 
+    Input that is parsed by row is parsed in the query, which Spark is told once.
     spout: the weakest of their promises.
     """
 
@@ -179,23 +183,29 @@ class Sources:
         self.spout: Spout = max((source.spout for source in sources), key=STRENGTH.index)
         self.packages = tuple(sorted({package for source in sources for package in source.packages}))
         self._sources = sources
+        self._parsed: Sequence[Parsed] = ()
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame of raw input."""
-        if len(self._sources) == 1:
-            return self._sources[0].load(spark)
-        first, *others = (
-            source.load(spark).select(F.struct("*").alias(f"_{place}")) for place, source in enumerate(self._sources)
-        )
+        """Return the streaming DataFrame of their input, which `split` takes apart again."""
+        raw = [source.load(spark) for source in self._sources]
+        self._parsed = [source.parse(rows) for source, rows in zip(self._sources, raw, strict=True)]
+        frames = [parsed.rows if parsed.by_row else rows for parsed, rows in zip(self._parsed, raw, strict=True)]
+        if len(frames) == 1:
+            return frames[0]
+        first, *others = (frame.select(F.struct("*").alias(f"_{place}")) for place, frame in enumerate(frames))
         for other in others:
             first = first.unionByName(other, allowMissingColumns=True)
         return first
 
-    def split(self, batch: DataFrame) -> list[DataFrame]:
-        """Return the raw input of each source in a micro-batch."""
-        if len(self._sources) == 1:
-            return [batch]
-        return [batch.where(f"_{place} is not null").select(f"_{place}.*") for place in range(len(self._sources))]
+    def split(self, batch: DataFrame) -> list[Parsed]:
+        """Return the parsed input of each source in a micro-batch of the query that was loaded."""
+        parts = [batch]
+        if len(self._sources) > 1:
+            parts = [batch.where(f"_{place} is not null").select(f"_{place}.*") for place in range(len(self._sources))]
+        return [
+            replace(parsed, rows=part) if parsed.by_row else source.parse(part)
+            for source, parsed, part in zip(self._sources, self._parsed, parts, strict=True)
+        ]
 
     def held(self, checkpoint: Path, batch_id: int) -> list[SourceInput | None]:
         """Return what each source gave to a planned batch, None where the checkpoint does not say."""

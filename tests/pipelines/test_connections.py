@@ -12,7 +12,8 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from pipelines.connections import connect
+from pipelines import connections
+from pipelines.connections import connect, lent
 from pipelines.driver_session import DriverSession
 from pipelines.jobs.word_count import word_count
 from state_backends.errors import PipelineHeldError
@@ -172,3 +173,46 @@ def test_what_the_server_would_lose_in_a_crash_is_said_at_the_start(database_url
 
     # The tests' server is not durable.
     assert re.search(message_of("The database may lose what it has committed"), caplog.text)
+
+
+@pytest.fixture
+def lend(database_url, monkeypatch):
+    """Lends connections as to the tasks of a new worker; returns the server process of one."""
+    monkeypatch.setattr(connections, "_kept", {})
+
+    def lend(name="task"):
+        with lent(database_url, name) as conn:
+            return conn.execute("SELECT pg_backend_pid(), current_setting('application_name')").fetchone()
+
+    yield lend
+    for conn in connections._kept.values():
+        conn.close()
+
+
+class TestAConnectionThatAWorkerKeeps:
+    def test_the_next_task_gets_it_under_its_own_name(self, lend):
+        (first, _), (second, name) = lend("p words 1"), lend("p words 2")
+
+        assert (first == second, name) == (True, "tidemark p words 2")
+
+    def test_a_task_that_fails_closes_it(self, lend, database_url):
+        before, _ = lend()
+
+        with pytest.raises(RuntimeError, match="failed"), lent(database_url, "task") as conn:
+            raise RuntimeError("the task failed")
+
+        assert conn.closed
+        assert lend()[0] != before
+
+    def test_one_that_the_server_has_ended_is_replaced(self, lend, conn):
+        before, _ = lend()
+        conn.execute("SELECT pg_terminate_backend(%s, 10000)", [before])
+
+        assert lend()[0] != before
+
+    def test_two_tasks_at_once_do_not_share_one(self, lend, database_url):
+        lend()
+
+        with lent(database_url, "a") as one, lent(database_url, "b") as other:
+            assert one.info.backend_pid != other.info.backend_pid
+        assert [each.closed for each in (one, other)].count(True) == 1

@@ -12,11 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pipelines.guarantee import Spout
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
+from pipelines.sources.source import Parsed
 from pipelines.stream import Stream
 from state_backends import Count, Max, StateSpec, Sum
 
@@ -70,6 +72,9 @@ class TransferFiles(JsonFiles):
 
     def load(self, spark: Any) -> Any:
         return spark.frame(self) if hasattr(spark, "frame") else super().load(spark)
+
+    def parse(self, batch: Any) -> Parsed:
+        return super().parse(batch) if isinstance(batch, DataFrame) else Parsed(batch, ())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""What a state is fed, as one query: names and types as declared, whatever they are."""
+
+from collections import Counter
+
+import pytest
+
+from pipelines.functions import StateUpdater
+from pipelines.pipeline import Pipeline
+from pipelines.sink_plan import partial_aggregates
+from pipelines.sources.files import JsonFiles
+from pipelines.spark import data_type, sql_of_type
+from pipelines.stream import Stream
+from state_backends import Count, Max, StateSpec, Sum
+
+pytestmark = pytest.mark.spark
+
+EVENT = "`odd name` string, hour bigint, seconds bigint, `nested` struct<`a ``b`: array<int>, m: map<string, int>>"
+
+
+def rows(spark, stream):
+    events = spark.createDataFrame([("x", 13, 5, None), ("x", 14, 6, None), ("y", 25, 7, None)], EVENT)
+    return {tuple(row) for row in partial_aggregates(events, stream).collect()}
+
+
+def test_a_key_may_have_the_name_of_a_column_that_a_measure_reads(spark):
+    spec = StateSpec("latest", key={"hour": "bigint"}, measures={"latest": Max("hour", type="bigint")})
+    grouped = Stream.read(JsonFiles("/nowhere", schema=EVENT)).group_by(hour="hour % 12")
+
+    assert rows(spark, grouped.persistent_aggregate(spec)) == {(1, 25), (2, 14)}
+
+
+def test_a_key_that_is_a_number_is_no_place_in_the_query(spark):
+    spec = StateSpec("by_one", key={"one": "integer"}, measures={"n": Count()})
+    grouped = Stream.read(JsonFiles("/nowhere", schema=EVENT)).group_by(one="2")
+
+    assert rows(spark, grouped.persistent_aggregate(spec)) == {(2, 3)}
+
+
+def test_a_type_is_written_as_spark_reads_it():
+    kind = data_type(EVENT)
+
+    assert data_type(sql_of_type(kind)) == kind
+
+
+class CountTuples(StateUpdater):
+    def update_state(self, state, tuples, collector):
+        counts = Counter((row["name"],) for row in tuples)
+        before = state.multi_get(list(counts))
+        state.multi_put(list(counts), [n + (value or 0) for n, value in zip(counts.values(), before, strict=True)])
+
+
+class NotesTuples(CountTuples):
+    def __init__(self, file):
+        self.file = file
+
+    def update_state(self, state, tuples, collector):
+        super().update_state(state, tuples, collector)
+        for name in {row["name"] for row in tuples}:
+            collector.emit(name)
+        with self.file.open("a") as seen:
+            seen.writelines(row["name"] for row in tuples)
+
+
+def test_an_updater_runs_once_however_many_states_read_what_it_emits(workspace, tmp_path):
+    seen = tmp_path / "seen"
+    events = Stream.read(JsonFiles(workspace.input, schema=EVENT)).each(name="`odd name`")
+    emitted = events.partition_persist(
+        StateSpec("noted", key={"name": "text"}, value="jsonb"), NotesTuples(seen), emits={"name": "string"}
+    ).new_values_stream()
+    by_name = emitted.group_by("name").persistent_aggregate(
+        StateSpec("by_name", key={"name": "text"}, measures={"n": Count()})
+    )
+    total = emitted.persistent_aggregate(StateSpec("emitted", measures={"n": Count()}))
+    moved = by_name.new_values_stream().persistent_aggregate(StateSpec("moved", measures={"n": Count()}))
+    pipeline = Pipeline("three_levels", [by_name, total, moved])
+    for number in range(2):
+        workspace.land(f"{number}.json", *({"odd name": name} for name in "abc"))
+        workspace.run(pipeline)
+
+    assert [workspace.values(state)[()]["n"] for state in ("emitted", "moved")] == [6, 6]
+    assert sorted(seen.read_text()) == ["a", "a", "b", "b", "c", "c"]
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_groups_and_an_updater_share_a_query(workspace, files):
+    """Also where the batch after is large, which is planned for several tasks."""
+    events = Stream.read(JsonFiles(workspace.input, schema=EVENT))
+    pipeline = Pipeline(
+        "odd_names",
+        [
+            events.group_by(name="`odd name`").persistent_aggregate(
+                StateSpec("grouped", key={"name": "text"}, measures={"n": Count(), "seconds": Sum("seconds")})
+            ),
+            events.each(name="`odd name`").partition_persist(
+                StateSpec("updated", key={"name": "text"}, value="jsonb"), CountTuples()
+            ),
+            events.persistent_aggregate(StateSpec("total", measures={"n": Count()})),
+        ],
+    )
+    lines = [{"odd name": f"n{number % 3}", "seconds": number} for number in range(6_000)]
+    for number in range(files):
+        workspace.land(f"{number:02}.json", *lines)
+        workspace.run(pipeline)
+
+    assert workspace.values("total") == {(): {"n": 6_000 * files}}
+    assert workspace.values("updated") == {f"n{n}": 2_000 * files for n in range(3)}
+    assert {name: row["n"] for name, row in workspace.values("grouped").items()} == {
+        f"n{n}": 2_000 * files for n in range(3)
+    }
