@@ -3,7 +3,7 @@
 import argparse
 import signal
 
-from benchmarks import bulk, event_streams, freshness, generic, ingest, lookup, merge, redis_merge, scaling
+from benchmarks import batch_cost, bulk, event_streams, freshness, generic, ingest, lookup, merge, redis_merge, scaling
 
 # Name to the function that yields its cases. The docstring of its module says what is measured.
 BENCHMARKS = {
@@ -13,12 +13,13 @@ BENCHMARKS = {
     "bulk": bulk.run,
     "scaling": scaling.run,
     "ingest": ingest.run,
+    "batch-cost": batch_cost.run,
     "freshness": freshness.run,
     "lookup": lookup.run,
     "events": event_streams.run,
 }
 # Those with the option --events.
-WITH_EVENTS = {"ingest", "freshness"}
+WITH_EVENTS = {"batch-cost", "ingest", "freshness"}
 
 
 def main() -> None:

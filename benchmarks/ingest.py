@@ -113,7 +113,7 @@ def _round(spark: SparkSession, sales: Input, number: int, runs: dict[str, Runs]
 def _tidemark(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
     with database() as conn:
         totals = Stream.read(sales.source()).group_by("shop").persistent_aggregate(SALES)
-        Driver(Pipeline("bench_ingest", [totals]), spark, _url(conn), RunOptions(checkpoint, once=True)).run()
+        Driver(Pipeline("bench_ingest", [totals]), spark, database_url(conn), RunOptions(checkpoint, once=True)).run()
         _check(conn, f"tidemark_live.{SALES.name}", sales.totals)
 
 
@@ -121,17 +121,17 @@ def _noop(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
     def discard(batch: DataFrame, batch_id: int) -> None:
         _totals(batch).write.format("noop").mode("overwrite").save()
 
-    _drain(sales.stream(spark).writeStream.foreachBatch(discard), checkpoint)
+    drain(sales.stream(spark).writeStream.foreachBatch(discard), checkpoint)
 
 
 def _rocksdb(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
-    _drain(_totals(sales.stream(spark)).writeStream.format("noop").outputMode("update"), checkpoint)
+    drain(_totals(sales.stream(spark)).writeStream.format("noop").outputMode("update"), checkpoint)
 
 
 def _executemany(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
     with database() as conn:
         conn.execute("CREATE TABLE by_hand (shop text PRIMARY KEY, n bigint, total double precision)")
-        _drain(sales.stream(spark).writeStream.foreachBatch(partial(_upsert_by_hand, conn)), checkpoint)
+        drain(sales.stream(spark).writeStream.foreachBatch(partial(_upsert_by_hand, conn)), checkpoint)
         _check(conn, "by_hand", sales.totals)
 
 
@@ -154,7 +154,7 @@ def _upsert_by_hand(conn: psycopg.Connection, batch: DataFrame, batch_id: int) -
         cursor.executemany(BY_HAND, rows)
 
 
-def _drain(writer: DataStreamWriter, checkpoint: Path) -> None:
+def drain(writer: DataStreamWriter, checkpoint: Path) -> None:
     """Run a query until the input is processed, as the driver does with `once`."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -166,7 +166,7 @@ def _check(conn: psycopg.Connection, table: str, expected: Totals) -> None:
     assert Totals(*row) == expected, f"{table} has {Totals(*row)}, the files {expected}"
 
 
-def _url(conn: psycopg.Connection) -> str:
+def database_url(conn: psycopg.Connection) -> str:
     return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
 
 

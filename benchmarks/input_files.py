@@ -49,7 +49,7 @@ def lay_out_sales(folder: Path, events: int, files: int) -> Totals:
 def flights_file(number: int) -> str:
     """Return a file of 20 flights as JSON lines; the same number gives the same flights."""
     chance = random.Random(number)
-    return "".join(json.dumps(_flight(chance)) + "\n" for _ in range(FLIGHTS_PER_FILE))
+    return "".join(json.dumps(flight(chance)) + "\n" for _ in range(FLIGHTS_PER_FILE))
 
 
 def _sales(seed: int, count: int) -> pa.Table:
@@ -70,7 +70,7 @@ def _shops() -> tuple[list[str], list[float]]:
     return names, list(accumulate(rank**-EXPONENT + beyond / ALL_KEYS for rank in range(1, ALL_KEYS + 1)))
 
 
-def _flight(chance: random.Random) -> dict[str, object]:
+def flight(chance: random.Random) -> dict[str, object]:
     return {
         "time_hour": f"2013-07-01T{chance.randrange(24):02}:00:00Z",
         "origin": chance.choice(AIRPORTS),

@@ -1,0 +1,108 @@
+"""batch-cost: a whole trigger as a multiple of Spark's floor, with one state and with four, at three sizes.
+
+All cases read the same JSON lines of flights in one session, one file per batch. `noop` is the floor: one group-by in
+foreachBatch, whose result is discarded; it keeps nothing and checks nothing of a line but that it is JSON. `tidemark_1`
+feeds one state and `tidemark_4` four, as users run them. Each case's value is the median time of a trigger, with
+Spark's bookkeeping; the ratios are taken batch by batch, as batch n is the same file in every case.
+"""
+
+import json
+import os
+import random
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.batch_times import WHOLE, batch_times
+from benchmarks.cases import Case
+from benchmarks.ingest import database_url, drain
+from benchmarks.input_files import flight
+from benchmarks.servers import database
+from pipelines.driver import Driver, RunOptions
+from pipelines.jobs.flights import FLIGHT, flights
+from pipelines.pipeline import Pipeline
+from pipelines.spark import start_session
+
+SIZES = (20, 10_000, 500_000)
+BATCHES, WARM_UP = 8, 4
+ROUNDS = 5
+DISTINCT = 20_000  # events; larger files repeat them
+
+Times = dict[str, list[float]]
+
+
+def run(events: int = 0) -> Iterator[Case]:
+    """Yield a case per kind and size. events: of a batch, for a run of one size."""
+    spark = start_session("benchmark")
+    try:
+        for size in (events,) if events else SIZES:
+            with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+                _lay_out(Path(folder), size)
+                yield from _cases(size, _measure(spark, Path(folder)))
+    finally:
+        spark.stop()
+
+
+def _measure(spark: SparkSession, folder: Path) -> Times:
+    times: Times = {name: [] for name in CASES}
+    for number in range(ROUNDS + 1):
+        for name in sorted(CASES, key=lambda name: random.Random(f"{number} {name}").random()):
+            with (
+                tempfile.TemporaryDirectory(prefix="tidemark-bench-") as checkpoint,
+                batch_times(spark) as measured,
+            ):
+                CASES[name](spark, folder, Path(checkpoint))
+            if number:  # the first round warms up
+                times[name] += [batch[WHOLE] for batch in measured.batches[WARM_UP:]]
+    return times
+
+
+def _cases(size: int, times: Times) -> Iterator[Case]:
+    for name, taken in times.items():
+        low, middle, high = statistics.quantiles(taken, n=4)
+        ratio = {} if name == "noop" else {"noop": _multiple(taken, times["noop"])}
+        yield Case(f"{name}_{size}", middle, "ms", (high - low) / 2 / middle, ratio)
+        yield Case(f"{name}_{size}_least", min(taken), "ms", 0.0, ratio and {"noop": min(taken) / min(times["noop"])})
+
+
+def _multiple(taken: list[float], floor: list[float]) -> float:
+    return statistics.median(one / other for one, other in zip(taken, floor, strict=True))
+
+
+def _lay_out(folder: Path, size: int) -> None:
+    for number in range(BATCHES + WARM_UP):
+        chance = random.Random(number)
+        lines = [json.dumps(flight(chance)) + "\n" for _ in range(min(size, DISTINCT))]
+        path = folder / f"{number:03}.json"
+        with path.open("w") as file:
+            for first in range(0, size, DISTINCT):
+                file.writelines(lines[: size - first])
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+
+def _noop(spark: SparkSession, folder: Path, checkpoint: Path) -> None:
+    def discard(batch: DataFrame, batch_id: int) -> None:
+        totals = batch.groupBy("origin", "carrier").agg(F.count(F.lit(1)), F.sum("dep_delay"), F.max("dep_delay"))
+        totals.write.format("noop").mode("overwrite").save()
+
+    lines = spark.readStream.schema(FLIGHT).option("maxFilesPerTrigger", 1).json(str(folder))
+    drain(lines.writeStream.foreachBatch(discard), checkpoint)
+
+
+def _tidemark(states: int, spark: SparkSession, folder: Path, checkpoint: Path) -> None:
+    whole = flights(folder)
+    with database() as conn:
+        pipeline = Pipeline("bench_batches", whole.feeds[:states])
+        Driver(pipeline, spark, database_url(conn), RunOptions(checkpoint, once=True)).run()
+
+
+CASES: Mapping[str, Callable[[SparkSession, Path, Path], None]] = {
+    "noop": _noop,
+    "tidemark_1": partial(_tidemark, 1),
+    "tidemark_4": partial(_tidemark, 4),
+}
