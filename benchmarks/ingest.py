@@ -39,6 +39,7 @@ STATE_STORE = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     )
 }
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 BY_HAND = (
     "INSERT INTO by_hand AS t (shop, n, total) VALUES (%s, %s, %s) "
     "ON CONFLICT (shop) DO UPDATE SET n = t.n + excluded.n, total = t.total + excluded.total"
@@ -155,9 +156,14 @@ def _upsert_by_hand(conn: psycopg.Connection, batch: DataFrame, batch_id: int) -
 
 
 def drain(writer: DataStreamWriter, checkpoint: Path) -> None:
-    """Run a query until the input is processed, as the driver does with `once`."""
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination()
+    """Run a query until the input is processed, as the driver does with `once`; its checkpoint as Spark comes."""
+    conf = SparkSession.active().conf
+    ours = conf.get(FILE_MANAGER)
+    conf.unset(FILE_MANAGER)
+    try:
+        writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    finally:
+        conf.set(FILE_MANAGER, ours)
 
 
 def _check(conn: psycopg.Connection, table: str, expected: Totals) -> None:
