@@ -19,4 +19,4 @@ def test_it_starts_without_django_settings_and_lists_the_benchmarks():
         check=True,
     )
 
-    assert "merge,generic,redis,bulk,scaling,ingest,freshness,lookup,events,all" in done.stdout
+    assert "merge,generic,redis,bulk,scaling,ingest,batch-cost,freshness,lookup,events,all" in done.stdout
