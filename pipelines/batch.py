@@ -33,6 +33,10 @@ from state_backends.schema.feeding import take_back_feeding
 # (0.71 s against 0.90 s for four states of a day's flights). A wrong guess costs the time of one batch.
 FEW_ROWS = 10_000
 
+# Parts of the input that one task may read, of at most 128 MB each: what bounds that time where a source gives a batch
+# without limit, as files do.
+FEW_PARTS = 16
+
 # Python workers that a task may need one after the other, each of which may come to write.
 WORKERS_PER_TASK = 2
 
@@ -147,7 +151,8 @@ class BatchRunner:
             late_before=watermark_of(self.pipeline, marks),
             keeps_connections=WORKERS_PER_TASK * most_tasks(frame.sparkSession) <= self._writers,
         )
-        batch_input = BatchInput(self.pipeline, frame, batch, few=self._is_small)
+        by_one_task = self._is_small and frame.rdd.getNumPartitions() <= FEW_PARTS
+        batch_input = BatchInput(self.pipeline, frame, batch, few=by_one_task)
         frames = Frames(self.pipeline, context, batch_input.events)
         try:
             batch_input.check_first(frames)
