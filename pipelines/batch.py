@@ -29,9 +29,10 @@ from state_backends.protocols import BackendSession
 from state_backends.schema.catalog import Catalog
 from state_backends.schema.feeding import take_back_feeding
 
-# Rows of the batch before, below which each state is written by one task: each further task costs a tenth of a second
-# (0.71 s against 0.90 s for four states of a day's flights). A wrong guess costs the time of one batch.
-FEW_ROWS = 10_000
+# Rows of the batch before, below which one task reads the batch and writes all states: shuffles and further tasks cost
+# 0.3 s in all. Four states of flights, medians in s, by one task and by two: 10,000 rows 0.51 and 0.87, 30,000 0.80 and
+# 1.05, 100,000 1.9 and 1.6. A wrong guess costs the time of one batch.
+FEW_ROWS = 25_000
 
 # Parts of the input that one task may read, of at most 128 MB each: what bounds that time where a source gives a batch
 # without limit, as files do.
