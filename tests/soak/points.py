@@ -78,7 +78,7 @@ class Points:
             return None
 
     def release(self, point: str) -> None:
-        self._mark(f"{point}.released").touch()
+        self._mark(f"{self._places.get(point, point)}.released").touch()
 
     def passes(self, point: str) -> None:
         """Do what is ordered at `point`, if anything is."""
