@@ -45,16 +45,16 @@ class SinkPlan:
     few: bool
     name: str
     _text: str = field(default="", init=False)
-
-    def __post_init__(self) -> None:
-        self._partials = {
-            fed: PartialAggregates(fed, f"{MISFITS}_{place}")
-            for place, fed in enumerate(self.states)
-            if isinstance(fed, PersistentAggregate)
-        }
+    _partials: dict[FedState, "PartialAggregates"] = field(default_factory=dict, init=False)
 
     def rows(self, frames: Frames, context: BatchContext) -> DataFrame:
         """Return the rows of all states, each as a struct in the column of its state; of one state as they are."""
+        # Spark is asked for the types of the events once: they are those of every batch.
+        self._partials = self._partials or {
+            fed: PartialAggregates.over(frames.of(fed.stream), fed, f"{MISFITS}_{place}")
+            for place, fed in enumerate(self.states)
+            if isinstance(fed, PersistentAggregate)
+        }
         views = self._views(frames, context)
         names = {frame: f"{self.name}_{place}" for place, frame in enumerate(dict.fromkeys(views))}
         for frame, name in names.items():
@@ -78,9 +78,8 @@ class SinkPlan:
         return dict.fromkeys(fed.stream for fed in self._partials)
 
     def _with_misfits(self, events: DataFrame, stream: Stream) -> DataFrame:
-        readers = [query for fed, query in self._partials.items() if fed.stream is stream]
-        found = {query.misfits: query.misfit(events) for query in readers}
-        columns = {name: condition for name, condition in found.items() if condition is not None}
+        readers = (query for fed, query in self._partials.items() if fed.stream is stream)
+        columns = {query.misfits: query.is_misfit for query in readers if query.is_misfit is not None}
         return events.withColumns(columns) if columns else events
 
     def _written(self, spark: SparkSession, views: Sequence[str]) -> str:
@@ -107,37 +106,35 @@ def _as_struct(place: int, text: str, types: Sequence[str]) -> str:
     return f"SELECT {place} AS fed, {', '.join(columns)} FROM ({text})"
 
 
-@dataclass
+@dataclass(frozen=True)
 class PartialAggregates:
     """The query for one row per key of a state: key columns and partial aggregates, named and typed as the state's.
 
     Rows come in key order within each partition where Python folds them, since its tasks lock rows before they fold.
     With misfits, which form groups of their own, of which only their number counts, in the column MISFITS.
-    misfits: the name of the column of the events that is true for a misfit.
+    misfits: the name of the column of the events that holds `is_misfit`; that is None where no event can be one.
     """
 
     aggregate: PersistentAggregate
-    misfits: str = MISFITS
-    _misfit: Column | None = field(default=None, init=False)
-    _is_known: bool = field(default=False, init=False)
+    misfits: str
+    is_misfit: Column | None
 
-    def misfit(self, events: DataFrame) -> Column | None:
-        """Return the condition that an event is a misfit; None where none can be. It is the same for every batch."""
-        if not self._is_known:
-            self._misfit, self._is_known = misfit(self.aggregate, events), True
-        return self._misfit
+    @classmethod
+    def over(cls, events: DataFrame, aggregate: PersistentAggregate, misfits: str = MISFITS) -> "PartialAggregates":
+        """Return the query for events of these types."""
+        return cls(aggregate, misfits, misfit(aggregate, events))
 
     def sql(self, view: str) -> str:
-        """Return the query over a view of the events; `misfit` must have been asked for before."""
+        """Return the query over a view of the events."""
         spec = self.aggregate.spec
-        keys = [f"{expression} AS {quoted(name)}" for name, expression in self._keys().items()]
+        keys = [f"{self.aggregate.keys[name]} AS {quoted(name)}" for name in spec.key]
         partials = [
             f"{expression} AS {quoted(stored_column(measure, suffix))}"
             for measure, aggregator in spec.measures.items()
             for suffix, expression in aggregator.partial().items()
         ]
         chosen = [*typed_key(spec), *map(quoted, spec.partial_columns)]
-        if self._misfit is not None:
+        if self.is_misfit is not None:
             keys.append(f"{self.misfits} AS {MISFITS}")
             partials.append(f"count(1) AS {COUNT}")
             chosen.append(f"CASE WHEN {MISFITS} THEN {COUNT} END AS {MISFITS}")
@@ -146,15 +143,11 @@ class PartialAggregates:
         order = "" if spec.folds_in_sql or not spec.key else f" SORT BY {', '.join(map(quoted, spec.key))}"
         return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(keys + partials)} FROM {view}{grouping}){order}"
 
-    def _keys(self) -> dict[str, str]:
-        return {name: self.aggregate.keys[name] for name in self.aggregate.spec.key}
-
 
 def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:
     """Return the partial aggregates of some events. See PartialAggregates."""
-    query = PartialAggregates(aggregate)
-    is_misfit = query.misfit(events)
-    rows = events if is_misfit is None else events.withColumn(query.misfits, is_misfit)
+    query = PartialAggregates.over(events, aggregate)
+    rows = events if query.is_misfit is None else events.withColumn(query.misfits, query.is_misfit)
     rows.createOrReplaceTempView(VIEW)
     return events.sparkSession.sql(query.sql(VIEW))
 

@@ -52,6 +52,8 @@ class DirectPost(APIView):
     For views that answer JSON alone, and only to POST.
     """
 
+    post: Callable[..., Any]
+
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_direct(request):
             return super().dispatch(request, *args, **kwargs)
@@ -59,7 +61,7 @@ class DirectPost(APIView):
         try:
             self._admit(request)
             request.data = OrjsonParser().parse(request, JSON, {"request": request})
-            response = self.post(request, *args, **kwargs)  # type: ignore[attr-defined]
+            response = self.post(request, *args, **kwargs)
         except Exception as error:
             request = self.request = self._as_of_drf(request)
             response = self.handle_exception(error)
@@ -69,7 +71,9 @@ class DirectPost(APIView):
         """Check API key, scope and rate limit, in DRF's order. Raises APIException."""
         request.accepted_renderer, request.accepted_media_type = OrjsonRenderer(), JSON
         request.authenticators = ()  # so that a lack of scope is a 403, as the API key is known
-        request.user, request.auth = ApiKeyAuthentication().authenticate(request)  # type: ignore[misc]
+        found = ApiKeyAuthentication().authenticate(request)
+        assert found is not None  # `_is_direct` has seen the API key
+        request.user, request.auth = found
         self.check_permissions(request)
         self.check_throttles(request)
 
