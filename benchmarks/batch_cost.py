@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.batch_times import WHOLE, batch_times
-from benchmarks.cases import Case
-from benchmarks.ingest import database_url, drain
+from benchmarks.cases import Case, ratio_of, spread_of
+from benchmarks.ingest import drain
 from benchmarks.input_files import flight
-from benchmarks.servers import database
+from benchmarks.servers import database, database_url
 from pipelines.driver import Driver, RunOptions
 from pipelines.jobs.flights import FLIGHT, flights
 from pipelines.pipeline import Pipeline
@@ -64,14 +64,9 @@ def _measure(spark: SparkSession, folder: Path) -> Times:
 
 def _cases(size: int, times: Times) -> Iterator[Case]:
     for name, taken in times.items():
-        low, middle, high = statistics.quantiles(taken, n=4)
-        ratio = {} if name == "noop" else {"noop": _multiple(taken, times["noop"])}
-        yield Case(f"{name}_{size}", middle, "ms", (high - low) / 2 / middle, ratio)
+        ratio = {} if name == "noop" else {"noop": ratio_of(taken, times["noop"])}
+        yield Case(f"{name}_{size}", statistics.median(taken), "ms", spread_of(taken), ratio)
         yield Case(f"{name}_{size}_least", min(taken), "ms", 0.0, ratio and {"noop": min(taken) / min(times["noop"])})
-
-
-def _multiple(taken: list[float], floor: list[float]) -> float:
-    return statistics.median(one / other for one, other in zip(taken, floor, strict=True))
 
 
 def _lay_out(folder: Path, size: int) -> None:

@@ -57,17 +57,17 @@ def compared(warm: Mapping[str, list[float]], unit: str, references: Sequence[st
             name,
             statistics.median(rate),
             unit,
-            _spread(rate),
-            {r: _ratio(rate, warm[r]) for r in references if r != name},
+            spread_of(rate),
+            {r: ratio_of(rate, warm[r]) for r in references if r != name},
         )
         for name, rate in warm.items()
     ]
 
 
-def _ratio(rates: list[float], references: list[float]) -> float:
+def ratio_of(rates: list[float], references: list[float]) -> float:
     return statistics.median(rate / other for rate, other in zip(rates, references, strict=True))
 
 
-def _spread(rates: list[float]) -> float:
+def spread_of(rates: list[float]) -> float:
     low, middle, high = statistics.quantiles(rates, n=4)
     return (high - low) / 2 / middle

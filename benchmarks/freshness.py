@@ -5,7 +5,6 @@ from them. Ratios are to the limits that the project has set itself.
 """
 
 import math
-import os
 import random
 import statistics
 import tempfile
@@ -16,14 +15,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 
 from benchmarks.cases import Case
 from benchmarks.input_files import FLIGHTS_PER_FILE, flights_file
 from benchmarks.live import Live, Lookup, live_flights
-from benchmarks.servers import database
+from benchmarks.servers import database, database_url
 
 EVENTS = 3_000  # at each pace, in files of 20
 WARM_UP = 40  # files before those that count, each written when the one before it has been seen
@@ -46,7 +44,7 @@ class Journey:
 def run(events: int = EVENTS) -> Iterable[Case]:
     count = max(events // FLIGHTS_PER_FILE, 2)
     with database() as conn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
-        url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
+        url = database_url(conn)
         with live_flights(url, Path(folder)) as live:
             for number in range(WARM_UP):
                 _journeys(live, conn, range(number, number + 1), pause=0)

@@ -6,13 +6,11 @@ Spark's bookkeeping. `tidemark` is the driver as users run it; `noop` discards t
 hand-written upsert, and counts replays twice.
 """
 
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +21,7 @@ from benchmarks.batch_times import INSIDE, WHOLE, Milliseconds, batch_times, cal
 from benchmarks.cases import Case, compared
 from benchmarks.input_files import SCHEMA, Totals, lay_out_sales
 from benchmarks.rows import SALES
-from benchmarks.servers import database
+from benchmarks.servers import database, database_url
 from pipelines.driver import Driver, RunOptions
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import ParquetFiles
@@ -170,10 +168,6 @@ def _check(conn: psycopg.Connection, table: str, expected: Totals) -> None:
     row = conn.execute(f"SELECT count(*), sum(n)::bigint, sum(total) FROM {table}").fetchone()
     assert row is not None
     assert Totals(*row) == expected, f"{table} has {Totals(*row)}, the files {expected}"
-
-
-def database_url(conn: psycopg.Connection) -> str:
-    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
 
 
 def _profile(name: str, runs: Runs) -> Iterator[Case]:

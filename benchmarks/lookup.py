@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
@@ -26,7 +25,7 @@ from psycopg.conninfo import conninfo_to_dict
 from benchmarks.cases import ROUNDS, Case, compared, side_by_side
 from benchmarks.http_client import post, request_all, request_once
 from benchmarks.rows import KEYS, SALES, batch
-from benchmarks.servers import database, redis_client
+from benchmarks.servers import database, database_url, redis_client
 from pipelines.embedded.data_dir import REPOSITORY, free_port
 from state_backends import BatchLedger, Catalog, PostgresBackingMap, StateReader
 from state_backends.batch import lock_fence
@@ -162,7 +161,7 @@ def _environ_for_libpq(url: str) -> dict[str, str]:
 
 
 def _environ(conn: psycopg.Connection) -> dict[str, str]:
-    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{conn.info.dbname}").geturl()
+    url = database_url(conn)
     return os.environ | {"DATABASE_URL": url, "SECRET_KEY": "benchmark-only", "LOG_FORMAT": "json", "DEBUG": "0"}
 
 

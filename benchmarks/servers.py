@@ -33,6 +33,11 @@ def database() -> Iterator[psycopg.Connection]:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
+def database_url(conn: psycopg.Connection) -> str:
+    """Return the URL of a connection's database."""
+    return urlsplit(_url("DATABASE_URL"))._replace(path=f"/{conn.info.dbname}").geturl()
+
+
 @contextmanager
 def redis_client() -> Iterator[redis.Redis]:
     """Give a client; keys that match `tidemark:*bench*` are deleted afterwards."""
