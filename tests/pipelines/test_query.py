@@ -101,6 +101,7 @@ def test_a_query_that_has_ended_is_freed(workspace):
         workspace.run(word_count(workspace.input))
 
     wait_until(lambda: not left_over(callbacks, jvm) - before)
+    assert set(callbacks) <= before
 
 
 def left_over(callbacks, jvm):

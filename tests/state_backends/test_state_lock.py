@@ -37,8 +37,8 @@ def test_two_works_exclude_each_other_unless_one_has_the_shadow_and_one_the_live
 
 
 def test_works_on_two_states_do_not_meet(connect):
-    with state_lock(connect(), "views", "migration"), state_lock(connect(), "clicks", "migration"):
-        pass
+    with state_lock(connect(), "views", "migration") as one, state_lock(connect(), "clicks", "migration") as other:
+        assert {one.state, other.state} == {"views", "clicks"}
 
 
 def test_a_refused_work_says_which_other_one_is_under_way_where_and_since_when(connect):

@@ -151,3 +151,5 @@ def test_a_restart_that_changes_nothing_waits_for_no_work(feed, connect):
 
     with state_lock(connect(), spec.name, "compaction"):
         migrate(feed, spec)
+
+    assert Catalog(feed.conn).names(feed.pipeline) == [spec.name]

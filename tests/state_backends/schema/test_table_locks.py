@@ -160,6 +160,8 @@ def test_a_restart_that_changes_nothing_waits_for_no_reader(new_feed, fresh, exp
 
     Catalog(feed.conn).register_states(feed.pipeline, [spec], {spec.name: ""})
 
+    assert list(Catalog(feed.conn).get(spec.name).measures) == list(spec.measures)
+
 
 def test_a_lock_that_is_not_to_be_had_at_once_is_asked_for_again(conn, connect, new_feed, fresh, impatient):
     """A reader may come between the look and the lock."""

@@ -202,9 +202,12 @@ class TestMemory:
     def test_a_server_that_keeps_keys_without_an_expiry_is_not(self, feed, durable, policy):
         durable.client.config_set("maxmemory", 100 * MEGABYTE)
         durable.client.config_set("maxmemory-policy", policy)
+        before = feed.read("a")
 
         feed.restart()
         feed.run(views(("a", 1)))
+
+        assert feed.read("a") == [(before[0] or 0) + 1]
 
     @pytest.mark.parametrize("restarted", [False, True])
     def test_rows_that_were_evicted_are_found_after_the_policy_was_corrected(self, feed, durable, restarted):
