@@ -5,9 +5,7 @@ ratios are to the state of 100,000 keys, the smallest that has all keys of a bat
 of 1,000 keys and shows the constant cost of a batch.
 """
 
-import os
 import random
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +17,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from benchmarks.cases import Case, side_by_side
+from benchmarks.cases import Case, median_case, side_by_side
 from benchmarks.rows import SALES
 from benchmarks.servers import database
 from state_backends import BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
@@ -27,10 +25,15 @@ from state_backends.batch import Batch, lock_fence
 from state_backends.maintenance import Step, compact, expire
 from state_backends.table import StateTable
 
+UNEQUAL = {
+    "*_100000_keys": "The same state with fewer keys: a larger part of it is in the caches of processor and database."
+}
+SEEDS = "the keys of a state's batches: its number of keys; the keys of lookups in round n: n"
+
 PIPELINE = "bench_scaling"
 # Keys and partitions of each state.
 STATES = [(1_000, 1), (100_000, 1), (1_000_000, 1), (1_000_000, 8), (10_000_000, 1), (10_000_000, 8)]
-MOST_KEYS = int(os.environ.get("BENCH_MOST_KEYS", 10_000_000))
+MOST_KEYS = 10_000_000
 REFERENCE = "100000_keys"
 BATCH_KEYS, FILL_KEYS = 100_000, 500_000
 LOOKUPS, KEYS_PER_LOOKUP = 100, 100
@@ -40,10 +43,11 @@ ROUNDS, REVERTS, PAGES = 9, 5, 20
 class Subject:
     """One state of a given size, and the work that is timed."""
 
-    def __init__(self, conn: psycopg.Connection, keys: int, partitions: int) -> None:
+    def __init__(self, conn: psycopg.Connection, keys: int, partitions: int, rounds: int) -> None:
         self.label = f"{keys}_keys" + (f"_in_{partitions}" if partitions > 1 else "")
         self.spec = replace(SALES, name=f"bench_{self.label}", partitions=partitions, changelog=True)
         self.keys = keys
+        self.rounds = rounds
         self.conn = conn
 
     def fill(self, ledger: "Ledger") -> int:
@@ -65,7 +69,7 @@ class Subject:
         """A batch of existing keys for each round, in key order as Spark sends them."""
         chance = random.Random(self.keys)
         size = min(self.keys, BATCH_KEYS)
-        return [partials(sorted(chance.sample(range(self.keys), size))) for _ in range(ROUNDS + 1)]
+        return [partials(sorted(chance.sample(range(self.keys), size))) for _ in range(self.rounds + 1)]
 
     def look_up(self, seed: int) -> int:
         reader, chance = StateReader(self.conn, self.spec), random.Random(seed)
@@ -109,9 +113,10 @@ class Ledger:
         self._ledger.commit(self._open)
 
 
-def run() -> Iterable[Case]:
+def run(keys: int = MOST_KEYS, rounds: int = ROUNDS) -> Iterable[Case]:
+    """Yield the cases. keys: of the largest state; 100,000 or more, the reference."""
     with database() as conn:
-        subjects = [Subject(conn, keys, partitions) for keys, partitions in STATES if keys <= MOST_KEYS]
+        subjects = [Subject(conn, size, partitions, rounds) for size, partitions in STATES if size <= keys]
         ledger = Ledger(conn, (subject.spec for subject in subjects))
         yield from _fills(subjects, ledger)
         for subject in subjects:
@@ -152,13 +157,13 @@ def _compared(
     for subject in subjects:
         _ = subject.batches  # created before the measurement
     named = {f"{what}_{subject.label}": work(subject) for subject in subjects}
-    return side_by_side(named, unit, references=[f"{what}_{REFERENCE}"], rounds=ROUNDS)
+    return side_by_side(named, unit, references=[f"{what}_{REFERENCE}"], rounds=subjects[0].rounds)
 
 
 def _reverts(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
     """Time the revert of a failed attempt, rows and changelog."""
     seconds: dict[str, list[float]] = {subject.label: [] for subject in subjects}
-    for number in range(REVERTS):
+    for number in range(min(REVERTS, subjects[0].rounds)):
         for subject in subjects:
             seconds[subject.label].append(_revert(subject, ledger, number))
     yield from _medians("revert", seconds)
@@ -179,8 +184,12 @@ def _revert(subject: Subject, ledger: Ledger, number: int) -> float:
 
 
 def _walks(what: str, subjects: list[Subject], walk: Callable[[Subject], Iterator[Step]]) -> Iterator[Case]:
-    """Time each of the first pages of a maintenance run."""
-    pages = {subject.label: list(_page_seconds(walk(subject))) for subject in subjects}
+    """Time each of the first pages of a maintenance run, of each state in turn."""
+    walks = {subject.label: _page_seconds(walk(subject)) for subject in subjects}
+    pages: dict[str, list[float]] = {label: [] for label in walks}
+    for _ in range(PAGES):
+        for label, page in walks.items():
+            pages[label] += [seconds for seconds in [next(page, None)] if seconds is not None]
     yield from _medians(f"{what}_page", pages)
 
 
@@ -195,12 +204,13 @@ def _page_seconds(steps: Iterator[Step]) -> Iterator[float]:
 
 
 def _medians(what: str, seconds: Mapping[str, list[float]]) -> Iterator[Case]:
-    reference = statistics.median(seconds[REFERENCE])
+    """Yield the medians of as many measurements as there are of the reference, too; a small state has few pages."""
     for label, times in seconds.items():
-        middle = statistics.median(times)
-        ratio = {} if label == REFERENCE else {f"{what}_{REFERENCE}": middle / reference}
-        spread = statistics.stdev(times) / middle if len(times) > 1 else 0.0
-        yield Case(f"{what}_{label}", 1000 * middle, "ms", spread, ratio)
+        both = [(1000 * one, 1000 * other) for one, other in zip(times, seconds[REFERENCE], strict=False)]
+        milliseconds, reference = ([*each] for each in zip(*both, strict=True))
+        yield median_case(
+            f"{what}_{label}", milliseconds, "ms", {} if label == REFERENCE else {f"{what}_{REFERENCE}": reference}
+        )
 
 
 def _vacuum(subject: Subject) -> float:
