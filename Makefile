@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint format requirements clean chromium
+.PHONY: help setup demo test soak bench lint format requirements clean chromium
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,6 +36,10 @@ endif
 
 soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="--minutes 30 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+bench: $(DEV) ## run the benchmarks, or those in ARGS="lookup ingest --rounds 5", and write docs/benchmarks.md
+	$(BIN)/python -m benchmarks --write docs/benchmarks.json $(ARGS)
+	$(BIN)/python -m benchmarks.report
 
 lint: $(DEV) ## check style, types, imports, the Dockerfile and migrations
 	$(BIN)/ruff check .

@@ -1,41 +1,54 @@
-"""`python -m benchmarks NAME [--json]`: run one benchmark and print its cases."""
+"""Run benchmarks and print their cases: `python -m benchmarks NAME .. [--json] [--write docs/benchmarks.json]`."""
 
 import argparse
 import signal
+from pathlib import Path
 
-from benchmarks import batch_cost, bulk, event_streams, freshness, generic, ingest, lookup, merge, redis_merge, scaling
+from benchmarks.cases import Case
+from benchmarks.registry import ALL, BENCHMARKS
+from benchmarks.results import measure, replace_section
 
-# Name to the function that yields its cases. The docstring of its module says what is measured.
-BENCHMARKS = {
-    "merge": merge.run,
-    "generic": generic.run,
-    "redis": redis_merge.run,
-    "bulk": bulk.run,
-    "scaling": scaling.run,
-    "ingest": ingest.run,
-    "batch-cost": batch_cost.run,
-    "freshness": freshness.run,
-    "lookup": lookup.run,
-    "events": event_streams.run,
+# Option to what it sets. Each makes a run shorter, or longer, and is recorded with the results.
+OPTIONS = {
+    "events": "number of input events",
+    "keys": "number of keys, of the largest state",
+    "listeners": "number of clients of event streams",
+    "requests": "number of requests per round",
+    "rounds": "number of rounds, five or more for results that are published",
 }
-# Those with the option --events.
-WITH_EVENTS = {"batch-cost", "ingest", "freshness"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=[*BENCHMARKS, "all"])
-    parser.add_argument("--json", action="store_true", help="one JSON object per case and line")
-    parser.add_argument(
-        "--events", type=int, help="number of input events, for a quick run of " + " or ".join(sorted(WITH_EVENTS))
-    )
-    arguments = parser.parse_args()
+    arguments = _arguments()
     # SIGTERM stops the servers, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    scale = {} if arguments.events is None else {"events": arguments.events}
-    for name in BENCHMARKS if arguments.name == "all" else [arguments.name]:
-        for case in BENCHMARKS[name](**(scale if name in WITH_EVENTS else {})):
-            print(case.as_json() if arguments.json else case.as_text(), flush=True)
+    given = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
+
+    def say(case: Case) -> None:
+        print(case.as_json() if arguments.json else case.as_text(), flush=True)
+
+    for name in ALL if "all" in arguments.names else arguments.names:
+        if arguments.write is None:
+            for case in BENCHMARKS[name].run(given):
+                say(case)
+        else:
+            replace_section(arguments.write, name, measure(BENCHMARKS[name], given, say))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", default=["all"], metavar="NAME", help=", ".join([*BENCHMARKS, "all"]))
+    parser.add_argument("--json", action="store_true", help="one JSON object per case and line")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the benchmarks' sections of this file")
+    for name, what in OPTIONS.items():
+        takers = [each.name for each in BENCHMARKS.values() if name in each.options]
+        parser.add_argument(f"--{name}", type=int, help=f"{what}, of {', '.join(takers)}")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - {*BENCHMARKS, "all"}:
+        parser.error(
+            f"there is no benchmark {', '.join(map(repr, sorted(unknown)))}; choose from {', '.join(BENCHMARKS)}"
+        )
+    return arguments
 
 
 if __name__ == "__main__":

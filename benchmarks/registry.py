@@ -1,0 +1,71 @@
+"""The benchmarks by name, and what the module of each says of itself.
+
+A module has `run`, whose parameters are the benchmark's options, a docstring that says what is measured, SEEDS, and
+UNEQUAL: for each reference, what differs between the pair beside what is compared. A pattern such as `limit_*` is for
+several references.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from types import ModuleType
+
+from benchmarks import batch_cost, bulk, event_streams, freshness, generic, ingest, lookup, merge, redis_merge, scaling
+from benchmarks.cases import Case
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    name: str
+    module: ModuleType
+
+    @property
+    def title(self) -> str:
+        """Return the docstring's first line, without the name."""
+        return self._docstring.partition("\n\n")[0]
+
+    @property
+    def details(self) -> str:
+        return self._docstring.partition("\n\n")[2]
+
+    @property
+    def unequal(self) -> Mapping[str, str]:
+        """Return what is unequal, by reference or pattern."""
+        return getattr(self.module, "UNEQUAL", {})
+
+    @property
+    def seeds(self) -> str:
+        return str(self.module.SEEDS)
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Return the options and their defaults."""
+        return {name: each.default for name, each in inspect.signature(self.module.run).parameters.items()}
+
+    def run(self, given: Mapping[str, int]) -> Iterator[Case]:
+        """Yield the cases. given: options, of which others than the benchmark's are ignored."""
+        yield from self.module.run(**{name: value for name, value in given.items() if name in self.options})
+
+    def says_what_is_unequal_to(self, reference: str) -> bool:
+        return any(fnmatch(reference, pattern) for pattern in self.unequal)
+
+    @property
+    def _docstring(self) -> str:
+        return inspect.getdoc(self.module).partition(": ")[2].strip()  # type: ignore[union-attr]
+
+
+_MODULES = {
+    "merge": merge,
+    "generic": generic,
+    "redis": redis_merge,
+    "bulk": bulk,
+    "scaling": scaling,
+    "ingest": ingest,
+    "batch-cost": batch_cost,
+    "freshness": freshness,
+    "lookup": lookup,
+    "events": event_streams,
+}
+BENCHMARKS = {name: Benchmark(name, module) for name, module in _MODULES.items()}
+ALL = list(_MODULES)
