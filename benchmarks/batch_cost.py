@@ -6,8 +6,6 @@ case's value is the median time of a trigger, with Spark's bookkeeping; the rati
 is the same file in every case.
 """
 
-import json
-import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +18,7 @@ from pyspark.sql import functions as F
 from benchmarks.batch_times import WHOLE, batch_times
 from benchmarks.cases import Case, median_case
 from benchmarks.ingest import drain
-from benchmarks.input_files import flight
+from benchmarks.input_files import lay_out_flights
 from benchmarks.servers import database, database_url
 from pipelines.driver import Driver, RunOptions
 from pipelines.jobs.flights import FLIGHT, flights
@@ -39,7 +37,6 @@ SEEDS = "the flights of file n: n, from 0; the order of the cases in round n: n 
 SIZES = (20, 10_000, 500_000)
 BATCHES, WARM_UP = 8, 4
 ROUNDS = 5
-DISTINCT = 20_000  # events; larger files repeat them
 
 Times = dict[str, list[float]]
 
@@ -50,7 +47,7 @@ def run(events: int = 0, rounds: int = ROUNDS) -> Iterator[Case]:
     try:
         for size in (events,) if events else SIZES:
             with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
-                _lay_out(Path(folder), size)
+                lay_out_flights(Path(folder), size, BATCHES + WARM_UP)
                 yield from _cases(size, _measure(spark, Path(folder), rounds))
     finally:
         spark.stop()
@@ -76,17 +73,6 @@ def _cases(size: int, times: Times) -> Iterator[Case]:
         yield median_case(f"{name}_{size}", taken, "ms", floor)
         least = {reference: min(taken) / min(others) for reference, others in floor.items()}
         yield Case(f"{name}_{size}_least", min(taken), "ms", ratio=least)
-
-
-def _lay_out(folder: Path, size: int) -> None:
-    for number in range(BATCHES + WARM_UP):
-        chance = random.Random(number)
-        lines = [json.dumps(flight(chance)) + "\n" for _ in range(min(size, DISTINCT))]
-        path = folder / f"{number:03}.json"
-        with path.open("w") as file:
-            for first in range(0, size, DISTINCT):
-                file.writelines(lines[: size - first])
-        os.utime(path, (1_700_000_000 + number,) * 2)
 
 
 def _noop(spark: SparkSession, folder: Path, checkpoint: Path) -> None:

@@ -4,6 +4,7 @@ A few shops have most of the sales (Zipf, exponent 1.2), so a batch of 500,000 h
 """
 
 import json
+import os
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from benchmarks.rows import ALL_KEYS
 SCHEMA = "shop string, x double"
 EXPONENT = 1.2
 FLIGHTS_PER_FILE = 20
+DISTINCT = 20_000  # flights; larger files repeat them
 
 CARRIERS = ("AA", "B6", "DL", "UA", "WN")
 AIRPORTS = ("ATL", "BOS", "DEN", "LAX", "MIA", "ORD", "SEA", "SFO")
@@ -50,6 +52,18 @@ def flights_file(number: int) -> str:
     """Return a file of 20 flights as JSON lines; the same number gives the same flights."""
     chance = random.Random(number)
     return "".join(json.dumps(flight(chance)) + "\n" for _ in range(FLIGHTS_PER_FILE))
+
+
+def lay_out_flights(folder: Path, flights: int, files: int) -> None:
+    """Write JSON lines files of so many flights each, in the order of their times; the same numbers give the same."""
+    for number in range(files):
+        chance = random.Random(number)
+        lines = [json.dumps(flight(chance)) + "\n" for _ in range(min(flights, DISTINCT))]
+        path = folder / f"{number:03}.json"
+        with path.open("w") as file:
+            for first in range(0, flights, DISTINCT):
+                file.writelines(lines[: flights - first])
+        os.utime(path, (1_700_000_000 + number,) * 2)
 
 
 def _sales(seed: int, count: int) -> pa.Table:

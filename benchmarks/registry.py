@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from types import ModuleType
 
-from benchmarks import batch_cost, bulk, event_streams, freshness, generic, ingest, lookup, merge, redis_merge, scaling
+from benchmarks import (
+    batch_cost,
+    bulk,
+    event_streams,
+    freshness,
+    generic,
+    ingest,
+    lookup,
+    many_states,
+    memory,
+    merge,
+    pipelines_at_once,
+    redis_merge,
+    scaling,
+)  # fmt: skip
 from benchmarks.cases import Case
 
 
@@ -61,6 +75,9 @@ _MODULES = {
     "redis": redis_merge,
     "bulk": bulk,
     "scaling": scaling,
+    "pipelines": pipelines_at_once,
+    "states": many_states,
+    "memory": memory,
     "ingest": ingest,
     "batch-cost": batch_cost,
     "freshness": freshness,

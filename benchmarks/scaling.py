@@ -2,7 +2,8 @@
 
 All states exist at once and every round measures each of them in turn, so that a noisy machine affects them alike. The
 ratios are to the state of 100,000 keys, the smallest that has all keys of a batch; the state of 1,000 keys gets batches
-of 1,000 keys and shows the constant cost of a batch.
+of 1,000 keys and shows the constant cost of a batch. An export reads a state's first 500,000 rows as Python values, and
+once the whole of it; the rows of a small state come in one fetch.
 """
 
 import random
@@ -37,6 +38,7 @@ MOST_KEYS = 10_000_000
 REFERENCE = "100000_keys"
 BATCH_KEYS, FILL_KEYS = 100_000, 500_000
 LOOKUPS, KEYS_PER_LOOKUP = 100, 100
+EXPORTED_ROWS = 500_000  # in each round
 ROUNDS, REVERTS, PAGES = 9, 5, 20
 
 
@@ -77,6 +79,16 @@ class Subject:
             keys = [(name(chance.randrange(self.keys)),) for _ in range(KEYS_PER_LOOKUP)]
             reader.multi_get(keys)
         return LOOKUPS
+
+    def export(self, most: int) -> int:
+        """Export the state, or the first `most` rows of it and a few more; return how many."""
+        exported = 0
+        with StateReader(self.conn, self.spec).export() as export:
+            for rows in export.batches():
+                exported += len(rows)
+                if exported >= most:
+                    break
+        return exported
 
     def bytes_per_key(self) -> dict[str, float]:
         """Return the sizes of the table and its indexes, partitions included."""
@@ -126,6 +138,8 @@ def run(keys: int = MOST_KEYS, rounds: int = ROUNDS) -> Iterable[Case]:
             "merge", subjects, lambda subject: lambda number: _merge(subject, ledger, number), "keys/s"
         )
         yield from _compared("lookup", subjects, lambda subject: subject.look_up, "lookups/s")
+        yield from _compared("export", subjects, lambda subject: lambda _: subject.export(EXPORTED_ROWS), "rows/s")
+        yield from _whole_exports(subjects)
         yield from _reverts(subjects, ledger)
         yield from _walks("compaction", subjects, lambda subject: compact(conn, subject.spec, keep=timedelta(0)))
         yield from _walks("expiry_of_nothing", subjects, lambda subject: expire(conn, subject.spec))
@@ -143,6 +157,14 @@ def _fills(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
         # As autovacuum would do soon; it also gives the planner the sizes.
         subject.conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(StateTable(subject.spec).changelog))
         _vacuum(subject)
+
+
+def _whole_exports(subjects: list[Subject]) -> Iterator[Case]:
+    for subject in subjects:
+        if subject.spec.partitions == 1:
+            started = perf_counter()
+            rows = subject.export(subject.keys)
+            yield Case(f"whole_export_{subject.label}", rows / (perf_counter() - started), "rows/s")
 
 
 def _merge(subject: Subject, ledger: Ledger, number: int) -> int:

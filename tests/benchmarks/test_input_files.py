@@ -5,7 +5,7 @@ import json
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from benchmarks.input_files import FLIGHTS_PER_FILE, SCHEMA, Totals, flights_file, lay_out_sales
+from benchmarks.input_files import FLIGHTS_PER_FILE, SCHEMA, Totals, flights_file, lay_out_flights, lay_out_sales
 from pipelines.jobs.flights import FLIGHT
 
 
@@ -49,3 +49,12 @@ def test_a_flight_has_the_columns_that_the_flights_pipeline_reads():
 
     assert len(flights) == FLIGHTS_PER_FILE
     assert all(flight.keys() == columns(FLIGHT) for flight in flights)
+
+
+def test_flights_are_laid_out_in_files_of_equal_length_in_the_order_of_their_times(tmp_path):
+    lay_out_flights(tmp_path, flights=3, files=2)
+
+    first, second = sorted(tmp_path.iterdir())
+    assert [len(path.read_text().splitlines()) for path in (first, second)] == [3, 3]
+    assert first.stat().st_mtime < second.stat().st_mtime
+    assert first.read_text() != second.read_text()

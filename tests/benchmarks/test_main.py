@@ -22,7 +22,10 @@ def test_it_starts_without_django_settings_and_lists_the_benchmarks():
 
     assert done.returncode == 0
     listed = " ".join(done.stdout.split())
-    assert "merge, generic, redis, bulk, scaling, ingest, batch-cost, freshness, lookup, events" in listed
+    assert (
+        "merge, generic, redis, bulk, scaling, pipelines, states, memory, ingest, batch-cost, freshness, lookup, events"
+        in listed
+    )
     assert "number of keys, of the largest state, of bulk, scaling" in listed
 
 

@@ -1,0 +1,207 @@
+"""memory: of each process, at rest and under load.
+
+A web server with one worker, an events server, a Celery worker with its schedule, and the flights driver run as the
+Procfile has them, on an empty database. At rest: after some batches and requests, while nothing comes. Under load: a
+file of flights arrives every half second, two clients look up keys, and compactions are requested. A figure is the
+proportional set size (PSS) of the largest process of its kind, in MB of 1,000,000 bytes: pages that several processes
+share count in equal parts. `private` is what no other process shares (USS); the rest of a PostgreSQL backend is mostly
+shared buffers. Each figure is the median of samples a second apart. Java's heap grows until its limit, a quarter of the
+machine's memory, so a longer run has more of it.
+"""
+
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import psutil
+import psycopg
+
+from benchmarks.cases import Case, median_case
+from benchmarks.http_client import post, request_all, request_once
+from benchmarks.input_files import flight
+from benchmarks.live import Live, live_flights
+from benchmarks.servers import database, database_url, redis_client
+from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from webapp.states.management.child_process import Child
+
+SEEDS = "the flights of file n: n, from 0"
+
+EVENTS = 10_000  # of a file and batch
+WARM_UP = 3  # files
+SAMPLES = 9  # a second apart
+LOADED_SECONDS = 15.0  # before the first sample under load
+PAUSE_SECONDS = 0.5  # between two files
+WITHIN_SECONDS = 120.0
+KEY = ["ATL", "AA"]
+
+
+class Memory(NamedTuple):
+    """Of one process, in bytes. private: what it does not share."""
+
+    proportional: int
+    private: int
+
+
+Figures = dict[str, Memory]
+
+
+def run(events: int = EVENTS, rounds: int = SAMPLES) -> Iterator[Case]:
+    """Yield the cases. events: of a file and batch. rounds: samples."""
+    with database() as conn, redis_client(), tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        url, root = database_url(conn), Path(folder)
+        with live_flights(url, root) as live, _other_processes(url, root) as others:
+            children = [live.web, live.pipeline, *others]
+            files = Files(live.folder, events)
+            for number in range(1, WARM_UP + 1):
+                files.add()
+                _wait_for(conn, live, number * events)
+            _look_up(live, 50)
+            _compact(live)
+            time.sleep(5.0)
+            yield from _sampled("at_rest", conn, children, rounds)
+            with (
+                _repeated(files.add, PAUSE_SECONDS),
+                _repeated(lambda: _look_up(live, 100), 0.0),
+                _repeated(lambda: _compact(live), 2.0),
+            ):
+                time.sleep(LOADED_SECONDS)
+                yield from _sampled("under_load", conn, children, rounds)
+            live.check()
+
+
+class Files:
+    """The pipeline's input: numbered files of flights."""
+
+    def __init__(self, folder: Path, events: int) -> None:
+        self._folder, self._events, self._next = folder, events, 0
+
+    def add(self) -> None:
+        chance = random.Random(self._next)
+        written = self._folder.parent / f"{self._next:06}.jsonl"
+        written.write_text("".join(json.dumps(flight(chance)) + "\n" for _ in range(self._events)))
+        written.replace(self._folder / written.name)
+        self._next += 1
+
+
+@contextmanager
+def _other_processes(url: str, root: Path) -> Iterator[list[Child]]:
+    """Run an events server and a Celery worker beside the web server and the driver."""
+    serve = [sys.executable, "-m", "granian", "--interface", "asgi", "--http", "1", "--no-ws", "--host", LOOPBACK]
+    limits = ["--port", str(free_port()), "--backlog", "2048", "--backpressure", "8192"]
+    worker = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency", "2", "-B"]
+    schedule = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", "benchmark@%h"]
+    environ = {"DATABASE_URL": url, "TIDEMARK_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
+    with patch.dict(os.environ, environ), ExitStack() as stack:
+        children = [
+            Child("events", [*serve, *limits, "webapp.asgi:application"], root / "events.log"),
+            Child("worker", [*worker, *schedule], root / "worker.log"),
+        ]
+        for child in children:
+            stack.callback(child.stop)
+        yield children
+
+
+def _sampled(when: str, conn: psycopg.Connection, children: list[Child], samples: int) -> Iterator[Case]:
+    taken: dict[str, list[Memory]] = {}
+    for _ in range(samples):
+        for kind, memory in _measured(conn, children).items():
+            taken.setdefault(kind, []).append(memory)
+        time.sleep(1.0)
+    for kind, memories in taken.items():
+        yield median_case(f"{kind}_{when}", [each.proportional / 1e6 for each in memories], "MB")
+        yield median_case(f"{kind}_{when}_private", [each.private / 1e6 for each in memories], "MB")
+
+
+def _measured(conn: psycopg.Connection, children: list[Child]) -> Figures:
+    figures: Figures = {}
+    for child in children:
+        parent = psutil.Process(child.pid)
+        for process in [parent, *parent.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                _keep_largest(figures, _kind(child.name, parent, process), process)
+    for pid, name in conn.execute(BACKENDS).fetchall():
+        with suppress(psutil.NoSuchProcess):
+            _keep_largest(figures, f"postgres_of_{name}", psutil.Process(pid))
+    return figures
+
+
+# Connections of this database by what opened them; a task's name has the state and the txid behind the pipeline's.
+BACKENDS = """
+    SELECT pid, CASE WHEN application_name ~ '^tidemark flights \\w+ \\d+$' THEN 'task'
+                     WHEN application_name LIKE 'tidemark flights%' THEN 'driver' ELSE 'web_and_worker' END
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+    AND backend_type = 'client backend'
+"""
+
+
+def _keep_largest(figures: Figures, kind: str, process: psutil.Process) -> None:
+    memory = process.memory_full_info()
+    figures[kind] = max(figures.get(kind, Memory(0, 0)), Memory(memory.pss, memory.uss))
+
+
+def _kind(child: str, parent: psutil.Process, process: psutil.Process) -> str:
+    """Return which kind of process this is: of the driver Python, Java, or a Python worker of Spark."""
+    if process == parent:
+        return f"{child}_python" if child == "pipeline" else f"{child}_parent"
+    if child != "pipeline":
+        return f"{child}_child"
+    return "pipeline_java" if process.name() == "java" else "pipeline_python_worker"
+
+
+def _wait_for(conn: psycopg.Connection, live: Live, events: int) -> None:
+    deadline = time.monotonic() + WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        live.check()
+        row = conn.execute("SELECT sum(rows_in) FROM tidemark.batch WHERE committed_at IS NOT NULL").fetchone()
+        if row and (row[0] or 0) >= events:
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"{events} events were not committed within {WITHIN_SECONDS} s")
+
+
+def _look_up(live: Live, count: int) -> None:
+    request = post(
+        "/api/v1/states/flights_by_carrier/query",
+        json.dumps({"keys": [KEY] * 100}).encode(),
+        Authorization=f"Bearer {live.api_key}",
+    )
+    request_all(live.port, [request], count, 200, connections=2)
+
+
+def _compact(live: Live) -> None:
+    path = "/api/v1/states/flights_by_carrier/compaction"
+    response = request_once(live.port, post(path, b"{}", Authorization=f"Bearer {live.api_key}"))
+    if response.status not in (200, 201, 202, 409):
+        raise RuntimeError(f"{path} answered {response.status}: {response.body[:200]!r}")
+
+
+@contextmanager
+def _repeated(do: Callable[[], None], pause: float) -> Iterator[None]:
+    """Do something again and again beside the block; an error ends it and is raised behind the block."""
+    done, errors = threading.Event(), list[BaseException]()
+
+    def repeat() -> None:
+        try:
+            while not done.wait(pause):
+                do()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    for error in errors:
+        raise error
