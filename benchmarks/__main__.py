@@ -2,9 +2,11 @@
 
 import argparse
 import signal
+import sys
 from pathlib import Path
 
 from benchmarks.cases import Case
+from benchmarks.peers.environments import MissingPeerError
 from benchmarks.registry import ALL, BENCHMARKS
 from benchmarks.results import measure, replace_section
 
@@ -27,17 +29,21 @@ def main() -> None:
     def say(case: Case) -> None:
         print(case.as_json() if arguments.json else case.as_text(), flush=True)
 
-    for name in ALL if "all" in arguments.names else arguments.names:
-        if arguments.write is None:
-            for case in BENCHMARKS[name].run(given):
-                say(case)
-        else:
-            replace_section(arguments.write, name, measure(BENCHMARKS[name], given, say))
+    try:
+        for name in ALL if "all" in arguments.names else arguments.names:
+            if arguments.write is None:
+                for case in BENCHMARKS[name].run(given):
+                    say(case)
+            else:
+                replace_section(arguments.write, name, measure(BENCHMARKS[name], given, say))
+    except MissingPeerError as error:
+        sys.exit(str(error))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", default=["all"], metavar="NAME", help=", ".join([*BENCHMARKS, "all"]))
+    names = ", ".join([*BENCHMARKS, "all (the default): those that are no peers"])
+    parser.add_argument("names", nargs="*", default=["all"], metavar="NAME", help=names)
     parser.add_argument("--json", action="store_true", help="one JSON object per case and line")
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the benchmarks' sections of this file")
     for name, what in OPTIONS.items():
@@ -45,9 +51,8 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, help=f"{what}, of {', '.join(takers)}")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - {*BENCHMARKS, "all"}:
-        parser.error(
-            f"there is no benchmark {', '.join(map(repr, sorted(unknown)))}; choose from {', '.join(BENCHMARKS)}"
-        )
+        names = ", ".join(map(repr, sorted(unknown)))
+        parser.error(f"there is no benchmark {names}; choose from {', '.join(BENCHMARKS)}")
     return arguments
 
 

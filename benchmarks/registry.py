@@ -2,7 +2,7 @@
 
 A module has `run`, whose parameters are the benchmark's options, a docstring that says what is measured, SEEDS, and
 UNEQUAL: for each reference, what differs between the pair beside what is compared. A pattern such as `limit_*` is for
-several references.
+several references. VERSIONS, if it is there, has the versions of a peer.
 """
 
 import inspect
@@ -27,6 +27,7 @@ from benchmarks import (
     scaling,
 )  # fmt: skip
 from benchmarks.cases import Case
+from benchmarks.peers import feast_lookup, trident_batches
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class Benchmark:
     @property
     def seeds(self) -> str:
         return str(self.module.SEEDS)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Return the versions of what no other benchmark runs on."""
+        return getattr(self.module, "VERSIONS", {})
 
     @property
     def options(self) -> dict[str, int]:
@@ -84,5 +90,7 @@ _MODULES = {
     "lookup": lookup,
     "events": event_streams,
 }
-BENCHMARKS = {name: Benchmark(name, module) for name, module in _MODULES.items()}
+# Those that need an environment of their own, and run only if they are named.
+_PEERS = {"feast": feast_lookup, "trident": trident_batches}
+BENCHMARKS = {name: Benchmark(name, module) for name, module in {**_MODULES, **_PEERS}.items()}
 ALL = list(_MODULES)

@@ -32,6 +32,10 @@ machine affects all of them alike. Use the ratios; rates on your own machine wil
 `make bench` runs all of them and writes this page; `make bench ARGS="lookup ingest"` runs some, and replaces only their
 results. `ARGS="--rounds 5 --keys 1000000"` makes a run shorter, and the results say so. To run one without writing
 anything: `.venv/bin/python -m benchmarks lookup`.
+
+Two peers have an environment of their own, in `.tidemark/peers`, and run only if they are named: Feast, which
+`.venv/bin/python -m benchmarks.peers feast` installs, and Storm Trident, which `.venv/bin/python -m benchmarks.peers
+trident` compiles with Maven and a JDK. Then: `make bench ARGS="feast trident"`.
 """
 
 # Kind of a chart to what its note says; a rate's unit ends in "/s".

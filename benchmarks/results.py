@@ -35,7 +35,7 @@ class Section:
 
 def measure(benchmark: Benchmark, given: Mapping[str, int], say: Callable[[Case], None]) -> Section:
     """Run a benchmark. say: is called with each case as it is measured."""
-    measured_on, measured_with, started = machine(), versions(), perf_counter()
+    measured_on, measured_with, started = machine(), {**versions(), **benchmark.versions}, perf_counter()
     date, cases = datetime.now(UTC).isoformat(timespec="seconds"), []
     for case in benchmark.run(given):
         cases.append(case)

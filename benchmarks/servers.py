@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -16,6 +17,8 @@ from psycopg import sql
 from pipelines.connections import connect
 from pipelines.embedded import servers
 from state_backends import Catalog
+
+UNLINKED = 10_000  # keys per command
 
 
 @contextmanager
@@ -45,8 +48,9 @@ def redis_client() -> Iterator[redis.Redis]:
     try:
         yield client
     finally:
-        for key in client.scan_iter("tidemark:*bench*", count=10_000):
-            client.unlink(key)
+        keys = client.scan_iter("tidemark:*bench*", count=UNLINKED)
+        while some := list(islice(keys, UNLINKED)):
+            client.unlink(*some)
         client.close()
 
 
