@@ -104,10 +104,6 @@ def quartiles(measured: Sequence[float]) -> tuple[float, float, float]:
     return low, statistics.median(measured), high
 
 
-def ratio_of(rates: Sequence[float], references: Sequence[float]) -> float:
-    return statistics.median(rate / other for rate, other in zip(rates, references, strict=True))
-
-
 def spread_of(rates: Sequence[float]) -> float:
     low, middle, high = quartiles(rates)
     return (high - low) / 2 / middle if middle else 0.0
