@@ -1,4 +1,4 @@
-"""bulk: a million keys through multi_put and multi_get in one call each, and the memory it takes besides the rows.
+"""bulk: 250,000 keys through multi_put and multi_get in one call each, and the memory it takes besides the rows.
 
 Each round runs each backend in a new process, so that the peak of its memory is the backend's own.
 """
@@ -17,7 +17,7 @@ from state_backends.protocols import IBackingMap
 SEEDS = "none: the keys are numbered"
 
 VIEWS = StateSpec("bench_views", key={"page": "text"}, value="jsonb")
-KEYS = 1_000_000
+KEYS = 250_000
 ROUNDS = 5
 
 UNITS = {"multi_put": "keys/s", "multi_get": "keys/s", "put_memory_beside_the_rows": "MB"}

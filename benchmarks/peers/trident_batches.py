@@ -2,8 +2,8 @@
 
 A count and a sum per shop, with previous values, of the same sales: batches of 10,000 events with some 2,800 shops, and
 of 500,000 with some 68,000. `tidemark` keeps the state in PostgreSQL, `tidemark_redis` in Redis. Trident runs in local
-mode, in one Java process, with four batches in flight, as few milliseconds between batches as it can, and all keys in
-its cache. A round is one run over all files; its rate is that of the batches after a warm-up. Totals are checked.
+mode, in one Java process, with four batches in flight, a millisecond at least between batches, and all keys in its
+cache. A round is one run over all files; its rate is that of the batches after a warm-up. Totals are checked.
 """
 
 import json
