@@ -12,11 +12,11 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from functools import reduce
-from operator import or_
+from functools import partial, reduce
+from operator import and_, or_
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
@@ -41,7 +41,7 @@ from pyspark.sql.types import (
 )
 
 from pipelines.errors import PipelineError
-from pipelines.sources.exact import csv_misfit, json_misfit, text_misfit
+from pipelines.sources.exact import csv_misfit, is_plain_time, json_misfit, plain_times, text_misfit
 from pipelines.sources.source import nullable, required
 
 BAD_LINE, CORRUPT = "_bad_line", "_corrupt"
@@ -63,7 +63,7 @@ def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> Da
     keep: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
     """
     bad = ~is_one_json_value(F.col("value"))
-    return _events(texts, json_row("value", schema), bad, schema, keep, json_misfit("value", F.col("row"), schema))
+    return _events(texts, partial(json_row, "value"), bad, schema, keep, partial(json_misfit, "value"))
 
 
 def csv_events(
@@ -74,9 +74,8 @@ def csv_events(
     refused: which lines are bad regardless of their content.
     """
     bad = ~_closes_its_quotes() if refused is None else refused | ~_closes_its_quotes()
-    fields = csv_row("value", _texts(schema), delimiter)
-    misfit = csv_misfit("value", F.col("row"), fields, schema)
-    return _events(texts, csv_row("value", schema, delimiter), bad, schema, keep, misfit)
+    read = partial(csv_row, "value", delimiter=delimiter)
+    return _events(texts, read, bad, schema, keep, partial(csv_misfit, "value", read(_texts(schema))))
 
 
 def json_row(line: str, schema: StructType) -> Column:
@@ -97,22 +96,42 @@ def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
 
 
 def _events(
-    texts: DataFrame, row: Column, bad: Column, schema: StructType, keep: Sequence[str], misfit: Column | None
+    texts: DataFrame,
+    read: Callable[[StructType], Column],
+    bad: Column,
+    schema: StructType,
+    keep: Sequence[str],
+    misfit: Callable[[Column, StructType, Column], Column | None],
 ) -> DataFrame:
-    unfit = F.col(f"row.{CORRUPT}").isNotNull() | ~F.is_valid_utf8("value")
-    bad = reduce(or_, [F.col("row")[name].isNull() for name in required(schema)], bad | unfit)
-    bad = bad if misfit is None else bad | misfit
+    """Read each text once, its times as texts; where one of those is not plain, read it again with its types."""
+    row, again, times = F.col("row"), F.col("again"), plain_times(schema)
+    texts_of_times = {name: row.getField(name) for name in times}
+    is_plain = reduce(and_, [is_plain_time(text, times[name]) for name, text in texts_of_times.items()], F.lit(True))
+    values = {field.name: row.getField(field.name) for field in schema} | {
+        name: F.when(again.isNull(), text.try_cast(times[name])).otherwise(again.getField(name))
+        for name, text in texts_of_times.items()
+    }
+    bad = bad | row.getField(CORRUPT).isNotNull() | again.getField(CORRUPT).isNotNull() | ~F.is_valid_utf8("value")
+    bad = reduce(or_, [values[name].isNull() for name in required(schema)], bad)
+    changed = misfit(row, schema, again.isNotNull())
+    bad = bad if changed is None else bad | changed
     return (
-        texts.select("value", *keep, row.alias("row"))
-        .select("row.*", F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE), *keep)
-        .drop(CORRUPT)
+        texts.select("value", *keep, read(_texts(schema, times)).alias("row"))
+        .select("value", *keep, "row", F.when(~is_plain, read(schema)).alias("again"))
+        .select(
+            *(value.alias(name) for name, value in values.items()),
+            F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE),
+            *keep,
+        )
     )
 
 
 def is_one_json_value(line: Column) -> Column:
-    # Spark's parser stops at the end of the first value, so the second one of `{..}{..}` would be lost.
+    # Spark's parser stops at the end of the first value, so the second one of `{..}{..}` would be lost. Nearly every
+    # line closes one brace and ends there, which is told without parsing it once more.
+    is_flat = line.startswith("{") & (F.instr(line, "}") == F.length(line))
     wrapped = F.concat(F.lit("["), line, F.lit("]"))
-    return F.coalesce(F.json_array_length(wrapped) == 1, F.lit(False))
+    return F.coalesce(is_flat | (F.json_array_length(wrapped) == 1), F.lit(False))
 
 
 def _closes_its_quotes() -> Column:
@@ -124,8 +143,13 @@ def _ddl(schema: StructType) -> str:
     return ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in schema)
 
 
-def _texts(schema: StructType) -> StructType:
-    return StructType([StructField(field.name, StringType(), True) for field in schema])
+def _texts(schema: StructType, names: Container[str] | None = None) -> StructType:
+    """Return the schema with text in the place of every column, or of these."""
+    kinds = [
+        (field.name, field.dataType if names is not None and field.name not in names else StringType())
+        for field in schema
+    ]
+    return StructType([StructField(name, kind, True) for name, kind in kinds])
 
 
 def by_cast(text: Column, field: StructField) -> Column:

@@ -14,7 +14,16 @@ from pyspark.sql.types import StructType
 
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles
-from pipelines.sources.parsing import BAD_LINE, csv_events, json_events, why_bad, why_bad_csv, why_unreadable
+from pipelines.sources.parsing import (
+    BAD_LINE,
+    csv_events,
+    csv_row,
+    json_events,
+    json_row,
+    why_bad,
+    why_bad_csv,
+    why_unreadable,
+)
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
 from tests.recovery_page import message_of
@@ -91,6 +100,28 @@ def test_a_csv_field_that_would_be_changed_makes_its_line_bad(spark, kind):
     frame = csv_events(lines(spark, texts), StructType.fromDDL(f"x {kind}, other double"), ",", ["value"])
 
     assert is_bad(frame) == dict.fromkeys(texts[: len(changed)], True) | dict.fromkeys(texts[len(changed) :], False)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_a_plain_time_is_read_as_sparks_parsers_read_it(spark, kind):
+    days = ["2024-02-29", "0001-01-01", "0000-01-01", "9999-12-31", "1582-10-10", "2023-02-29", "2024-13-01"]
+    times = ["", "T00:00:00", " 23:59:59.999999", "T12:30:00.1", "T24:00:00", "T23:60:00"]
+    zones = ["", "Z", "+05:30", "-18:00", "+19:00"]
+    texts = [f"{day}{time}{zone}" for day in days for time in times for zone in zones[: len(time) + 1]]
+    schema = StructType.fromDDL(f"x {kind}")
+    given = lines(spark, [f'{{"x": "{text}"}}' for text in texts])
+    fields = lines(spark, texts)
+
+    for rows, read in (
+        (json_events(given, schema, ["value"]), json_row("value", schema)),
+        (csv_events(fields, schema, ",", ["value"]), csv_row("value", schema, ",")),
+    ):
+        read_as = rows.select("value", BAD_LINE, F.col("x").cast("string"), read.alias("row"))
+        found = read_as.withColumn("expected", F.col("row.x").cast("string")).drop("row").collect()
+        good = [row for row in found if row[BAD_LINE] is None]
+        assert len(good) > 3
+        assert [row.x for row in good] == [row.expected for row in good]
+        assert [row.value for row in found if row.expected is None] == [row.value for row in found if row.x is None]
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, "timestamp_ntz"])
