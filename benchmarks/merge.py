@@ -6,6 +6,7 @@ keys, all of which exist, in key order.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
@@ -16,7 +17,7 @@ from benchmarks.cases import ROUNDS, Case, Timed, Work, side_by_side
 from benchmarks.pgbench import Pgbench, pgbench_program
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database
-from state_backends import PostgresBackingMap
+from state_backends import PostgresBackingMap, StateSpec
 from state_backends.backends.postgres import tables
 from state_backends.backends.postgres.merge import merge_sql
 from state_backends.backends.postgres.rows import csv_rows
@@ -29,17 +30,21 @@ UNEQUAL = {
         "merge's stays in the session."
     ),
     "plain_upsert_tuned": "As above, but its pages have the same room for new versions as the state's.",
-    "pgbench": "The database alone: the merge's statement over the same rows, in a table already, so without COPY.",
+    "pgbench": (
+        "The database alone: the merge's statement over the same rows, in a table already, so without COPY. Each round "
+        "has a new connection."
+    ),
 }
 SEEDS = "the keys and counts of round n: n, from 0, the warm-up"
 
-TABLE = StateTable(SALES)
+ALONE = replace(SALES, name="bench_alone")  # the state that pgbench merges into
 FILL_FACTORS = {"plain_upsert": 100, "plain_upsert_tuned": tables.FILL_FACTOR}
 
 
 def run(rounds: int = ROUNDS) -> Iterable[Case]:
     with database() as conn:
-        tables.create(conn, TABLE)
+        for spec in (SALES, ALONE):
+            tables.create(conn, StateTable(spec))
         for table, fill_factor in FILL_FACTORS.items():
             conn.execute(
                 f'CREATE TABLE {table} (shop text COLLATE "C" PRIMARY KEY, n bigint, total double precision) '
@@ -47,22 +52,23 @@ def run(rounds: int = ROUNDS) -> Iterable[Case]:
             )
         txids = count(1)
         for seed in range(rounds + 1):  # so that all keys exist
-            merge(conn, batch(seed), next(txids))
+            for spec in (SALES, ALONE):
+                merge(conn, spec, batch(seed), next(txids))
             for table in FILL_FACTORS:
                 upsert(conn, table, batch(seed))
         work: dict[str, Work] = {
             "plain_upsert": lambda number: upsert(conn, "plain_upsert", batch(number)),
             "plain_upsert_tuned": lambda number: upsert(conn, "plain_upsert_tuned", batch(number)),
-            "opaque_merge": lambda number: merge(conn, batch(number), next(txids)),
+            "opaque_merge": lambda number: merge(conn, SALES, batch(number), next(txids)),
         }
         if program := pgbench_program():
             work["pgbench"] = _statement(program, conn, txids, rounds)
         yield from side_by_side(work, "keys/s", [name for name in UNEQUAL if name in work], rounds)
 
 
-def merge(conn: psycopg.Connection, rows: pa.RecordBatch, txid: int) -> int:
+def merge(conn: psycopg.Connection, spec: StateSpec, rows: pa.RecordBatch, txid: int) -> int:
     with conn.transaction():
-        return PostgresBackingMap(conn, SALES).merge([rows], txid, datetime.now(UTC))
+        return PostgresBackingMap(conn, spec).merge([rows], txid, datetime.now(UTC))
 
 
 def upsert(conn: psycopg.Connection, table: str, rows: pa.RecordBatch) -> int:
@@ -83,7 +89,8 @@ def _statement(program: str, conn: psycopg.Connection, txids: Iterator[int], rou
         conn.execute(f"CREATE UNLOGGED TABLE rows_{number} AS SELECT * FROM plain_upsert WITH NO DATA")
         with conn.cursor() as cursor:
             _copy(cursor, f"rows_{number}", batch(number))
-    statement, incoming = merge_sql(TABLE).as_string(conn), TABLE.incoming.as_string(conn)
+    table = StateTable(ALONE)
+    statement, incoming = merge_sql(table).as_string(conn), table.incoming.as_string(conn)
     for name, value in {"%(batch_time)s": "now()", "%(ttl)s": "NULL::interval", "%(txid)s": ":txid::bigint"}.items():
         statement = statement.replace(name, value)
 
