@@ -42,6 +42,9 @@ SETTINGS = {
     # Spark's default asks Hadoop's other file API, which without Hadoop's native library starts some 50 processes per
     # trigger (`chmod`, `readlink`): 0.08 s of 0.13. On a local disk both write a file beside and rename it.
     "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINT_FILES}.FileSystemBasedCheckpointFileManager",
+    # Spark compiles some four classes per state and forgets all but the last 100 by default: a pipeline of 100 states
+    # compiled them for every batch, which took a quarter of Java's processor time.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # Rows of an Arrow batch, each sent as one COPY message: more rows save calls, fewer save memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # A task that does not react must not delay a stop without limit.
