@@ -128,8 +128,9 @@ def _events(
 
 def is_one_json_value(line: Column) -> Column:
     # Spark's parser stops at the end of the first value, so the second one of `{..}{..}` would be lost. Nearly every
-    # line closes one brace and ends there, which is told without parsing it once more.
-    is_flat = line.startswith("{") & (F.instr(line, "}") == F.length(line))
+    # line closes one brace and ends there, which its bytes tell without parsing it once more.
+    rest = F.substring(line.cast("binary"), 1, F.octet_length(line) - 1).cast("string")
+    is_flat = line.startswith("{") & line.endswith("}") & ~rest.contains("}")
     wrapped = F.concat(F.lit("["), line, F.lit("]"))
     return F.coalesce(is_flat | (F.json_array_length(wrapped) == 1), F.lit(False))
 
