@@ -5,8 +5,8 @@ Procfile has them, on an empty database. At rest: after some batches and request
 file of flights arrives every half second, two clients look up keys, and compactions are requested. A figure is the
 proportional set size (PSS) of the largest process of its kind, in MB of 1,000,000 bytes: pages that several processes
 share count in equal parts. `private` is what no other process shares (USS); the rest of a PostgreSQL backend is mostly
-shared buffers. Each figure is the median of samples a second apart. Java's heap grows until its limit, a quarter of the
-machine's memory, so a longer run has more of it.
+shared buffers. Each figure is the median of samples a second apart. Java's heap grows up to its limit, 1 GB by default,
+so a longer run has more of it.
 """
 
 import json
