@@ -102,7 +102,9 @@ def _configuration(conn: psycopg.Connection) -> dict[str, object]:
 def _served_by_feast(program: str, folder: str) -> Iterator[int]:
     port = free_port()
     command = [program, "--chdir", folder, "serve", "--host", LOOPBACK, "--port", str(port)]
-    with served([*command, "--workers", str(WORKERS), "--no-access-log"], port, _environ(), Path(folder)):
+    # By default a worker ends after a thousand requests, and closes its connections in the middle of a round.
+    command += ["--workers", str(WORKERS), "--no-access-log", "--max-requests", "0"]
+    with served(command, port, _environ(), Path(folder)):
         yield port
 
 
