@@ -57,7 +57,7 @@ format: $(DEV) ## format the code
 COMPILE := $(BIN)/uv pip compile --quiet --universal --annotation-style line --custom-compile-command "make requirements"
 
 requirements: $(DEV) ## pin the dependencies in pyproject.toml; options go in ARGS="..."
-	$(COMPILE) $(ARGS) --output-file requirements.txt pyproject.toml
+	$(COMPILE) $(ARGS) --all-extras --output-file requirements.txt pyproject.toml
 	$(COMPILE) $(ARGS) --output-file requirements-dev.txt --group dev --constraint requirements.txt
 
 clean: ## remove .venv and caches, but not the data in .tidemark

@@ -1,6 +1,6 @@
 """Keyed state whose every update counts exactly once: maps, ledger, changelog, snapshot reads, trimming.
 
-Knows neither Spark nor Django; needs psycopg, pyarrow, redis and datasketches.
+Knows neither Spark nor Django and needs psycopg only; extras.py has what is loaded at first use.
 """
 
 from state_backends.aggregators import (
@@ -50,6 +50,7 @@ from state_backends.errors import (
     KeyValueStoreError,
     LostBatchesError,
     LostWritesError,
+    MissingPackageError,
     MovedOnError,
     NoInitialStateError,
     NotCommittedError,
@@ -144,6 +145,7 @@ __all__ = [
     "MemoryBackingMap",
     "MemoryKeyValueLog",
     "Min",
+    "MissingPackageError",
     "MovedOnError",
     "NoInitialStateError",
     "NonTransactionalMap",

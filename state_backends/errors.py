@@ -14,6 +14,10 @@ class TidemarkError(Exception):
     retryable: ClassVar[bool] = False
 
 
+class MissingPackageError(TidemarkError, ImportError):
+    """A package is not installed that this needs: install the extra that the message names."""
+
+
 class SpecError(TidemarkError):
     """A declaration is wrong: correct the StateSpec."""
 

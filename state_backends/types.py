@@ -12,10 +12,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from functools import cache, cached_property
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 from uuid import UUID
 
-import pyarrow as pa
+from state_backends.extras import OptionalModule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = OptionalModule("pyarrow")
 
 # As many digits as a PostgreSQL numeric can have; Python's default context rounds at 28.
 EXACT = Context(prec=131_072 + 16_383)
@@ -32,8 +37,8 @@ NATIVE = {str, bool, int, float, object}
 class SqlType:
     """A column type.
 
-    python: the class of its values; `object` for JSON. spark: its name in Spark SQL. arrow: the type of its values in
-        Arrow; text where Arrow has no type of the same precision or form.
+    python: the class of its values; `object` for JSON. spark: its name in Spark SQL. arrow_name: the name of the
+        type of its values in Arrow; text where Arrow has no type of the same precision or form.
     width: bytes of a value, in a row of PostgreSQL and in a sortable key; 0 where values differ in length.
     widens_to: the type that a column may be migrated to without losing digits.
     is_key: whether a key column may have it. is_measure: whether an aggregator over one column may.
@@ -43,7 +48,7 @@ class SqlType:
     name: LiteralString
     python: type[Any]
     spark: str
-    arrow: pa.DataType
+    arrow_name: str
     _: KW_ONLY
     width: int = 0
     widens_to: str | None = None
@@ -63,7 +68,13 @@ class SqlType:
     @property
     def is_text_in_arrow(self) -> bool:
         """Whether its values are text in Arrow but not in Python."""
-        return self.python is not str and self.arrow == pa.string()
+        return self.python is not str and self.arrow_name == "string"
+
+    @cached_property
+    def arrow(self) -> "pa.DataType":
+        """The type of its values in Arrow."""
+        # There is no alias for a type with a time zone.
+        return pa.timestamp("us", "UTC") if self.python is datetime else pa.type_for_alias(self.arrow_name)
 
     @property
     def is_text_in_spark(self) -> bool:
@@ -164,18 +175,18 @@ READ: dict[type, Callable[[str], Any]] = {
 
 # In the order in which messages list them. `json` is for results of aggregators of your own; none of ours has it.
 _ALL = [
-    SqlType("text", str, "string", pa.string(), is_key=True, is_measure=True),
-    SqlType("bigint", int, "bigint", pa.int64(), width=8, widens_to="numeric", is_key=True, is_measure=True),
-    SqlType("integer", int, "int", pa.int32(), width=4, widens_to="bigint", is_key=True),
-    SqlType("boolean", bool, "boolean", pa.bool_(), width=1, is_key=True, is_measure=True),
-    SqlType("double precision", float, "double", pa.float64(), width=8, is_key=True, is_measure=True),
-    SqlType("numeric", Decimal, "decimal(38,9)", pa.string(), is_measure=True),
-    SqlType("timestamptz", datetime, "timestamp", pa.timestamp("us", "UTC"), width=8, is_key=True, is_measure=True),
-    SqlType("date", date, "date", pa.date32(), width=4, is_key=True),
-    SqlType("uuid", UUID, "string", pa.string(), width=16, is_key=True),
-    SqlType("bytea", bytes, "binary", pa.binary(), is_ordered=False, is_large=True),
-    SqlType("jsonb", object, "string", pa.string(), is_ordered=False, is_large=True),
-    SqlType("json", object, "string", pa.string(), is_ordered=False),
+    SqlType("text", str, "string", "string", is_key=True, is_measure=True),
+    SqlType("bigint", int, "bigint", "int64", width=8, widens_to="numeric", is_key=True, is_measure=True),
+    SqlType("integer", int, "int", "int32", width=4, widens_to="bigint", is_key=True),
+    SqlType("boolean", bool, "boolean", "bool", width=1, is_key=True, is_measure=True),
+    SqlType("double precision", float, "double", "double", width=8, is_key=True, is_measure=True),
+    SqlType("numeric", Decimal, "decimal(38,9)", "string", is_measure=True),
+    SqlType("timestamptz", datetime, "timestamp", "timestamp[us, tz=UTC]", width=8, is_key=True, is_measure=True),
+    SqlType("date", date, "date", "date32", width=4, is_key=True),
+    SqlType("uuid", UUID, "string", "string", width=16, is_key=True),
+    SqlType("bytea", bytes, "binary", "binary", is_ordered=False, is_large=True),
+    SqlType("jsonb", object, "string", "string", is_ordered=False, is_large=True),
+    SqlType("json", object, "string", "string", is_ordered=False),
 ]
 TYPES = {sql_type.name: sql_type for sql_type in _ALL}
 KEY_TYPES = {name: sql_type for name, sql_type in TYPES.items() if sql_type.is_key}
@@ -192,7 +203,7 @@ def type_of(name: str) -> SqlType:
         total, places = int(found[1]), int(found[2])
         sized: Any = f"numeric({total}, {places})"
         return replace(TYPES["numeric"], name=sized, spark=f"decimal({total},{places})")
-    return TYPES.get(name) or SqlType(name, object, name, pa.string(), is_ordered=False)
+    return TYPES.get(name) or SqlType(name, object, name, "string", is_ordered=False)
 
 
 def shown(part: Any, limit: int = 80) -> str:

@@ -7,27 +7,18 @@ SQL can neither fold nor read a sketch, so the answer for readers is computed at
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, LiteralString, NamedTuple
-
-from datasketches import (
-    PyLongsSerDe,
-    compact_theta_sketch,
-    frequent_items_error_type,
-    frequent_strings_sketch,
-    hll_sketch,
-    hll_union,
-    kll_doubles_sketch,
-    kll_items_sketch,
-    tgt_hll_type,
-    theta_a_not_b,
-    theta_intersection,
-    theta_union,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple
 
 from state_backends.aggregators.column import as_json, cast, stored_type, whole_number
 from state_backends.errors import SpecError, SpecMismatchError
+from state_backends.extras import OptionalModule
 from state_backends.protocols import Input
 from state_backends.types import TYPES
+
+if TYPE_CHECKING:
+    import datasketches as ds
+else:
+    ds = OptionalModule("datasketches")
 
 # The types that Spark's distinct sketches take and `datasketches` hashes alike.
 ITEM_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in ("text", "bigint")}
@@ -41,11 +32,13 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "double precision": Format(kll_doubles_sketch.deserialize, lambda sketch: bytes(sketch.serialize())),
+    "double precision": Format(
+        lambda sketch: ds.kll_doubles_sketch.deserialize(sketch), lambda sketch: bytes(sketch.serialize())
+    ),
     # Spark's integers have 64 bits; `kll_ints_sketch` reads 32.
     "bigint": Format(
-        lambda sketch: kll_items_sketch.deserialize(sketch, PyLongsSerDe()),
-        lambda sketch: bytes(sketch.serialize(PyLongsSerDe())),
+        lambda sketch: ds.kll_items_sketch.deserialize(sketch, ds.PyLongsSerDe()),
+        lambda sketch: bytes(sketch.serialize(ds.PyLongsSerDe())),
     ),
 }
 NUMBER_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
@@ -171,14 +164,14 @@ class DistinctCount(_Distinct):
     lg_k_range = (4, 21)
 
     def _join(self, left: bytes, right: bytes) -> bytes:
-        union = hll_union(self.lg_k)
-        union.update(hll_sketch.deserialize(left))
-        union.update(hll_sketch.deserialize(right))
+        union = ds.hll_union(self.lg_k)
+        union.update(ds.hll_sketch.deserialize(left))
+        union.update(ds.hll_sketch.deserialize(right))
         # Spark's functions make and expect registers of one byte.
-        return bytes(union.get_result(tgt_hll_type.HLL_8).serialize_compact())
+        return bytes(union.get_result(ds.tgt_hll_type.HLL_8).serialize_compact())
 
     def _answer(self, sketch: bytes) -> int:
-        return round(float(hll_sketch.deserialize(sketch).get_estimate()))
+        return round(float(ds.hll_sketch.deserialize(sketch).get_estimate()))
 
     def _are_alike(self, left: bytes, right: bytes) -> bool:
         # Registers are maxima, so those of the same values are equal. A join estimates by its registers alone.
@@ -186,7 +179,7 @@ class DistinctCount(_Distinct):
         return math.isclose(one, both, rel_tol=REGISTERS_EQUAL) and math.isclose(other, both, rel_tol=REGISTERS_EQUAL)
 
     def _estimate_of_join(self, left: bytes, right: bytes) -> float:
-        return float(hll_sketch.deserialize(self._join(left, right)).get_estimate())
+        return float(ds.hll_sketch.deserialize(self._join(left, right)).get_estimate())
 
 
 class DistinctSet(_Distinct):
@@ -206,7 +199,7 @@ class DistinctSet(_Distinct):
 
     def intersection(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
         """Return the stored value for the values in both, given two stored values. The union is `fold`."""
-        both = theta_intersection()
+        both = ds.theta_intersection()
         both.update(_theta(self._sketch(left)))
         both.update(_theta(self._sketch(right)))
         return self._stored(_theta_bytes(both.get_result()))
@@ -214,11 +207,11 @@ class DistinctSet(_Distinct):
     def difference(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
         """Return the stored value for the values in `left` but not in `right`."""
         return self._stored(
-            _theta_bytes(theta_a_not_b().compute(_theta(self._sketch(left)), _theta(self._sketch(right))))
+            _theta_bytes(ds.theta_a_not_b().compute(_theta(self._sketch(left)), _theta(self._sketch(right))))
         )
 
     def _join(self, left: bytes, right: bytes) -> bytes:
-        union = theta_union(self.lg_k)
+        union = ds.theta_union(self.lg_k)
         union.update(_theta(left))
         union.update(_theta(right))
         return _theta_bytes(union.get_result())
@@ -228,16 +221,16 @@ class DistinctSet(_Distinct):
 
     def _are_alike(self, left: bytes, right: bytes) -> bool:
         one, other = _theta(left), _theta(right)
-        return not any(theta_a_not_b().compute(*pair).num_retained for pair in ((one, other), (other, one)))
+        return not any(ds.theta_a_not_b().compute(*pair).num_retained for pair in ((one, other), (other, one)))
 
 
-def _theta(sketch: bytes | None) -> compact_theta_sketch:
+def _theta(sketch: bytes | None) -> "ds.compact_theta_sketch":
     if sketch is None:
-        return theta_union().get_result()
-    return compact_theta_sketch.deserialize(sketch)
+        return ds.theta_union().get_result()
+    return ds.compact_theta_sketch.deserialize(sketch)
 
 
-def _theta_bytes(sketch: compact_theta_sketch) -> bytes:
+def _theta_bytes(sketch: "ds.compact_theta_sketch") -> bytes:
     # Compressed, as Spark writes them.
     return bytes(sketch.serialize(compress=True))
 
@@ -345,13 +338,13 @@ class TopK(Sketch):
         return {"column": self.column, "k": self.k, "max_items": self.max_items}
 
     def _join(self, left: bytes, right: bytes) -> bytes:
-        sketch = frequent_strings_sketch.deserialize(left)
-        sketch.merge(frequent_strings_sketch.deserialize(right))
+        sketch = ds.frequent_strings_sketch.deserialize(left)
+        sketch.merge(ds.frequent_strings_sketch.deserialize(right))
         return bytes(sketch.serialize()) + NO_NULLS
 
     def _answer(self, sketch: bytes) -> list[dict[str, Any]] | None:
-        items = frequent_strings_sketch.deserialize(sketch).get_frequent_items(
-            frequent_items_error_type.NO_FALSE_NEGATIVES
+        items = ds.frequent_strings_sketch.deserialize(sketch).get_frequent_items(
+            ds.frequent_items_error_type.NO_FALSE_NEGATIVES
         )
         items.sort(key=lambda found: (-found[1], found[0]))
         top = [{"item": item, "count": high, "at_least": low} for item, _, low, high in items[: self.k]]
@@ -359,8 +352,8 @@ class TopK(Sketch):
 
     def _are_alike(self, left: bytes, right: bytes) -> bool:
         # What each says of an item is a lower and an upper bound, and exact while there are few items.
-        one, other = (frequent_strings_sketch.deserialize(sketch) for sketch in (left, right))
-        every = frequent_items_error_type.NO_FALSE_NEGATIVES
+        one, other = (ds.frequent_strings_sketch.deserialize(sketch) for sketch in (left, right))
+        every = ds.frequent_items_error_type.NO_FALSE_NEGATIVES
         items = {found[0] for sketch in (one, other) for found in sketch.get_frequent_items(every)}
         return all(
             one.get_lower_bound(item) <= other.get_upper_bound(item)

@@ -10,10 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pyarrow as pa
 
 from state_backends.backends.comparison import compare, ledger_side, mend
 from state_backends.backends.guard import Attempt, GuardedMap
@@ -23,6 +22,7 @@ from state_backends.changelog import Changelog
 from state_backends.committed import is_live
 from state_backends.dead_letters import DeadLetter, refusal, refused_fold
 from state_backends.errors import FoldRangeError
+from state_backends.extras import OptionalModule
 from state_backends.findings import recorded
 from state_backends.maps import MAPS
 from state_backends.maps.batch_map import BatchMap
@@ -31,6 +31,11 @@ from state_backends.protocols import IBackingMap
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 from state_backends.types import type_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = OptionalModule("pyarrow")
 
 # Rows per Arrow batch of new values, and rows that Python folds at once.
 EMITTED_ROWS = 10_000
@@ -76,12 +81,12 @@ class ExternalSession:
         yield deferred
         deferred.store()
 
-    def merge(self, batches: Iterable[pa.RecordBatch]) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
         kept = list(batches)
         self._merged = [self._spec.check_key(key) for rows in kept for key in _keys(rows, list(self._spec.key))]
         return self._fold(kept)
 
-    def new_values(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def new_values(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
         refused = {letter.key for letter in self.refused}
         keys = (key for key in self._merged if key not in refused)
         fed = {name: measure for name, measure in self._spec.measures.items() if name in schema.names}
@@ -103,7 +108,7 @@ class ExternalSession:
         times = ((_time(row.value, due), key) for key, row in self.rows.scan() if row.value is not None)
         return [key for _, key in sorted((time, key) for time, key in times if time and time <= before)[:most]]
 
-    def _fold(self, batches: Sequence[pa.RecordBatch]) -> int:
+    def _fold(self, batches: Sequence["pa.RecordBatch"]) -> int:
         """Fold in Python, a chunk of keys at a time."""
         counts = MAPS[self._spec.kind](self._logged)
         counts.begin_commit(self._batch.txid, at=self._batch.batch_time)
@@ -180,7 +185,7 @@ def new_values(
         yield emitted
 
 
-def _keys(rows: pa.RecordBatch, names: Sequence[str]) -> Iterable[Key]:
+def _keys(rows: "pa.RecordBatch", names: Sequence[str]) -> Iterable[Key]:
     return zip(*(rows[name].to_pylist() for name in names), strict=True) if names else [()] * rows.num_rows
 
 

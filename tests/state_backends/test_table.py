@@ -48,7 +48,7 @@ def test_parts_of_other_types_arrive_as_they_were_sent(conn, sql_type, parts):
 def test_keys_travel_as_one_array_per_column():
     assert table(origin="text", flight="integer").key_columns([("JFK", 1), ("EWR", 2)]) == [
         '{"JFK","EWR"}',
-        "{1,2}",
+        "{1, 2}",
     ]
 
 

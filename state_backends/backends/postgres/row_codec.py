@@ -1,16 +1,14 @@
-"""A row of a state table as Versioned, and back: which columns it has, read from a cursor, written as Arrow columns."""
+"""A row of a state table as Versioned, and back: its columns, as they are read from a cursor and written by COPY."""
 
 import json
-from collections.abc import Iterable, Sequence
-from datetime import UTC
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 from psycopg import sql
 
 from state_backends.row import Key, Versioned, json_text
 from state_backends.table import StateTable, commas
-from state_backends.types import SqlType, type_of
 
 
 class RowCodec:
@@ -20,6 +18,7 @@ class RowCodec:
         self._table = table
         self._values = list(table.values)
         self._json = [name for name, sql_type in table.values.items() if sql_type == "jsonb"]
+        self._times = [name for name, sql_type in table.values.items() if sql_type == "timestamptz"]
         self.columns = list(table.row)
         self._types: dict[str, str] = table.key | table.row
 
@@ -44,11 +43,30 @@ class RowCodec:
         prev = None if prev_removed else self.value(row[width + 3 : -3])
         return Versioned(value, txid, prev, prev_txid, _utc(at), _utc(prev_at))
 
-    def encode(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> pa.RecordBatch:
-        """Return keys and rows as one batch, columns in the order of the key and `columns`."""
-        parts = zip(*map(self._parts, keys, rows), strict=True)
-        arrays = [self.array(name, keys, list(column)) for name, column in zip(self._types, parts, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self._types))
+    def encode(self, key: Key, row: Versioned) -> list[Any]:
+        """Return what COPY takes of a row: the columns of the key and `columns`."""
+        parts = [*self._table.key_values(key), *self.written(key, row.value), row.value is None, row.at]
+        if self._table.keeps_txid:
+            parts.append(row.txid)
+        if self._table.keeps_previous:
+            removed = None if row.prev_txid is None else row.prev is None
+            parts += [*self.written(key, row.prev), removed, row.prev_at, row.prev_txid]
+        return parts
+
+    def written(self, key: Key, value: Any) -> list[Any]:
+        """Return what COPY takes of the value of a row, one part per column, nulls for None."""
+        if value is None:
+            return [None] * len(self._values)
+        spec = self._table.spec
+        if not spec.measures:
+            return [json_text(spec, key, value)]
+        columns = {name: value[name] for name in self._values}
+        for name in self._json:
+            if columns[name] is not None:
+                columns[name] = json_text(spec, key, columns[name])
+        for name in self._times:
+            columns[name] = _aware(columns[name])
+        return list(columns.values())
 
     def value(self, stored: Sequence[Any]) -> Any:
         """Return the value of its stored columns as they were selected."""
@@ -60,40 +78,11 @@ class RowCodec:
                 value[name] = json.loads(value[name])
         return value
 
-    def array(self, name: str, keys: Sequence[Key], column: list[Any]) -> pa.Array:
-        """Return a column of the rows under `keys` as an array that Arrow's CSV writer writes as COPY reads it."""
-        sql_type = self._types[name]
-        if sql_type == "jsonb":
-            spec = self._table.spec
-            column = [
-                None if value is None else json_text(spec, key, value) for key, value in zip(keys, column, strict=True)
-            ]
-            return pa.array(column, pa.string())
-        return _copied(column, type_of(sql_type))
-
-    def _parts(self, key: Key, row: Versioned) -> list[Any]:
-        parts = [*self._table.key_values(key), *self._stored(row.value), row.value is None, row.at]
-        if self._table.keeps_txid:
-            parts.append(row.txid)
-        if self._table.keeps_previous:
-            removed = None if row.prev_txid is None else row.prev is None
-            parts += [*self._stored(row.prev), removed, row.prev_at, row.prev_txid]
-        return parts
-
-    def _stored(self, value: Any) -> Iterable[Any]:
-        if value is None:
-            return [None] * len(self._values)
-        return [value[name] for name in self._values] if self._table.spec.measures else [value]
-
-
-def _copied(column: list[Any], sql_type: SqlType) -> pa.Array:
-    """Return values as an array that Arrow's CSV writer writes as COPY reads it."""
-    if sql_type.python is bytes:
-        return pa.array([None if value is None else f"\\x{value.hex()}" for value in column], pa.string())
-    if sql_type.is_text_in_arrow:
-        return pa.array([None if value is None else str(value) for value in column], pa.string())
-    return pa.array(column, sql_type.arrow)
-
 
 def _utc(at: Any) -> Any:
     return at if at is None or at.tzinfo is UTC else at.astimezone(UTC)
+
+
+def _aware(at: Any) -> Any:
+    # PostgreSQL would read a time without a zone in the session's.
+    return at.replace(tzinfo=UTC) if isinstance(at, datetime) and at.tzinfo is None else at

@@ -4,11 +4,9 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
-import pyarrow as pa
-import pyarrow.csv
 from psycopg import sql
 
 from state_backends.backends.postgres import tables
@@ -16,10 +14,17 @@ from state_backends.backends.postgres.merge import base_sql, incoming_sql, merge
 from state_backends.backends.postgres.row_codec import RowCodec
 from state_backends.dead_letters import DeadLetter, refused_fold
 from state_backends.errors import DuplicateKeyError, FoldRangeError, KeyShapeError, SpecError, StaleBatchError
+from state_backends.extras import OptionalModule
 from state_backends.row import Key, Versioned, check_unique, pair, stale
 from state_backends.schema.install import install
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+else:
+    pa, pa_csv = OptionalModule("pyarrow"), OptionalModule("pyarrow.csv")
 
 # Rows per round trip: bounds what is in memory beside the caller's own lists.
 CHUNK_KEYS = 10_000
@@ -81,11 +86,10 @@ class PostgresBackingMap:
         typed = list(pair(self.spec, keys, rows))
         if not typed:
             return
-        chunks = (slice(first, first + CHUNK_KEYS) for first in range(0, len(typed), CHUNK_KEYS))
         names = [*self._table.key, *self._codec.columns]
         with self._conn.transaction():
             self._create(PUT, names)
-            self._copy(PUT, names, (self._codec.encode(typed[chunk], rows[chunk]) for chunk in chunks))
+            self._copy_rows(PUT, names, map(self._codec.encode, typed, rows))
             if self._conn.execute(self._put_sql()).rowcount < len(typed):
                 self._refuse_older()
             self._conn.execute(sql.SQL("DROP TABLE {}").format(PUT))
@@ -153,7 +157,7 @@ class PostgresBackingMap:
             self._conn.execute("SET LOCAL enable_seqscan TO DEFAULT")
         return new + old
 
-    def merge(self, batches: Iterable[pa.RecordBatch], txid: int, batch_time: datetime) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"], txid: int, batch_time: datetime) -> int:
         """Fold partial aggregates into the stored rows; one row per key in `batches`. Returns the number of keys.
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name.
@@ -179,7 +183,7 @@ class PostgresBackingMap:
             applied = self._merge_or_refuse(parameters)
         else:
             folded = (self._fold(chunk, parameters) for chunk in _chunks(keyed))
-            received = sum(self._copy(self._table.incoming, names, [chunk]) for chunk in folded) + len(self.refused)
+            received = sum(self._copy_rows(self._table.incoming, names, chunk) for chunk in folded) + len(self.refused)
             applied = self._merge_incoming(parameters)
         merged = received - len(self.refused)
         if applied < merged and self._table.keeps_txid:
@@ -234,24 +238,17 @@ class PostgresBackingMap:
                 "null; leave such rows out first"
             ) from error
 
-    def _fold(self, chunk: pa.RecordBatch, parameters: dict[str, Any]) -> pa.RecordBatch:
-        """Return the chunk with every stored column, folded into what is stored."""
-        arrays = [chunk[name] for name in self._table.key]
-        parts = [array.to_pylist() for array in arrays]
+    def _fold(self, chunk: "pa.RecordBatch", parameters: dict[str, Any]) -> list[list[Any]]:
+        """Return what COPY takes of the chunk's rows: the key and every stored column, folded into what is stored."""
+        parts = [chunk[name].to_pylist() for name in self._table.key]
         bound = parameters | {f"key_{number}": part for number, part in enumerate(parts)}
         stored: list[dict[str, Any] | None] = [None] * chunk.num_rows
         for ordinality, *row in self._conn.execute(self._base_sql, bound):
             stored[ordinality - 1] = self._codec.value(row)
         partials = chunk.select(list(self.spec.partial_columns)).to_pylist()
         keys = list(zip(*parts, strict=True))
-        folded = list(map(self._folded, keys, stored, partials))
-        if None in folded:
-            taken = pa.array([row is not None for row in folded])
-            arrays = [array.filter(taken) for array in arrays]
-            keys = [key for key, row in zip(keys, folded, strict=True) if row is not None]
-        values = [row for row in folded if row is not None]
-        arrays += [self._codec.array(name, keys, [row[name] for row in values]) for name in self._table.values]
-        return pa.RecordBatch.from_arrays(arrays, names=[*self._table.key, *self._table.values])
+        folded = zip(keys, map(self._folded, keys, stored, partials), strict=True)
+        return [[*key, *self._codec.written(key, value)] for key, value in folded if value is not None]
 
     @cached_property
     def _base_sql(self) -> bytes:
@@ -273,7 +270,16 @@ class PostgresBackingMap:
             )
         )
 
-    def _copy(self, table: sql.Identifier, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
+    def _copy_rows(self, table: sql.Identifier, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        received = 0
+        copy_in = sql.SQL("COPY {} ({}) FROM STDIN").format(table, columns(names))
+        with self._conn.cursor() as cursor, cursor.copy(copy_in) as copy:
+            for row in rows:
+                copy.write_row(row)
+                received += 1
+        return received
+
+    def _copy(self, table: sql.Identifier, names: Sequence[str], batches: Iterable["pa.RecordBatch"]) -> int:
         received = 0
         copy_in = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns(names))
         with self._conn.cursor() as cursor, cursor.copy(copy_in) as copy:
@@ -330,18 +336,18 @@ class PostgresBackingMap:
         return sql.SQL("({}) {} ({})").format(columns(names, "t"), sql.SQL(operator), placeholders)
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _chunks(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     for batch in batches:
         for first in range(0, batch.num_rows, FOLDED_ROWS):
             yield batch.slice(first, FOLDED_ROWS)
 
 
-def _with_singleton(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_singleton(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     return batch.append_column("singleton", pa.array([True] * batch.num_rows))
 
 
-def csv_rows(batch: pa.RecordBatch) -> bytes:
+def csv_rows(batch: "pa.RecordBatch") -> bytes:
     """Return the batch as `COPY .. (FORMAT csv)` reads it."""
     text = io.BytesIO()
-    pyarrow.csv.write_csv(batch, text, pyarrow.csv.WriteOptions(include_header=False))
+    pa_csv.write_csv(batch, text, pa_csv.WriteOptions(include_header=False))
     return text.getvalue()

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import LiteralString
+from typing import TYPE_CHECKING, LiteralString
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 
 from state_backends.backends.postgres.rows import PostgresBackingMap
@@ -16,11 +15,17 @@ from state_backends.batch import Batch, lock_fence
 from state_backends.changelog import Changelog
 from state_backends.committed import finished
 from state_backends.dead_letters import DeadLetter
+from state_backends.extras import OptionalModule
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 from state_backends.types import type_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = OptionalModule("pyarrow")
 
 # Rows per Arrow batch of new values.
 EMITTED_ROWS = 10_000
@@ -57,7 +62,7 @@ class PostgresSession:
     def updating(self) -> Iterator[IBackingMap]:
         yield LoggedMap(self.rows, self._log) if self._spec.changelog else self.rows
 
-    def merge(self, batches: Iterable[pa.RecordBatch]) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
         rows = self.rows
         keys = rows.merge(batches, self._batch.txid, self._batch.batch_time)
         self.refused = rows.refused
@@ -65,7 +70,7 @@ class PostgresSession:
             self._log.append(self._batch.txid)
         return keys
 
-    def new_values(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def new_values(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
         parameters = {"batch_time": self._batch.batch_time, "ttl": self._spec.ttl}
         measures = [name for name in self._spec.measures if name in schema.names]
         cursor = self._conn.execute(new_values_sql(self._table, measures), parameters)

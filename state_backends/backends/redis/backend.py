@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import psycopg
-import pyarrow as pa
 
 from state_backends.backends.external import ExternalBackend
 from state_backends.backends.external_session import ExternalSession
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.batch import Batch
+from state_backends.extras import naming_the_extra
 from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import redis
     from redis.cluster import RedisCluster
 
@@ -42,7 +43,8 @@ class RedisBackend(ExternalBackend):
 
     def _client(self) -> "redis.Redis | RedisCluster":
         # Not above: the library loads without redis-py.
-        from state_backends.backends.redis.client import client
+        with naming_the_extra():
+            from state_backends.backends.redis.client import client
 
         return client(self.timeout_seconds)
 
@@ -52,7 +54,7 @@ class RedisSession(ExternalSession):
 
     rows: RedisBackingMap
 
-    def _fold(self, batches: Sequence[pa.RecordBatch]) -> int:
+    def _fold(self, batches: Sequence["pa.RecordBatch"]) -> int:
         if self._spec.folds_in_lua and not self._spec.changelog:
             merged = self.rows.merge(batches, self._batch.txid, self._batch.batch_time)
             self.refused = self.rows.refused

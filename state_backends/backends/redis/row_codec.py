@@ -3,17 +3,21 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from state_backends.backends.redis.scripts import fields, pack_array
 from state_backends.errors import DuplicateKeyError, KeyShapeError, ValueShapeError
+from state_backends.extras import OptionalModule
 from state_backends.key_bytes import MICROSECOND, KeyBytes, from_microseconds, microseconds
 from state_backends.row import Key, Versioned, json_text
 from state_backends.spec import MAX_KEY_BYTES, StateSpec
 from state_backends.table import StateTable
 from state_backends.types import KEY_TYPES, TYPES, SqlType, type_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = OptionalModule("pyarrow")
 
 TRUE, FALSE = b"true", b"false"
 
@@ -128,7 +132,7 @@ class Partials:
     Raises KeyShapeError for a null or a part that no key holds, DuplicateKeyError, KeyError for a missing column.
     """
 
-    def __init__(self, spec: StateSpec, batches: Iterable[pa.RecordBatch], txid: int) -> None:
+    def __init__(self, spec: StateSpec, batches: Iterable["pa.RecordBatch"], txid: int) -> None:
         self._spec, self._txid = spec, txid
         names = [*spec.key, *spec.value_columns]
         kept = [batch.select(names) for batch in batches]
@@ -151,7 +155,7 @@ class Partials:
         [row] = self._table.slice(position, 1).select(list(self._spec.value_columns)).to_pylist()
         return dict(row)
 
-    def _keys(self, table: pa.Table) -> list[bytes]:
+    def _keys(self, table: "pa.Table") -> list[bytes]:
         columns = [self._key_column(table[name], name, sql_type) for name, sql_type in self._spec.key.items()]
         keys = self._encoded(columns) if columns else [b""] * table.num_rows
         if len(set(keys)) < len(keys):
@@ -174,7 +178,7 @@ class Partials:
         limit = MAX_KEY_BYTES // 4 // (len(texts) or 1)
         return all(len(text) <= limit and "\0" not in text for column in texts for text in column)
 
-    def _key_column(self, column: pa.ChunkedArray, name: str, sql_type: str) -> list[Any]:
+    def _key_column(self, column: "pa.ChunkedArray", name: str, sql_type: str) -> list[Any]:
         if column.null_count:
             raise KeyShapeError(
                 f"state {self._spec.name!r}: batch {self._txid} carries a key whose {name} is null; "
@@ -187,7 +191,7 @@ class Partials:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
             raise KeyShapeError(f"state {self._spec.name!r}: {name} must be {sql_type}: {error}") from error
 
-    def _text(self, column: pa.ChunkedArray, name: str, sql_type: str) -> pa.Array:
+    def _text(self, column: "pa.ChunkedArray", name: str, sql_type: str) -> "pa.Array":
         """Return a column in the form that a row's field has, as binary."""
         try:
             kind = type_of(sql_type)
@@ -200,5 +204,5 @@ class Partials:
             raise ValueShapeError(f"state {self._spec.name!r}: {name} must be {sql_type}: {error}") from error
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _whole(column: "pa.ChunkedArray") -> "pa.Array":
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
 from itertools import islice, pairwise
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
 from state_backends.backends.redis.committed import CommittedReads
@@ -28,6 +26,9 @@ from state_backends.maps import MAPS
 from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key, Versioned, check_paired, check_unique, stale
 from state_backends.spec import StateSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Keys per script call and per page of a scan: the server does nothing else for some 10 ms.
 CHUNK_KEYS = 1_000
@@ -123,7 +124,7 @@ class RedisBackingMap:
             rows = self._rows([self._names.rows(page)])
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True) if row)
 
-    def merge(self, batches: Iterable[pa.RecordBatch], txid: int, batch_time: datetime) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"], txid: int, batch_time: datetime) -> int:
         """Fold partial aggregates into the stored rows; one row per key in `batches`. Returns the number of keys.
 
         batches: Arrow batches with the key columns and the stored columns of every measure, by name; held until done.

@@ -12,17 +12,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from state_backends.extras import OptionalModule
 from state_backends.spec import StateSpec, stored_column
 from state_backends.table import StateTable, previous
 
 # The library loads without redis-py; a caller that has a client has loaded it.
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import redis
     from redis.cluster import RedisCluster
     from redis.commands.core import Script
+else:
+    pa, pc = OptionalModule("pyarrow"), OptionalModule("pyarrow.compute")
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
 
@@ -58,7 +60,7 @@ def pack(values: Sequence[bytes | None]) -> tuple[bytes, bytes]:
     return struct.pack(f"<{len(lengths)}i", *lengths), b"".join(filter(None, values))
 
 
-def pack_array(values: pa.Array) -> tuple[bytes, bytes]:
+def pack_array(values: "pa.Array") -> tuple[bytes, bytes]:
     """Return the same of an Arrow array of binary, without a Python object per value."""
     lengths = pc.fill_null(pc.binary_length(values), NULL).cast(pa.int32())
     one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pc.fill_null(values, b""))
@@ -80,7 +82,7 @@ def by_row(width: int, values: Iterator[bytes | None]) -> Iterator[tuple[bytes |
     return zip(*[values] * width, strict=True)
 
 
-def _int32_bytes(numbers: pa.Int32Array) -> bytes:
+def _int32_bytes(numbers: "pa.Int32Array") -> bytes:
     start = numbers.offset * 4
     return memoryview(numbers.buffers()[1])[start : start + len(numbers) * 4].tobytes()
 

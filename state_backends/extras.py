@@ -1,0 +1,46 @@
+"""Packages that come with an extra of the distribution, as `tidemark[spark]`, and are loaded at first use.
+
+`state_backends` alone needs psycopg and nothing else: Arrow is for batches of a pipeline, redis-py for states in Redis,
+and `datasketches` folds sketches.
+"""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from state_backends.errors import MissingPackageError
+
+# What is imported to the extra that has it, the smallest one where several do. pyproject.toml says what an extra has.
+EXTRAS = {
+    "redis": "redis",
+    **dict.fromkeys(("datasketches", "orjson", "py4j", "pyarrow", "pyspark", "structlog"), "spark"),
+    **dict.fromkeys(("celery", "django", "django_celery_beat", "django_htmx", "drf_spectacular", "environ"), "web"),
+    **dict.fromkeys(("granian", "kombu", "prometheus_client", "rest_framework", "unfold", "whitenoise"), "web"),
+    "psutil": "embedded",
+}
+
+
+class OptionalModule(ModuleType):
+    """A module that is imported when an attribute of it is first used; from then on it costs what a module costs."""
+
+    def __getattr__(self, name: str) -> Any:
+        with naming_the_extra():
+            value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+@contextmanager
+def naming_the_extra() -> Iterator[None]:
+    """Raise MissingPackageError, with what to install, where a package of an extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingPackageError(
+            f"package {package!r} is not installed; install tidemark[{EXTRAS[package]}], which has it", name=package
+        ) from error
