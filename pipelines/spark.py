@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pipelines.connections import MOST_WRITERS
-from pipelines.embedded.data_dir import REPOSITORY
+from pipelines.embedded.data_dir import REPOSITORY, project_dir
 from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.aggregators.column import quoted
@@ -52,7 +52,7 @@ SETTINGS = {
 }
 
 # What the executors of a cluster get: our packages, and files of the user's with one of these suffixes.
-PACKAGES = ("pipelines", "state_backends")
+PACKAGES = ("tidemark", "pipelines", "state_backends")
 USER_SUFFIXES = (".py", ".zip", ".egg")
 
 
@@ -106,8 +106,8 @@ def _set_environment(local: bool) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        # Python workers import this project whatever the driver's working directory is.
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        # Python workers import what the driver does, this checkout whatever the working folder is.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(project_dir()), os.environ.get("PYTHONPATH")]))
 
 
 def _create(builder: SparkSession.Builder, packages: str) -> SparkSession:

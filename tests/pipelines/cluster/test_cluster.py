@@ -21,7 +21,12 @@ EXPECTED = {word: times * FILES for word, times in WORDS.items()}
 TASKS = 2 * SLOTS
 SPREAD = {"SPARK_SHUFFLE_PARTITIONS": str(TASKS), "TIDEMARK_MAX_WRITERS": str(TASKS)}
 USERS_MODULE = """
+from tidemark import TidemarkError  # an executor has the public names, too
+
+
 def shout(word):
+    if not word:
+        raise TidemarkError("a word without letters")
     return word.upper()
 """
 

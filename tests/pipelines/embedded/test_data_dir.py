@@ -13,11 +13,19 @@ def test_the_environment_names_the_data_folder(tmp_path):
     assert home.is_dir()
 
 
-def test_without_a_name_it_is_beside_manage_py(tmp_path, monkeypatch):
+def test_in_a_checkout_it_is_beside_manage_py(tmp_path, monkeypatch):
+    (tmp_path / "manage.py").write_text("")
     monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path)
 
     assert data_dir({}) == tmp_path / ".tidemark"
     assert (REPOSITORY / "manage.py").exists()
+
+
+def test_of_installed_packages_it_is_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path / "site-packages")
+    monkeypatch.chdir(tmp_path)
+
+    assert data_dir({}) == tmp_path / ".tidemark"
 
 
 def test_a_data_folder_that_cannot_be_created_is_named(tmp_path):

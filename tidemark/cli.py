@@ -1,0 +1,96 @@
+"""The command `tidemark`, which has every command of Django's `manage.py` under the same name.
+
+Commands that touch data get their servers first: embedded, unless the environment names some.
+"""
+
+import ast
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import tidemark
+from tidemark.names import PACKAGES, SITE, HiddenPackageError, check_packages
+
+NEED_NO_SERVERS = {"help", "version", "check", "collectstatic", "diffsettings", "makemigrations", "spectacular"}
+ONLY_A_QUESTION = {"--help", "-h", "--version"}
+
+# The commands of Django that running Tidemark takes.
+OTHERS = {
+    "collectstatic": "Collect the static files for the web process.",
+    "createsuperuser": "Create a user who may do everything.",
+    "migrate": "Create the tables, or bring them up to date.",
+}
+
+OVERVIEW = """\
+Tidemark {version}: live aggregates that stay exact
+
+usage: {program} COMMAND [options]
+
+{commands}
+
+`{program} COMMAND --help` shows the options of a command, `{program} help --commands` lists Django's commands as well.
+"""
+
+
+def main() -> None:
+    """Run the command that `sys.argv` names."""
+    words = sys.argv[1:]
+    if words in ([], ["help"], ["--help"], ["-h"]):
+        sys.stdout.write(overview(Path(sys.argv[0]).name))
+    elif words == ["--version"]:
+        sys.stdout.write(f"tidemark {tidemark.__version__}\n")
+    else:
+        _run(words)
+
+
+def needs_servers(words: list[str]) -> bool:
+    """Return whether the command line asks for something that reads or writes data."""
+    return bool(words) and words[0] not in NEED_NO_SERVERS and not ONLY_A_QUESTION & set(words)
+
+
+def overview(program: str) -> str:
+    """Return the list of commands. It imports none, so it works whatever is installed."""
+    commands = dict(sorted([*_own_commands(), *OTHERS.items()]))
+    width = max(map(len, commands))
+    lines = (f"  {name:{width}}  {summary}" for name, summary in commands.items())
+    return OVERVIEW.format(version=tidemark.__version__, program=program, commands="\n".join(lines))
+
+
+def _own_commands() -> Iterator[tuple[str, str]]:
+    for file in (SITE / "webapp").glob("*/management/commands/[!_]*.py"):
+        documentation = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        yield file.stem, documentation.partition("\n")[0]
+
+
+def _run(words: list[str]) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+    # A script that pip has installed has its own folder there; modules are looked for where one types the command.
+    if not sys.flags.safe_path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    # An orderly exit stops the embedded servers; a command that stops by itself on SIGTERM sets its own handler.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        check_packages(*PACKAGES)
+        _execute(words)
+    except HiddenPackageError as error:
+        sys.exit(f"tidemark: {error}")
+
+
+def _execute(words: list[str]) -> None:
+    from pipelines.errors import RuntimeSetupError
+    from state_backends.errors import MissingPackageError
+    from state_backends.extras import naming_the_extra
+
+    try:
+        with naming_the_extra():
+            if needs_servers(words):
+                from pipelines.embedded import servers
+
+                servers.ensure()
+            from django.core.management import execute_from_command_line
+
+            execute_from_command_line(sys.argv)
+    except (RuntimeSetupError, MissingPackageError) as error:
+        sys.exit(f"tidemark: {error}")
