@@ -6,6 +6,7 @@ status.
 """
 
 import logging
+import re
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -35,6 +36,7 @@ from state_backends.errors import FencedError, PipelineHeldError
 # Between two checks of the query and of the desired state: how fast a stop is seen, and how old a reported lag may be.
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+INTERVAL = re.compile(r"[1-9]\d{0,8} (millisecond|second|minute|hour|day)s?")
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
 logger = logging.getLogger(__name__)
@@ -45,16 +47,19 @@ class RunOptions:
     """How a driver runs its pipeline.
 
     checkpoint: Spark's checkpoint folder of this pipeline, as a path or a `file:` URI. once: process the available
-    input, then end. one_batch: with `once`, run the batch that the checkpoint has planned, and end. rebind: accept
+    input, then end. one_batch: with `once`, run the batch that the checkpoint has planned, and end. interval: the least
+    time from the start of one batch to that of the next, as `5 seconds`; batch after batch by default. rebind: accept
     another checkpoint or source than the one that the states were fed from. accept_gap: feed a state or measure again
     that batches were committed without. max_failures: how many failures in a row, without a batch committed between,
     end the driver; with `once` the first one does.
-    Raises PipelineError if max_failures is less than 1, or the checkpoint has another scheme.
+    Raises PipelineError if max_failures is less than 1, if the interval is none or stands beside `once`, or if the
+    checkpoint has another scheme.
     """
 
     checkpoint: Path
     once: bool = False
     one_batch: bool = False
+    interval: str | None = None
     rebind: bool = False
     accept_gap: bool = False
     max_failures: int = MAX_FAILURES
@@ -63,12 +68,18 @@ class RunOptions:
         object.__setattr__(self, "checkpoint", checkpoint_folder(self.checkpoint))
         if self.max_failures < 1:
             raise PipelineError(f"max_failures must be 1 or more, got {self.max_failures!r}")
+        if self.interval is not None and not INTERVAL.fullmatch(self.interval):
+            raise PipelineError(f"trigger {self.interval!r} is not an interval; write `5 seconds` or `1 minute`")
+        if self.interval is not None and self.once:
+            raise PipelineError("a trigger interval is for a pipeline that goes on, and once ends with the input")
 
     @property
-    def trigger(self) -> dict[str, bool]:
+    def trigger(self) -> dict[str, Any]:
         """Spark's trigger; empty for its default, which runs batch after batch."""
         if self.one_batch:
             return {"once": True}
+        if self.interval is not None:
+            return {"processingTime": self.interval}
         return {"availableNow": True} if self.once else {}
 
 
@@ -91,7 +102,7 @@ class Driver:
     ) -> None:
         self.pipeline = pipeline
         self._session = session
-        self._spark = spark
+        self.spark = spark
         self._dsn = dsn
         self._options = options
         self._on_batch = on_batch or (lambda batch: None)
@@ -111,7 +122,7 @@ class Driver:
         another driver holds the pipeline, and otherwise the error of the last failure: a TidemarkError, or what Spark
         or the database raised.
         """
-        check(self.pipeline, self._spark)
+        check(self.pipeline, self.spark)
         while not self._stopping.is_set():
             with ExitStack() as held:
                 session = None
@@ -147,7 +158,7 @@ class Driver:
     def _run_query(self, session: DriverSession) -> bool:
         """Run the query until it ends or must end. Returns True if it ended by itself."""
         query = QueryRun(
-            self._spark,
+            self.spark,
             session,
             self._options.checkpoint,
             self._after_commit,

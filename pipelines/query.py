@@ -60,7 +60,7 @@ class QueryRun:
         checkpoint: Path,
         on_batch: OnBatch,
         *,
-        trigger: Mapping[str, bool],
+        trigger: Mapping[str, Any],
         rebind: bool,
     ) -> None:
         self.progress = ProgressLog()

@@ -25,59 +25,51 @@ from pipelines.connections import MOST_WRITERS
 from pipelines.embedded.data_dir import REPOSITORY, project_dir
 from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
+from pipelines.spark_conf import PACKAGES_SETTING, SETTINGS, check_conf
 from state_backends.aggregators.column import quoted
 from state_backends.types import type_of
-
-CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing"  # Spark's package
-
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # Adaptive execution plans each stage again, which a small micro-batch waits for (0.37 s a state instead of 0.19 s,
-    # measured), and combines the shuffle into one partition, so that one connection would do all the work.
-    "spark.sql.adaptive.enabled": "false",
-    # How long an idle query waits before it checks for input; Spark's default of 10 ms lists folders all the time.
-    "spark.sql.streaming.pollingDelay": "100ms",
-    # Spark's default asks Hadoop's other file API, which without Hadoop's native library starts some 50 processes per
-    # trigger (`chmod`, `readlink`): 0.08 s of 0.13. On a local disk both write a file beside and rename it.
-    "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINT_FILES}.FileSystemBasedCheckpointFileManager",
-    # Spark compiles some four classes per state and forgets all but the last 100 by default: a pipeline of 100 states
-    # compiled them for every batch, which took a quarter of Java's processor time.
-    "spark.sql.codegen.cache.maxEntries": "2000",
-    # Rows of an Arrow batch, each sent as one COPY message: more rows save calls, fewer save memory.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # A task that does not react must not delay a stop without limit.
-    "spark.sql.streaming.stopTimeout": "30s",
-}
 
 # What the executors of a cluster get: our packages, and files of the user's with one of these suffixes.
 PACKAGES = ("tidemark", "pipelines", "state_backends")
 USER_SUFFIXES = (".py", ".zip", ".egg")
 
+logger = logging.getLogger(__name__)
 
-def start_session(name: str, master: str | None = None, packages: Iterable[str] = ()) -> SparkSession:
+
+def start_session(
+    name: str,
+    master: str | None = None,
+    packages: Iterable[str] = (),
+    *,
+    conf: Mapping[str, str] | None = None,
+    ui_port: int | None = None,
+    modules: Iterable[str] = (),
+) -> SparkSession:
     """Return a Spark session on `SPARK_MASTER`, or on the cores of this machine.
 
     packages: Maven coordinates of the jars that the sources need; Spark downloads those it does not have.
-    On a cluster the executors get this project's code and the files that `SPARK_PYFILES` names. Their Python,
-    `PYSPARK_PYTHON` or the path of this process's, must exist on every machine, with requirements.txt installed.
+    conf: settings of the user's (see check_conf). ui_port: where Spark's pages are served, if they are.
+    modules: of the user's pipelines. On a cluster the executors get their packages from the working directory, this
+    project's code, and the files that `SPARK_PYFILES` names. Their Python, `PYSPARK_PYTHON` or the path of this
+    process's, must exist on every machine, with requirements.txt installed.
     `SPARK_SHUFFLE_PARTITIONS`: the number of tasks that group a batch.
-    Raises RuntimeSetupError if no suitable Java is found, if a variable is invalid, or if Spark does not start with
-    the packages.
+    Raises RuntimeSetupError if no suitable Java is found, if a variable or setting is invalid, or if Spark does not
+    start with the packages.
     """
+    conf = check_conf(conf or {})
     master = master or os.environ.get("SPARK_MASTER") or f"local[{_cores()}]"
     local = is_local(master)
     partitions, files = _shuffle_partitions(local), user_files()
     _set_environment(local)
-    builder = SparkSession.builder.master(master).appName(name).config("spark.sql.shuffle.partitions", partitions)
-    for setting, value in SETTINGS.items():
-        builder = builder.config(setting, value)
-    if coordinates := ",".join(sorted(set(packages))):
-        builder = builder.config("spark.jars.packages", coordinates)
-    session = _create(builder, coordinates)
+    coordinates = ",".join(sorted({*packages, *filter(None, conf.get(PACKAGES_SETTING, "").split(","))}))
+    settings = {"spark.sql.shuffle.partitions": str(partitions), **SETTINGS, **conf}
+    settings |= {PACKAGES_SETTING: coordinates} if coordinates else {}
+    settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(ui_port)} if ui_port is not None else {}
+    session = _create(SparkSession.builder.master(master).appName(name).config(map=dict(settings)), coordinates)
+    if ui_port is not None:
+        logger.info("Spark's pages are at %s", session.sparkContext.uiWebUrl)
     if not local:
-        ship(session.sparkContext, files)
+        ship(session.sparkContext, [*files, *project_code(modules)])
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
@@ -106,8 +98,9 @@ def _set_environment(local: bool) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        # Python workers import what the driver does, this checkout whatever the working folder is.
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(project_dir()), os.environ.get("PYTHONPATH")]))
+        # Python workers import what the driver does: this checkout, and what is in the working folder.
+        paths = dict.fromkeys([str(project_dir()), str(Path.cwd()), os.environ.get("PYTHONPATH")])
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def _create(builder: SparkSession.Builder, packages: str) -> SparkSession:
@@ -123,14 +116,23 @@ def _create(builder: SparkSession.Builder, packages: str) -> SparkSession:
 
 
 def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:
-    """Send our packages to the executors, and files of the user's: modules, and zips of packages."""
+    """Send our packages to the executors, and code of the user's: modules, zips of packages, and packages."""
     folder = Path(tempfile.mkdtemp(prefix="tidemark-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for package in PACKAGES:
-        # What follows the `#` is the name of the folder that Spark unpacks the archive into.
-        context.addArchive(f"{pack(REPOSITORY / package, folder)}#{package}")
-    for file in files:
-        context.addPyFile(str(file))
+    for path in [*(REPOSITORY / package for package in PACKAGES), *files]:
+        if path.is_dir():
+            # What follows the `#` is the name of the folder that Spark unpacks the archive into.
+            context.addArchive(f"{pack(path, folder)}#{path.name}")
+        else:
+            context.addPyFile(str(path))
+
+
+def project_code(modules: Iterable[str], folder: Path | None = None) -> list[Path]:
+    """Return the packages, and the modules beside them, of the working directory that modules belong to."""
+    folder = folder or Path.cwd()
+    names = sorted({module.partition(".")[0] for module in modules} - set(PACKAGES))
+    found = [path for name in names for path in (folder / name, folder / f"{name}.py")]
+    return [path for path in found if path.is_dir() or path.is_file()]
 
 
 def pack(package: Path, folder: Path) -> Path:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.discovery import Search, examples
 from pipelines.errors import PipelineError
-from pipelines.jobs import JOBS
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import TextFiles
 from pipelines.stream import Stream
@@ -50,11 +50,12 @@ def test_a_pipeline_over_two_sources_has_the_weaker_guarantee():
     assert pipeline.guarantees == {"totals": "exactly once", "other": "approximate"}
 
 
-@pytest.mark.parametrize("name", sorted(JOBS))
-def test_every_shipped_job_has_its_name_and_its_states_survive_the_catalog(name):
-    pipeline = JOBS[name](Path("in"))
+@pytest.mark.parametrize("example", Search([examples()]).declarations, ids=str)
+def test_every_example_has_its_name_and_its_states_survive_the_catalog(example):
+    pipeline = example.pipeline(Path("in"))
 
-    assert pipeline.name == name
+    assert example.module == f"pipelines.jobs.{pipeline.name}"
+    assert pipeline.description
     for spec in pipeline.specs:
         assert definition(from_definition(spec.name, definition(spec), spec.ttl)) == definition(spec)
         assert pipeline.guarantees[spec.name] == "exactly once"

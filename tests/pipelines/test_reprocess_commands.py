@@ -6,7 +6,6 @@ import threading
 import pytest
 from django.core.management import CommandError, call_command
 
-from pipelines.jobs import JOBS
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.reprocess import Reprocess
@@ -141,13 +140,13 @@ def test_a_state_was_not_fed_for_a_while(counted, type_command, number):
 
 def test_values_that_cannot_be_counted(workspace, type_command, monkeypatch):
     def job_with(kind):
-        def totals(folder, files_per_batch=None):
+        def totals(folder, files_per_batch=None) -> Pipeline:
             """Totals of numbers."""
             state = StateSpec("totals", key={}, measures={"total": Sum("n", type=kind)})
             numbers = Stream.read(JsonFiles(folder, schema="n bigint"))
             return Pipeline("word_count", [numbers.group_by().persistent_aggregate(state)])
 
-        monkeypatch.setitem(JOBS, "word_count", totals)
+        monkeypatch.setattr("pipelines.jobs.word_count.word_count", totals)
         return totals(workspace.input)
 
     workspace.land("1.json", {"n": 2**63 - 1}, {"n": 1})

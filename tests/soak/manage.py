@@ -6,12 +6,13 @@ SOAK_VARIANT its kind.
 
 import os
 import sys
+from types import ModuleType
 from typing import Any
 
 import manage
 from pipelines import driver
 from pipelines.batch import BatchRunner
-from pipelines.jobs import JOBS
+from pipelines.discovery import VARIABLE
 from state_backends.backends.external import ExternalBackend
 from state_backends.ledger import BatchLedger
 from tests.soak import micro_batches, switches
@@ -27,7 +28,10 @@ STORE_SECONDS = 5.0
 
 def register() -> None:
     name, variant = os.environ["SOAK_PIPELINE"], VARIANTS[os.environ["SOAK_VARIANT"]]
-    JOBS[name] = transfers(name, variant, Release.of_environment())
+    module = ModuleType("soak_pipeline")
+    setattr(module, name, transfers(name, variant, Release.of_environment()))
+    sys.modules[module.__name__] = module
+    os.environ[VARIABLE] = module.__name__
 
 
 def put_points() -> None:

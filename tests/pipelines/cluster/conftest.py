@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def drivers(database_url: str, tmp_path: Path) -> Iterator[Callable[..., DriverP
     """Start the word count, or another command, in a process of its own; it ends with the test."""
     started: list[DriverProcess] = []
 
-    def start(*command: str, **environ: str) -> DriverProcess:
+    def start(*command: str, **environ: Any) -> DriverProcess:
         driver = DriverProcess(database_url, tmp_path, command or run_word_count(tmp_path), **environ)
         started.append(driver)
         return driver

@@ -26,13 +26,13 @@ def run_word_count(folder: Path) -> list[str]:
 class DriverProcess:
     """A Python program that runs a pipeline. command: its arguments. environ: variables such as SPARK_MASTER."""
 
-    def __init__(self, dsn: str, folder: Path, command: Sequence[str], **environ: str) -> None:
+    def __init__(self, dsn: str, folder: Path, command: Sequence[str], cwd: Path = REPOSITORY, **environ: str) -> None:
         self.log = folder / "driver.log"
         of_tests = {"DATABASE_URL": dsn, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": SUBMIT}
         with self.log.open("wb") as log:
             self.process = psutil.Popen(
                 [sys.executable, *command],
-                cwd=REPOSITORY,
+                cwd=cwd,
                 env=os.environ | of_tests | environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from pipelines.embedded.data_dir import REPOSITORY
 from state_backends import Catalog, StateReader
 from tests.pipelines.cluster.driver_process import locked, waiting, writers
 from tests.pipelines.cluster.spark_cluster import SLOTS, wait_for
+from tests.users_project import Project
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +110,15 @@ def test_executors_run_the_code_that_the_driver_shipped_and_the_users_own(conn, 
     assert (has_files, imports_checkout) == ({True}, {False})
     # The user's state is hash-partitioned, and every partition has its share.
     assert conn.execute("SELECT count(DISTINCT tableoid) FROM tidemark_state.words").fetchone() == (4,)
+
+
+def test_executors_get_the_packages_of_the_working_directory_that_pipelines_are_in(conn, database_url, drive, tmp_path):
+    project = Project(tmp_path / "project", database_url)
+    words = [str(REPOSITORY / "manage.py"), "run_pipeline", "orders", "--once"]
+
+    drive(*words, cwd=project.folder, TIDEMARK_HOME=str(project.folder / "home")).finish()
+
+    assert conn.execute("SELECT article, orders, articles FROM tidemark_live.ordered ORDER BY article").fetchall() == [
+        ("bread", 2, 5),
+        ("milk", 1, 1),
+    ]

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.embedded.data_dir import REPOSITORY
 from pipelines.errors import RuntimeSetupError
-from pipelines.spark import is_local, pack, start_session, user_files
+from pipelines.spark import is_local, pack, project_code, start_session, user_files
 
 
 def test_a_package_is_shipped_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
@@ -37,6 +37,14 @@ def test_a_user_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
         f"SPARK_PYFILES: {str(tmp_path / name)!r} is not an existing .py, .zip, .egg file; "
         "name modules, or zips of packages, separated by commas"
     )
+
+
+def test_the_code_of_a_pipeline_is_its_package_or_module_in_the_working_directory(tmp_path):
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "shop.py").touch()
+    modules = ["acme.orders", "acme.clicks", "shop", "installed.orders", "pipelines.jobs.word_count"]
+
+    assert project_code(modules, tmp_path) == [tmp_path / "acme", tmp_path / "shop.py"]
 
 
 @pytest.mark.parametrize("given", ["0", "-2", "lots"])

@@ -18,10 +18,18 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 class Child:
     """A child process in its own session, so that Ctrl-C reaches only the parent.
 
-    log: file of its output. stop_seconds: how long it may take to stop before it is killed.
+    log: file of its output. stop_seconds: how long it may take to stop before it is killed. folder: where it runs, by
+    default where this process does.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, stop_seconds: float = 20.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        stop_seconds: float = 20.0,
+        folder: Path | None = None,
+    ) -> None:
         self.name = name
         self.log = log
         self._stop_seconds = stop_seconds
@@ -29,6 +37,7 @@ class Child:
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

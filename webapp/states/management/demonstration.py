@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,16 +21,17 @@ from django.core.management import call_command
 
 from pipelines.connections import connect
 from pipelines.demo import compare, lay_out
+from pipelines.discovery import find
 from pipelines.driver import Driver, RunOptions
 from pipelines.embedded.data_dir import REPOSITORY, data_dir, free_port, is_free, project_dir, write_private
 from pipelines.errors import RuntimeSetupError
-from pipelines.jobs import job
 from pipelines.spark import start_session
 from webapp.accounts.authentication import verified
 from webapp.accounts.services import create_api_key
 from webapp.states.management.child_process import Child
 
 PIPELINE = "flights"
+FLIGHTS = f"pipelines.jobs.flights:{PIPELINE}"  # a pipeline of the user's may have the name
 ADMIN = "admin"
 NEEDED_BYTES = 1_000_000_000  # the input, Spark's scratch files and a year of write-ahead log
 HEALTHY_WITHIN_SECONDS = 60.0
@@ -60,8 +61,8 @@ def input_folder() -> Path:
     return data_dir() / "demo" / PIPELINE
 
 
-def prepare() -> None:
-    """Create the tables and the input. Raises RuntimeSetupError if the disk is too full."""
+def prepare(*, with_flights: bool = True) -> None:
+    """Create the tables, and the demo's own input. Raises RuntimeSetupError if the disk is too full."""
     free = shutil.disk_usage(data_dir()).free
     if free < NEEDED_BYTES:
         raise RuntimeSetupError(
@@ -69,7 +70,13 @@ def prepare() -> None:
             "make room, or set TIDEMARK_HOME to a folder on another disk"
         )
     call_command("migrate", verbosity=0)
-    lay_out(input_folder())
+    if with_flights:
+        lay_out(input_folder())
+
+
+def names_of(references: Sequence[str]) -> list[str]:
+    """Return the names of pipelines to run, by default the demo's. Raises PipelineError for one that is not found."""
+    return [find(reference).name for reference in references] or [PIPELINE]
 
 
 @contextmanager
@@ -107,8 +114,11 @@ def grant_access(port: int) -> Access:
     return access
 
 
-def start_children(port: int) -> list[Child]:
-    """Start web, events, worker and pipeline in this order; stop them in reverse order."""
+def start_children(port: int, references: Sequence[str] = ()) -> list[Child]:
+    """Start web, events, worker and pipelines in this order; stop them in reverse order.
+
+    references: the pipelines, by default the demo's.
+    """
     logs = data_dir() / "logs"
     python = sys.executable
     # Compaction keeps a week of history by default; in the demo it should have an effect at once.
@@ -119,6 +129,7 @@ def start_children(port: int) -> list[Child]:
     events_port = port + 1 if is_free(port + 1) else free_port()
     os.environ["TIDEMARK_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
     os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
+    project = Path.cwd()
     os.chdir(project_dir())
     web = [python, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     # Each thread has a database connection, and the database allows a hundred in total.
@@ -127,12 +138,15 @@ def start_children(port: int) -> list[Child]:
     limits = ["--port", str(events_port), "--backlog", "2048", "--backpressure", "8192", "--workers-kill-timeout", "10"]
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
-    pipeline = [python, "-m", "tidemark", "run_pipeline", PIPELINE, "--input", str(input_folder())]
+    # Where the pipelines' modules are; `-m` finds a checkout from its own folder alone.
+    program = [str(REPOSITORY / "manage.py")] if (REPOSITORY / "manage.py").exists() else ["-m", "tidemark"]
+    pipelines = references or [FLIGHTS, "--input", str(input_folder())]
+    pipeline = [python, *program, "run_pipeline", *pipelines]
     return [
         Child("web", [*web, "webapp.wsgi:application"], logs / "web.log"),
         Child("events", [*events, *limits, "webapp.asgi:application"], logs / "events.log"),
         Child("worker", [*worker, *beat], logs / "worker.log"),
-        Child("pipeline", pipeline, logs / "pipeline.log", stop_seconds=40.0),
+        Child("pipeline", pipeline, logs / "pipeline.log", stop_seconds=40.0, folder=project),
     ]
 
 
@@ -156,7 +170,7 @@ def run_whole_input(report: Callable[[str], object]) -> dict[str, Any]:
     Raises TidemarkError; errors of Spark pass through.
     """
     dsn = os.environ["DATABASE_URL"]
-    pipeline = job(PIPELINE, input_folder(), DAYS_PER_BATCH)
+    pipeline = find(FLIGHTS).pipeline(input_folder(), DAYS_PER_BATCH)
     options = RunOptions(data_dir() / "checkpoints" / PIPELINE, once=True)
     report("starting Spark ..")
     Driver(pipeline, start_session(PIPELINE), dsn, options, lambda batch: report(f"batch {batch.txid} committed")).run()

@@ -73,15 +73,16 @@ def number(text: str) -> int:
 
 def _recounted(state: str, options: Mapping[str, Any]) -> Audit:
     # Imported here, since a comparison with the changelog should not load Spark.
-    from pipelines.jobs import job
+    from pipelines.discovery import find
     from pipelines.recount import Recount
     from pipelines.spark import start_session
 
     name = queries.state(state).pipeline
-    pipeline = job(name, options["input"] or data_dir() / "input" / name, None)
+    declared = find(name)
+    pipeline = declared.pipeline(options["input"])
     checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
     with readers.own_connection() as conn:
-        spark = lambda: start_session(f"{name} audit", packages=pipeline.packages)  # noqa: E731
+        spark = lambda: start_session(f"{name} audit", packages=pipeline.packages, modules=[declared.module])  # noqa: E731
         return Recount(pipeline, state, conn, spark, checkpoint).audit(options["sample"])
 
 

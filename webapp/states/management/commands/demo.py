@@ -29,6 +29,11 @@ WELCOME = """
     password    {admin_password}
     API key     {api_key}
 
+{examples}  Ctrl-C stops everything; the next run continues from there. Logs: {logs}
+"""
+
+# Of the flights; `{{` stays one brace.
+EXAMPLES = """\
   Look up two routes:
 
     curl -s {url}/api/v1/states/routes/query -H 'Authorization: Bearer {api_key}' \\
@@ -39,14 +44,14 @@ WELCOME = """
     curl -NG {events_url}/events/states/flights_by_carrier -H 'Authorization: Bearer {api_key}' \\
       --data-urlencode 'keys=[["JFK","AA"],["EWR","UA"]]'
 
-  Ctrl-C stops everything; the next run continues from there. Logs: {logs}
 """
 
 
 class Command(BaseCommand):
-    help = "Run web, events, worker and the flights pipeline on this machine until Ctrl-C."
+    help = "Run web, events, worker and pipelines on this machine until Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help="pipelines to run (default: the demo's flights)")
         parser.add_argument("--port", type=int, default=8000, help="port of the web server (default: 8000)")
         parser.add_argument(
             "--once", action="store_true", help="process the whole input, compare the states with a recount, and end"
@@ -56,12 +61,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["json"] and not options["once"]:
             raise CommandError("--json requires --once", returncode=2)
+        if options["names"] and options["once"]:
+            raise CommandError("--once recounts the demo's flights, so it takes no NAME", returncode=2)
         # So that each line is visible at once in a pipe or a file.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
         try:
             with demonstration.only_demo():
-                self._once(options["json"]) if options["once"] else self._serve(options["port"])
+                self._once(options["json"]) if options["once"] else self._serve(options["port"], options["names"])
         except (TidemarkError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
 
@@ -78,28 +85,29 @@ class Command(BaseCommand):
         if not all(state["exact"] for state in result["states"].values()):
             raise CommandError("a state differs from the recount")
 
-    def _serve(self, port: int) -> None:
+    def _serve(self, port: int, references: list[str]) -> None:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         demonstration.check_port(port)
+        names = demonstration.names_of(references)
         self.stdout.write("preparing tables and input ..")
-        demonstration.prepare()
+        demonstration.prepare(with_flights=not references)
         access = demonstration.grant_access(port)
-        children = demonstration.start_children(port)
+        children = demonstration.start_children(port, references)
         try:
             demonstration.wait_until_healthy(access.url, children[0])
-            self.stdout.write(
-                WELCOME.format(**vars(access), events_url=os.environ["TIDEMARK_EVENTS_URL"], logs=data_dir() / "logs")
-            )
-            self._watch(children, stop)
+            values = {**vars(access), "events_url": os.environ["TIDEMARK_EVENTS_URL"], "logs": data_dir() / "logs"}
+            examples = "" if references else EXAMPLES.format(**values)
+            self.stdout.write(WELCOME.format(**values, examples=examples))
+            self._watch(children, stop, names)
         finally:
             self.stdout.write("\nstopping ..")
             for child in reversed(children):
                 child.stop()
         self.stdout.write("stopped.")
 
-    def _watch(self, children: list[Child], stop: threading.Event) -> None:
+    def _watch(self, children: list[Child], stop: threading.Event, names: list[str]) -> None:
         on_terminal = os.isatty(1)
         printed = ""
         while not stop.wait(1.0 if on_terminal else 5.0):
@@ -109,7 +117,7 @@ class Command(BaseCommand):
                         f"{child.name} has ended (exit code {child.exit_code()}); the end of {child.log}:\n"
                         f"{child.last_lines()}"
                     )
-            line = _progress()
+            line = "; ".join(map(_progress, names))
             if on_terminal:
                 self.stdout.write(f"\r\033[K  {line}", ending="")
                 self.stdout.flush()
@@ -118,13 +126,13 @@ class Command(BaseCommand):
             printed = line
 
 
-def _progress() -> str:
+def _progress(name: str) -> str:
     try:
-        flights = queries.pipeline(demonstration.PIPELINE)
+        pipeline = queries.pipeline(name)
     except UnknownPipelineError:
-        return "starting Spark .."
-    remaining = flights.pending["count"] if flights.pending else "?"
+        return f"{name}: starting Spark .."
+    pending = ", {count} {unit} pending".format(**pipeline.pending) if pipeline.pending else ""
     return (
-        f"{flights.status}: batch {flights.committed_txid} committed, {flights.rows_per_second:,.0f} flights/s, "
-        f"{remaining} of 365 days remaining"
+        f"{name}: {pipeline.status}, batch {pipeline.committed_txid} committed, "
+        f"{pipeline.rows_per_second or 0:,.0f} events/s{pending}"
     )

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pipelines.embedded.data_dir import data_dir
-from pipelines.errors import RuntimeSetupError, failure_reason
+from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason
 from state_backends.errors import TidemarkError
 from webapp.states import queries, services
 from webapp.states.documents import pipeline_document
@@ -21,7 +21,8 @@ RECOVERIES = ("rewind", "restore-checkpoint", "skip-lost")
 
 class Command(BaseCommand):
     help = (
-        "List the pipelines, or pause or resume one; a pause takes effect after the current batch. Or recover one "
+        "List the pipelines that have run, or with `declared` those that can be run, and where they are declared. Or "
+        "pause or resume one; a pause takes effect after the current batch. Or recover one "
         "whose driver is stopped: `rewind` takes its states back to an earlier batch, `restore-checkpoint` writes the "
         "checkpoint that the ledger's offsets tell, `skip-lost` goes on after input that its source has lost. See "
         "docs/recovery.md."
@@ -29,7 +30,7 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        actions = ["list", *ACTIONS, *RECOVERIES]
+        actions = ["list", "declared", *ACTIONS, *RECOVERIES]
         parser.add_argument("action", nargs="?", choices=actions, default="list", help="(default: list)")
         parser.add_argument("name", nargs="?", metavar="NAME", help="which pipeline (list: all by default)")
         parser.add_argument("--json", action="store_true", help="print one line of JSON per pipeline")
@@ -42,11 +43,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         action, name = options["action"], options["name"]
-        if action != "list" and not name:
+        if action not in ("list", "declared") and not name:
             raise CommandError(f"pipelines {action} needs the NAME of a pipeline", returncode=2)
         if action == "rewind" and options["to"] is None and not options["to_checkpoint"]:
             raise CommandError("pipelines rewind needs --to TXID or --to-checkpoint", returncode=2)
         try:
+            if action == "declared":
+                return self._print(_declared())
             if action in RECOVERIES:
                 return self._recover(action, name, options)
             if action in ACTIONS:
@@ -73,15 +76,30 @@ class Command(BaseCommand):
             self.stdout.write(line)
 
 
+def _declared() -> Iterator[str]:
+    """Yield a line for each pipeline that can be run. Raises PipelineError for the modules that cannot be read."""
+    # Imported here, since the other actions should not load Spark.
+    from pipelines.discovery import Search, examples, places
+
+    own = Search(places())
+    names = {each.name for each in own.declarations}
+    shown = [each for each in Search([examples()]).declarations if each.name not in names]
+    for each in [*own.declarations, *shown]:
+        yield f"{each.name}: {each}, by {each.place}"
+    if own.failures:
+        raise PipelineError("; ".join(own.failures))
+
+
 def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
     # Imported here, since the other actions should not load Spark.
-    from pipelines.jobs import job
+    from pipelines.discovery import find
     from pipelines.recovery import Recovery
     from pipelines.spark import start_session
 
-    pipeline = job(name, options["input"] or data_dir() / "input" / name, None)
-    checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
-    spark = lambda: start_session(f"{name} recovery", packages=pipeline.packages)  # noqa: E731
+    declared = find(name)
+    pipeline = declared.pipeline(options["input"])
+    checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / pipeline.name
+    spark = lambda: start_session(f"{pipeline.name} recovery", packages=pipeline.packages, modules=[declared.module])  # noqa: E731
     recovery = Recovery(pipeline, os.environ["DATABASE_URL"], checkpoint, spark)
     if action == "rewind":
         return recovery.rewind(options["to"], dry_run=options["dry_run"])

@@ -1,4 +1,4 @@
-"""Run one pipeline until it is stopped."""
+"""Run pipelines until they are stopped."""
 
 import os
 import signal
@@ -16,17 +16,56 @@ from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.errors import TidemarkError
 from webapp.states.management.timespan import parse_timespan
 
+SPARK_UI_PORT = 4040
+
+# What only one pipeline at a time can be told.
+OF_ONE = {
+    "--input": "input",
+    "--checkpoint": "checkpoint",
+    "--rebind": "rebind",
+    "--accept-gap": "accept_gap",
+    "--reprocess": "reprocess",
+    "--state": "states",
+    "--abort-reprocess": "abort_reprocess",
+    "--roll-back": "roll_back",
+}
+
 
 class Command(BaseCommand):
-    help = "Run a pipeline until SIGTERM or Ctrl-C, which end it after the current batch."
+    help = (
+        "Run pipelines until SIGTERM or Ctrl-C, which end each after its current batch. Several share one Spark; one "
+        "that fails for good leaves the others running, and the exit code is 1 once they have ended."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="which pipeline, as listed in pipelines/jobs/__init__.py")
+        parser.add_argument(
+            "names",
+            nargs="+",
+            metavar="NAME",
+            help="a pipeline's name, or where it is declared, as acme.orders:orders; `pipelines declared` lists them",
+        )
         parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/NAME)")
         parser.add_argument("--checkpoint", type=Path, help="checkpoint folder (default: DATA/checkpoints/NAME)")
         parser.add_argument("--files-per-batch", type=int, help="maximum number of files in a batch")
         parser.add_argument("--once", action="store_true", help="process the existing input, then end")
+        parser.add_argument("--trigger", metavar="INTERVAL", help="start a batch every so often, as '5 seconds'")
+        parser.add_argument(
+            "--conf",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="a setting of Spark, as spark.driver.memory=4g; may be repeated",
+        )
+        parser.add_argument(
+            "--ui",
+            type=int,
+            nargs="?",
+            const=SPARK_UI_PORT,
+            metavar="PORT",
+            help="serve Spark's pages (default: from port %(const)s)",
+        )
+        parser.add_argument("--fail-fast", action="store_true", help="stop all pipelines when one has failed for good")
         parser.add_argument(
             "--rebind",
             action="store_true",
@@ -79,53 +118,77 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         # Imported here, since other commands and the web should not load Spark.
-        from pipelines.driver import RunOptions
-        from pipelines.jobs import job
+        from pipelines.discovery import find
+        from pipelines.spark_conf import check_conf
+
+        try:
+            declared = [find(name) for name in options["names"]]
+            pipelines = [each.pipeline(options["input"], options["files_per_batch"]) for each in declared]
+            _check_together([pipeline.name for pipeline in pipelines], options)
+            runs = [(pipeline, _run_options(pipeline.name, options)) for pipeline in pipelines]
+            spark = {"conf": check_conf(_conf(options["conf"])), "ui_port": options["ui"]}
+        except (PipelineError, RuntimeSetupError) as error:
+            raise CommandError(str(error), returncode=2) from error
+        spark["modules"] = [each.module for each in declared]
+        if len(runs) > 1:
+            return self._run_several(runs, spark, options["fail_fast"])
+        return self._run_one(*runs[0], spark, options)
+
+    def _run_one(self, pipeline: Any, run_options: Any, spark: dict[str, Any], options: dict[str, Any]) -> None:
         from pipelines.reprocess import abort, roll_back
 
-        name = options["name"]
-        try:
-            pipeline = job(name, options["input"] or data_dir() / "input" / name, options["files_per_batch"])
-            run_options = RunOptions(
-                options["checkpoint"] or data_dir() / "checkpoints" / name,
-                once=options["once"],
-                rebind=options["rebind"],
-                accept_gap=options["accept_gap"],
-                max_failures=options["max_failures"],
-            )
-        except PipelineError as error:
-            raise CommandError(str(error), returncode=2) from error
+        name = pipeline.name
         for option, act in {"abort_reprocess": abort, "roll_back": roll_back}.items():
             if options[option]:
                 return self._guarded(name, partial(act, name, os.environ["DATABASE_URL"], run_options.checkpoint))
-        if options["states"] and (not options["reprocess"] or options["accept_shorter"]):
-            raise CommandError("--state goes with --reprocess, and not with --accept-shorter", returncode=2)
-        how = {
-            "keep_old": parse_timespan(options["keep_old"], "--keep-old"),
-            "accept_shorter": options["accept_shorter"],
-        }
-        if options["states"]:
-            how = {"states": options["states"]}
-        reprocess = how if options["reprocess"] else None
-        # Set before Spark starts, which takes several seconds.
-        stopping = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopping.set())
-        return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, reprocess))
+        how = _reprocess_options(options)
+        stopping = _stop_on_signal()
+        return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, how, spark))
 
-    def _run(self, pipeline: Any, options: Any, stopping: threading.Event, reprocess: dict[str, Any] | None) -> None:
+    def _run(
+        self,
+        pipeline: Any,
+        options: Any,
+        stopping: threading.Event,
+        reprocess: dict[str, Any] | None,
+        how_spark: dict[str, Any],
+    ) -> None:
         from pipelines.driver import Driver
         from pipelines.partial_reprocess import PartialReprocess
         from pipelines.reprocess import Reprocess
         from pipelines.spark import start_session
 
-        spark, dsn = start_session(pipeline.name, packages=pipeline.packages), os.environ["DATABASE_URL"]
+        spark, dsn = start_session(pipeline.name, packages=pipeline.packages, **how_spark), os.environ["DATABASE_URL"]
         if reprocess is not None:
             kind = PartialReprocess if "states" in reprocess else Reprocess
             again = kind(pipeline, spark=spark, dsn=dsn, checkpoint=options.checkpoint, stopping=stopping, **reprocess)
             if not again.run() or options.once:
                 return
         Driver(pipeline, spark, dsn, options, stopping=stopping).run()
+
+    def _run_several(self, runs: list[tuple[Any, Any]], how_spark: dict[str, Any], fail_fast: bool) -> None:
+        from pipelines.driver import Driver
+        from pipelines.driver_group import FAIR_CONF, DriverGroup
+        from pipelines.errors import failure_reason
+        from pipelines.spark import start_session
+
+        names = [pipeline.name for pipeline, _ in runs]
+        packages = {package for pipeline, _ in runs for package in pipeline.packages}
+        stopping, dsn = _stop_on_signal(), os.environ["DATABASE_URL"]
+        how_spark["conf"] = FAIR_CONF | how_spark["conf"]
+        try:
+            spark = start_session(", ".join(names), packages=packages, **how_spark)
+        except RuntimeSetupError as error:
+            raise CommandError(str(error)) from error
+        # A session each, since a pipeline's queries are written over views that are named in its session.
+        drivers = [Driver(pipeline, spark.newSession(), dsn, options, stopping=stopping) for pipeline, options in runs]
+        failures = DriverGroup(drivers, stopping, fail_fast=fail_fast).run()
+        for name in names:
+            if name not in failures:
+                self.stderr.write(f"{name}: ended cleanly")
+        if failures:
+            reasons = "".join(f"\n  {name}: {failure_reason(error)}" for name, error in failures.items())
+            raise CommandError(f"{len(failures)} of {len(names)} pipelines failed:{reasons}")
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
         from pipelines.errors import failure_reason
@@ -137,3 +200,54 @@ class Command(BaseCommand):
         except Exception as error:
             raise CommandError(f"pipeline {name!r} failed: {failure_reason(error)}") from error
         self.stderr.write(f"{name}: ended cleanly")
+
+
+def _run_options(name: str, options: dict[str, Any]) -> Any:
+    from pipelines.driver import RunOptions
+
+    return RunOptions(
+        options["checkpoint"] or data_dir() / "checkpoints" / name,
+        once=options["once"],
+        interval=options["trigger"],
+        rebind=options["rebind"],
+        accept_gap=options["accept_gap"],
+        max_failures=options["max_failures"],
+    )
+
+
+def _check_together(names: list[str], options: dict[str, Any]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise PipelineError(f"pipeline {twice[0]!r} is named twice")
+    given = [option for option, name in OF_ONE.items() if options[name]]
+    if len(names) > 1 and given:
+        raise PipelineError(f"{given[0]} is for one pipeline, and {', '.join(names)} were named; run it for each")
+
+
+def _reprocess_options(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a reprocess is told, None if none was asked for."""
+    if options["states"] and (not options["reprocess"] or options["accept_shorter"]):
+        raise CommandError("--state goes with --reprocess, and not with --accept-shorter", returncode=2)
+    how = {
+        "keep_old": parse_timespan(options["keep_old"], "--keep-old"),
+        "accept_shorter": options["accept_shorter"],
+    }
+    if options["states"]:
+        how = {"states": options["states"]}
+    return how if options["reprocess"] else None
+
+
+def _conf(settings: list[str]) -> dict[str, str]:
+    """Return the settings of `--conf`, name to value."""
+    for setting in settings:
+        if "=" not in setting:
+            raise PipelineError(f"--conf {setting!r} is not NAME=VALUE")
+    return dict(setting.split("=", 1) for setting in settings)
+
+
+def _stop_on_signal() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    # Set before Spark starts, which takes several seconds.
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    return stopping

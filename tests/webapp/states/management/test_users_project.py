@@ -1,0 +1,175 @@
+"""Every command that takes a pipeline's name knows those of a user's project, and one process runs several of them."""
+
+import json
+import re
+import signal
+import time
+import urllib.request
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.users_project import CLICKS, Project
+
+pytestmark = pytest.mark.spark
+
+WRONG_CLICKS = CLICKS.replace('group_by("page")', 'group_by(page="nope")')
+
+
+@pytest.fixture
+def conn(database_url):
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        yield connection
+
+
+@pytest.fixture
+def project(conn, database_url, tmp_path):
+    return Project(tmp_path, database_url)
+
+
+def ordered(conn):
+    return conn.execute("SELECT article, orders, articles FROM tidemark_live.ordered ORDER BY article").fetchall()
+
+
+def clicked(conn):
+    return conn.execute("SELECT page, clicks FROM tidemark_live.clicked ORDER BY page").fetchall()
+
+
+ORDERED = [("bread", 2, 5), ("milk", 1, 1)]
+
+
+def test_two_pipelines_run_in_one_process_each_with_its_own_ledger_and_checkpoint(project, conn):
+    _, said = project.command("run_pipeline", "orders", "clicks", "--once")
+
+    assert (ordered(conn), clicked(conn)) == (ORDERED, [("/", 1)])
+    assert conn.execute("SELECT name, description, committed_txid FROM tidemark.pipeline ORDER BY name").fetchall() == [
+        ("clicks", "Clicks per page.", 1),
+        ("orders", "Orders per article.", 2),
+    ]
+    assert {path.name for path in (project.folder / "home" / "checkpoints").iterdir()} == {"orders", "clicks"}
+    assert said.endswith("orders: ended cleanly\nclicks: ended cleanly\n")
+    assert conn.execute("SELECT DISTINCT pid FROM tidemark.driver").rowcount == 1
+
+
+def test_one_that_fails_leaves_the_other_running_and_the_exit_code_tells(project, conn):
+    project.write("acme/clicks.py", WRONG_CLICKS)
+
+    _, said = project.command("run_pipeline", "orders", "clicks", "--once", code=1)
+
+    assert ordered(conn) == ORDERED
+    assert re.search(r"error .* pipeline clicks has ended, the others go on: .*`nope` cannot be resolved", said)
+    assert "\norders: ended cleanly\n" in said
+    assert "CommandError: 1 of 2 pipelines failed:\n  clicks: " in said
+
+
+def test_with_fail_fast_it_stops_the_other(project, conn):
+    project.write("acme/clicks.py", WRONG_CLICKS)
+
+    # Without --once, so that `orders` would go on without end.
+    _, said = project.command("run_pipeline", "orders", "clicks", "--fail-fast", code=1)
+
+    assert "pipeline clicks has ended, the others are stopped: " in said
+    assert "\norders: ended cleanly\n" in said
+
+
+def test_sigterm_stops_all_and_spark_shows_its_pages_meanwhile(project, conn):
+    words = ["--trigger", "1 second", "--conf", "spark.sql.ui.retainedExecutions=7", "--ui", "0"]
+    process = project.start("run_pipeline", "orders", "acme.clicks:CLICKS", *words)
+    said = [process.stderr.readline() for _ in range(1)]
+    while "Spark's pages are at" not in said[-1] and process.poll() is None:
+        said.append(process.stderr.readline())
+    settings = spark_settings(re.search(r"http://\S+", said[-1])[0])
+    wait_until(process, lambda: committed(conn) == {"orders": 2, "clicks": 1})
+
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate(timeout=120)
+
+    assert process.returncode == 0, rest
+    assert rest.endswith("orders: ended cleanly\nclicks: ended cleanly\n")
+    assert (settings["spark.sql.ui.retainedExecutions"], settings["spark.scheduler.mode"]) == ("7", "FAIR")
+
+
+def test_reprocess_rewind_and_audit_know_its_pipelines(project, conn):
+    project.command("run_pipeline", "orders", "--once")
+    conn.execute("UPDATE tidemark_state.ordered SET orders = 7 WHERE article = 'bread'")
+
+    _, deviates = project.command("audit", "ordered", "--from", "source", code=1)
+    out, _ = project.command("pipelines", "rewind", "orders", "--to", "1")
+    before = ordered(conn)
+    project.command("run_pipeline", "orders", "--reprocess", "--once")
+
+    assert "ordered: 2 keys compared with the source as of batch 2, 1 deviate" in deviates
+    assert "orders: from batch 2 back to batch 1" in out.splitlines()
+    assert before == [("bread", 1, 2), ("milk", 1, 1)]
+    assert ordered(conn) == ORDERED
+
+
+def test_what_is_declared_is_listed_with_its_place(project):
+    out, _ = project.command("pipelines", "declared")
+    place = f"by [tool.tidemark] of '{project.folder}/pyproject.toml'"
+
+    # Without Django's notice that its own tables are not in this database.
+    listed = [line for line in out.splitlines() if ", by " in line]
+    assert listed[:2] == [f"orders: acme.orders:orders, {place}", f"clicks: acme.clicks:CLICKS, {place}"]
+    assert "word_count: pipelines.jobs.word_count:word_count, by Tidemark's examples" in listed
+
+
+def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
+    out, said = project.command("pipelines", "declared", code=1, TIDEMARK_PIPELINES="acme.nope")
+
+    assert "orders: acme.orders:orders, " in out
+    assert "CommandError: TIDEMARK_PIPELINES: there is no module 'acme.nope'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("order", "pipeline 'order' not found; did you mean 'orders'? looked in TIDEMARK_PIPELINES (names none), "),
+        ("orders orders", "pipeline 'orders' is named twice"),
+        (
+            "orders clicks --reprocess",
+            "--reprocess is for one pipeline, and orders, clicks were named; run it for each",
+        ),
+        ("orders clicks --checkpoint there", "--checkpoint is for one pipeline, "),
+        ("clicks --input there", "pipeline 'clicks': acme.clicks:CLICKS takes no parameter 'folder'"),
+        ("orders --once --trigger 5s", "trigger '5s' is not an interval; write `5 seconds` or `1 minute`"),
+        ("orders --conf spark.sql.ansi.enabled", "--conf 'spark.sql.ansi.enabled' is not NAME=VALUE"),
+        (
+            "orders --conf spark.sql.ansi.enabled=false",
+            "'spark.sql.ansi.enabled' cannot be set, since Tidemark relies on it: a value that does not fit its type ",
+        ),
+        ("orders --conf executor.memory=1g", "'executor.memory' is not a setting of Spark, whose names begin with "),
+    ],
+)
+def test_what_cannot_be_run_is_a_usage_error(project, words, message):
+    _, said = project.command("run_pipeline", *words.split(" "), code=2)
+
+    assert said.startswith(f"CommandError: {message}")
+
+
+def spark_settings(address):
+    """Return the settings that Spark's pages show."""
+    [application] = fetched(f"{address}/api/v1/applications")
+    return dict(fetched(f"{address}/api/v1/applications/{application['id']}/environment")["sparkProperties"])
+
+
+def fetched(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 (localhost)
+        return json.load(answer)
+
+
+def committed(conn):
+    if not conn.execute("SELECT to_regclass('tidemark.pipeline')").fetchone()[0]:
+        return {}
+    return dict(conn.execute("SELECT name, committed_txid FROM tidemark.pipeline").fetchall())
+
+
+def wait_until(process, condition):
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
