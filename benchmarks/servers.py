@@ -15,7 +15,7 @@ import redis
 from psycopg import sql
 
 from pipelines.connections import connect
-from pipelines.embedded import servers
+from pipelines.embedded.servers import ensure_servers
 from state_backends import Catalog
 
 UNLINKED = 10_000  # keys per command
@@ -60,5 +60,5 @@ def _url(variable: str) -> str:
             os.environ["TIDEMARK_HOME"] = tempfile.mkdtemp(prefix="tidemark-bench-")
             # Exit handlers run in reverse order: the servers stop, then their folder is removed.
             atexit.register(shutil.rmtree, os.environ["TIDEMARK_HOME"], ignore_errors=True)
-        servers.ensure()
+        ensure_servers()
     return os.environ[variable]

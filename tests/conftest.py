@@ -42,7 +42,7 @@ def start_servers() -> None:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     os.environ["TIDEMARK_HOME"] = str(home)
     try:
-        servers.ensure(durable=False)
+        servers.ensure_servers(durable=False)
     except RuntimeSetupError as error:
         pytest.exit(f"no servers for the tests: {error}", returncode=1)
 

@@ -7,6 +7,7 @@ from pipelines.driver import Driver as Driver
 from pipelines.driver import RunOptions as RunOptions
 from pipelines.drpc import Arguments as Arguments
 from pipelines.drpc import execute as execute
+from pipelines.embedded.servers import ensure_servers as ensure_servers
 from pipelines.errors import BadInputError as BadInputError
 from pipelines.errors import InputLostError as InputLostError
 from pipelines.errors import PipelineError as PipelineError

@@ -11,13 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tidemark
+from tidemark import init
 from tidemark.names import PACKAGES, SITE, HiddenPackageError, check_packages
 
 NEED_NO_SERVERS = {"help", "version", "check", "collectstatic", "diffsettings", "makemigrations", "spectacular"}
 ONLY_A_QUESTION = {"--help", "-h", "--version"}
 
-# The commands of Django that running Tidemark takes.
+# Short names of commands.
+SHORT = {"run": "run_pipeline"}
+
+# Those that are not in webapp: ours, and the commands of Django that running Tidemark takes.
 OTHERS = {
+    "init": "Write a project of your own: a pipeline, its test, settings, services.",
     "collectstatic": "Collect the static files for the web process.",
     "createsuperuser": "Create a user who may do everything.",
     "migrate": "Create the tables, or bring them up to date.",
@@ -41,8 +46,10 @@ def main() -> None:
         sys.stdout.write(overview(Path(sys.argv[0]).name))
     elif words == ["--version"]:
         sys.stdout.write(f"tidemark {tidemark.__version__}\n")
+    elif words[0] == "init":
+        init.main(words[1:])
     else:
-        _run(words)
+        _run([SHORT.get(words[0], words[0]), *words[1:]])
 
 
 def needs_servers(words: list[str]) -> bool:
@@ -52,7 +59,8 @@ def needs_servers(words: list[str]) -> bool:
 
 def overview(program: str) -> str:
     """Return the list of commands. It imports none, so it works whatever is installed."""
-    commands = dict(sorted([*_own_commands(), *OTHERS.items()]))
+    short = {name: f"The same as {command}." for name, command in SHORT.items()}
+    commands = dict(sorted([*_own_commands(), *OTHERS.items(), *short.items()]))
     width = max(map(len, commands))
     lines = (f"  {name:{width}}  {summary}" for name, summary in commands.items())
     return OVERVIEW.format(version=tidemark.__version__, program=program, commands="\n".join(lines))
@@ -85,12 +93,21 @@ def _execute(words: list[str]) -> None:
 
     try:
         with naming_the_extra():
+            _read_env(Path(".env"))
             if needs_servers(words):
-                from pipelines.embedded import servers
+                from pipelines.embedded.servers import ensure_servers
 
-                servers.ensure()
+                ensure_servers()
             from django.core.management import execute_from_command_line
 
-            execute_from_command_line(sys.argv)
+            execute_from_command_line([sys.argv[0], *words])
     except (RuntimeSetupError, MissingPackageError) as error:
         sys.exit(f"tidemark: {error}")
+
+
+def _read_env(file: Path) -> None:
+    """Set what a project's `.env` has and the environment lacks."""
+    if file.is_file():
+        from environ import Env
+
+        Env.read_env(file)

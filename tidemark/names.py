@@ -36,13 +36,13 @@ def imported(name: str) -> Any:
     """Return the public name. Raises AttributeError, HiddenPackageError, and MissingPackageError naming the extra."""
     if name not in homes():
         raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
-    home, called = homes()[name]
+    home = homes()[name]
     check_packages("state_backends", home.partition(".")[0])
     # Not above: it may be another package's.
     from state_backends.extras import naming_the_extra
 
     with naming_the_extra():
-        return getattr(import_module(home), called)
+        return getattr(import_module(home), name)
 
 
 def public_names() -> list[str]:
@@ -50,11 +50,11 @@ def public_names() -> list[str]:
 
 
 @cache
-def homes() -> dict[str, tuple[str, str]]:
-    """Return for each public name its module, and how it is called there, as `__init__.pyi` has them."""
+def homes() -> dict[str, str]:
+    """Return each public name and its module, as `__init__.pyi` has them."""
     stub = ast.parse(Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8"))
     imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
-    return {alias.asname or alias.name: (str(each.module), alias.name) for each in imports for alias in each.names}
+    return {alias.name: str(each.module) for each in imports for alias in each.names}
 
 
 def _place(package: str) -> Path | None:

@@ -13,7 +13,7 @@ from pipelines.errors import RuntimeSetupError
 SERVERS: dict[str, Callable[..., Server]] = {"DATABASE_URL": EmbeddedPostgres, "REDIS_URL": EmbeddedRedis}
 
 
-def ensure(environ: MutableMapping[str, str] = os.environ, *, durable: bool = True) -> None:
+def ensure_servers(environ: MutableMapping[str, str] = os.environ, *, durable: bool = True) -> None:
     """Set `DATABASE_URL` and `REDIS_URL`, if they are unset, to servers embedded in the data folder.
 
     durable: False trades safety against a power cut for speed; it applies only to a server that is not running yet.

@@ -93,6 +93,10 @@ def test_a_command_of_django_is_one_of_tidemarks():
     assert answered("help", "migrate").startswith("usage: tidemark migrate ")
 
 
+def test_run_is_short_for_run_pipeline():
+    assert answered("run", "--help") == answered("run_pipeline", "--help")
+
+
 def test_without_the_web_extra_a_command_names_it():
     program = "import sys; sys.modules['django'] = None; import tidemark.cli; tidemark.cli.main()"
     ran = subprocess.run([sys.executable, "-c", program, "check"], cwd=REPOSITORY, capture_output=True, text=True)

@@ -23,9 +23,7 @@ def python(program: str, cwd: Path = CHECKOUT, **environ: str) -> subprocess.Com
 
 @pytest.mark.parametrize("name", tidemark.__all__)
 def test_a_public_name_is_what_its_module_has(name):
-    module, called = homes()[name]
-
-    assert getattr(tidemark, name) is getattr(import_module(module), called)
+    assert getattr(tidemark, name) is getattr(import_module(homes()[name]), name)
 
 
 def test_all_of_the_library_is_public():

@@ -17,17 +17,17 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("tidemark", "webapp", "pipelines", "state_backends")
 README = (CHECKOUT / "README.md").read_text()
+[QUICKSTART] = re.findall(r"```sh\n(pip install .*?)```", README, re.DOTALL)
 JOB, LIBRARY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 # What a user's shell has and an installation may not rely on.
 OF_THE_TESTS = re.compile("PYTHON|TIDEMARK_|SPARK_|DJANGO_|DATABASE_URL|REDIS_URL|JAVA_HOME|VIRTUAL_ENV")
 
-TEXTS = {"one.txt": "the cat sat on the mat\n", "two.txt": "The dog\n"}
-COUNTED = {"the": 3, "cat": 1, "sat": 1, "on": 1, "mat": 1, "dog": 1}
+COUNTED = {"tea": 6.75, "bread": 3.2}
 ASK = """
 from django.db import connection
 with connection.cursor() as cursor:
-    cursor.execute("SELECT json_object_agg(word, count)::text FROM tidemark_live.words")
+    cursor.execute("SELECT json_object_agg(product, revenue)::text FROM tidemark_live.revenue")
     print(cursor.fetchone()[0])
 """
 PAGES = """
@@ -126,14 +126,15 @@ def test_the_public_names_are_typed_for_users(alone, tmp_path):
 @pytest.mark.spark
 def test_the_quickstart_runs_where_the_wheel_was_installed(environment, folder):
     tidemark = environment("spark,web,embedded") / "tidemark"
-    project = folder / "project"
-    (project / "texts").mkdir(parents=True)
-    for name, text in TEXTS.items():
-        (project / "texts" / name).write_text(text)
+    project = folder / "shop"
+    install, *commands = re.split(" && |\n", QUICKSTART.strip())
 
-    run(tidemark, "migrate", cwd=project)
-    run(tidemark, "run_pipeline", "word_count", "--input", "texts", "--once", cwd=project)
+    for command in commands:
+        program, *words = command.split()
+        if program == "tidemark":
+            run(tidemark, *words, cwd=project if project.exists() else folder)
 
+    assert install == "pip install '.[spark,web,embedded]'"
     assert json.loads(run(tidemark, "shell", "-v0", "-c", ASK, cwd=project).stdout) == COUNTED
     assert run(tidemark, "shell", "-v0", "-c", PAGES, cwd=project).stdout.split() == ["200"] * 5
-    assert sorted(path.name for path in project.iterdir()) == [".tidemark", "texts"]
+    assert (project / ".tidemark").is_dir()

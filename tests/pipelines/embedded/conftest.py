@@ -14,8 +14,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 USE_UNTIL_STDIN_CLOSES = """
 import os, sys
-from pipelines.embedded import servers
-servers.ensure(durable=False)
+from pipelines.embedded.servers import ensure_servers
+ensure_servers(durable=False)
 print(os.environ[sys.argv[1]], flush=True)
 sys.stdin.read()
 """

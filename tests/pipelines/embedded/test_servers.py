@@ -7,17 +7,17 @@ import psycopg
 import pytest
 import redis
 
-from pipelines.embedded import servers
 from pipelines.embedded.postgres import EmbeddedPostgres
 from pipelines.embedded.redis import EmbeddedRedis
+from pipelines.embedded.servers import ensure_servers
 from pipelines.errors import RuntimeSetupError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 ASK_BOTH = """
 import os, psycopg, redis
-from pipelines.embedded import servers
-servers.ensure(durable=False)
+from pipelines.embedded.servers import ensure_servers
+ensure_servers(durable=False)
 with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.environ["REDIS_URL"]) as client:
     print(conn.execute("SELECT 1").fetchone()[0], client.ping())
 """
@@ -36,7 +36,7 @@ def test_with_no_environment_both_servers_run_as_long_as_the_process(home):
 def test_no_server_is_started_if_the_environment_names_one(home):
     environ = {"DATABASE_URL": "postgresql://mine", "REDIS_URL": "redis://mine", "TIDEMARK_HOME": str(home)}
 
-    servers.ensure(environ)
+    ensure_servers(environ)
 
     assert environ["DATABASE_URL"] == "postgresql://mine"
     assert not list(home.iterdir())
@@ -46,7 +46,7 @@ def test_a_data_folder_that_cannot_be_written_is_a_setup_error(home):
     (home / "postgres.lock").mkdir()
 
     with pytest.raises(RuntimeSetupError, match=r"embedded postgres in '.+': .*Is a directory"):
-        servers.ensure({"TIDEMARK_HOME": str(home)})
+        ensure_servers({"TIDEMARK_HOME": str(home)})
 
 
 def test_the_servers_of_this_test_run_answer():
