@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,6 +25,7 @@ from pipelines.connections import MOST_WRITERS
 from pipelines.embedded.data_dir import REPOSITORY, project_dir
 from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
+from pipelines.jvm_log import start_java
 from pipelines.spark_conf import PACKAGES_SETTING, SETTINGS, check_conf
 from state_backends.aggregators.column import quoted
 from state_backends.types import type_of
@@ -62,10 +63,11 @@ def start_session(
     partitions, files = _shuffle_partitions(local), user_files()
     _set_environment(local)
     coordinates = ",".join(sorted({*packages, *filter(None, conf.get(PACKAGES_SETTING, "").split(","))}))
-    settings = {"spark.sql.shuffle.partitions": str(partitions), **SETTINGS, **conf}
+    settings = {"spark.master": master, "spark.app.name": name, "spark.sql.shuffle.partitions": str(partitions)}
+    settings |= {**SETTINGS, **conf}
     settings |= {PACKAGES_SETTING: coordinates} if coordinates else {}
     settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(ui_port)} if ui_port is not None else {}
-    session = _create(SparkSession.builder.master(master).appName(name).config(map=dict(settings)), coordinates)
+    session = _create(settings, coordinates)
     if ui_port is not None:
         logger.info("Spark's pages are at %s", session.sparkContext.uiWebUrl)
     if not local:
@@ -103,14 +105,15 @@ def _set_environment(local: bool) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
-def _create(builder: SparkSession.Builder, packages: str) -> SparkSession:
+def _create(settings: dict[str, str], packages: str) -> SparkSession:
     try:
-        return builder.getOrCreate()
+        start_java(SparkConf().setAll(list(settings.items())))
+        return SparkSession.builder.config(map=dict(settings)).getOrCreate()
     except PySparkRuntimeError as error:
         if not packages:
             raise
         raise RuntimeSetupError(
-            f"Spark did not start with the packages {packages}; if its output above says that they were not found, "
+            f"Spark did not start with the packages {packages}; if the log above says that they were not found, "
             "give the source others by `packages=`, or put their jars on Spark's class path and pass `packages=()`"
         ) from error
 

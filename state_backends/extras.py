@@ -17,7 +17,7 @@ EXTRAS = {
     "redis": "redis",
     **dict.fromkeys(("datasketches", "orjson", "py4j", "pyarrow", "pyspark", "structlog"), "spark"),
     **dict.fromkeys(("celery", "django", "django_celery_beat", "django_htmx", "drf_spectacular", "environ"), "web"),
-    **dict.fromkeys(("granian", "kombu", "prometheus_client", "rest_framework", "unfold", "whitenoise"), "web"),
+    **dict.fromkeys(("granian", "kombu", "prometheus_client", "rest_framework", "rich", "unfold", "whitenoise"), "web"),
     "psutil": "embedded",
 }
 

@@ -1,13 +1,14 @@
 """The parts of `manage.py demo`: its input, the visitor's access, its processes, and the run with a recount."""
 
 import json
+import logging
 import os
 import shutil
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ HEALTHY_WITHIN_SECONDS = 60.0
 
 # Larger than the one day of the live demo: with --once the batches are not watched.
 DAYS_PER_BATCH = 8
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def wait_until_healthy(url: str, web: Child) -> None:
     raise RuntimeSetupError(f"the web server does not respond at {url}; the end of {web.log}:\n{web.last_lines()}")
 
 
-def run_whole_input(report: Callable[[str], object]) -> dict[str, Any]:
+def run_whole_input() -> dict[str, Any]:
     """Process the remaining input with Spark in this process, and compare all states with a recount without Spark.
 
     Returns `events`, `batches`, `seconds` (of the batches, without Spark's start), `events_per_second`, and `states`:
@@ -172,9 +175,8 @@ def run_whole_input(report: Callable[[str], object]) -> dict[str, Any]:
     dsn = os.environ["DATABASE_URL"]
     pipeline = find(FLIGHTS).pipeline(input_folder(), DAYS_PER_BATCH)
     options = RunOptions(data_dir() / "checkpoints" / PIPELINE, once=True)
-    report("starting Spark ..")
-    Driver(pipeline, start_session(PIPELINE), dsn, options, lambda batch: report(f"batch {batch.txid} committed")).run()
-    report("recounting without Spark ..")
+    Driver(pipeline, start_session(PIPELINE), dsn, options).run()
+    logger.info("recounting without Spark")
     with connect(dsn, "recount") as conn:
         return _figures(conn) | {"states": compare(conn, pipeline.specs)}
 

@@ -62,7 +62,7 @@ def test_sigterm_ends_the_pipeline_after_a_batch_and_with_code_0(database_url, t
             line["event"] == "batch 1 committed (attempt 1)" and line["pipeline"] == "word_count" and line["txid"] == 1
             for line in logged(said)
         )
-        assert said.endswith("word_count: ended cleanly\n")
+        assert logged(said)[-1]["event"] == "pipeline word_count ended cleanly"
         assert conn.execute("SELECT status FROM tidemark.driver").fetchall() == [("stopped",)]
         assert conn.execute("SELECT tidemark.has_driver('word_count')").fetchall() == [(False,)]
         assert conn.execute("SELECT count FROM tidemark_live.words").fetchall() == [(2,)]
@@ -159,7 +159,7 @@ def run_through(database_url, places):
 def ended_cleanly(process):
     out, said = process.communicate(timeout=TIMEOUT_SECONDS)
     assert (process.returncode, out) == (0, ""), said
-    assert said.endswith("word_count: ended cleanly\n")
+    assert logged(said)[-1]["event"] == "pipeline word_count ended cleanly"
     return said
 
 

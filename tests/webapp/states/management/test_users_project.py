@@ -6,28 +6,15 @@ import signal
 import time
 import urllib.request
 
-import psycopg
 import pytest
-from psycopg import sql
 
-from tests.users_project import CLICKS, Project
+from pipelines.embedded.data_dir import free_port
+from tests.users_project import CLICKS
 
 pytestmark = pytest.mark.spark
 
+ENDED = re.compile(r"pipeline (\w+) ended cleanly")
 WRONG_CLICKS = CLICKS.replace('group_by("page")', 'group_by(page="nope")')
-
-
-@pytest.fixture
-def conn(database_url):
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
-            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
-        yield connection
-
-
-@pytest.fixture
-def project(conn, database_url, tmp_path):
-    return Project(tmp_path, database_url)
 
 
 def ordered(conn):
@@ -50,7 +37,7 @@ def test_two_pipelines_run_in_one_process_each_with_its_own_ledger_and_checkpoin
         ("orders", "Orders per article.", 2),
     ]
     assert {path.name for path in (project.folder / "home" / "checkpoints").iterdir()} == {"orders", "clicks"}
-    assert said.endswith("orders: ended cleanly\nclicks: ended cleanly\n")
+    assert ENDED.findall(said) == ["orders", "clicks"]
     assert conn.execute("SELECT DISTINCT pid FROM tidemark.driver").rowcount == 1
 
 
@@ -61,7 +48,7 @@ def test_one_that_fails_leaves_the_other_running_and_the_exit_code_tells(project
 
     assert ordered(conn) == ORDERED
     assert re.search(r"error .* pipeline clicks has ended, the others go on: .*`nope` cannot be resolved", said)
-    assert "\norders: ended cleanly\n" in said
+    assert ENDED.findall(said) == ["orders"]
     assert "CommandError: 1 of 2 pipelines failed:\n  clicks: " in said
 
 
@@ -72,7 +59,7 @@ def test_with_fail_fast_it_stops_the_other(project, conn):
     _, said = project.command("run_pipeline", "orders", "clicks", "--fail-fast", code=1)
 
     assert "pipeline clicks has ended, the others are stopped: " in said
-    assert "\norders: ended cleanly\n" in said
+    assert ENDED.findall(said) == ["orders"]
 
 
 def test_sigterm_stops_all_and_spark_shows_its_pages_meanwhile(project, conn):
@@ -88,7 +75,7 @@ def test_sigterm_stops_all_and_spark_shows_its_pages_meanwhile(project, conn):
     _, rest = process.communicate(timeout=120)
 
     assert process.returncode == 0, rest
-    assert rest.endswith("orders: ended cleanly\nclicks: ended cleanly\n")
+    assert ENDED.findall(rest) == ["orders", "clicks"]
     assert (settings["spark.sql.ui.retainedExecutions"], settings["spark.scheduler.mode"]) == ("7", "FAIR")
 
 
@@ -105,6 +92,28 @@ def test_reprocess_rewind_and_audit_know_its_pipelines(project, conn):
     assert "orders: from batch 2 back to batch 1" in out.splitlines()
     assert before == [("bread", 1, 2), ("milk", 1, 1)]
     assert ordered(conn) == ORDERED
+
+
+def test_the_demo_runs_its_pipelines_and_the_api_knows_them(project, conn):
+    port = free_port()
+    process = project.start("demo", "orders", "acme.clicks:CLICKS", "--port", str(port), LOG_FORMAT="")
+    wait_until(process, lambda: committed(conn) == {"orders": 2, "clicks": 1})
+    key = json.loads((project.folder / "home" / "demo.json").read_text())["api_key"]
+
+    shown = fetched(f"http://127.0.0.1:{port}/api/v1/pipelines", Authorization=f"Bearer {key}")
+    process.send_signal(signal.SIGTERM)
+    out, said = process.communicate(timeout=120)
+
+    assert process.returncode == 0, said
+    assert [(each["name"], each["committed_txid"]) for each in shown["pipelines"]] == [("clicks", 1), ("orders", 2)]
+    assert "stopped." in out
+    assert "Look up two routes" not in out
+
+
+def test_the_demo_recounts_its_own_flights_alone(project):
+    _, said = project.command("demo", "orders", "--once", code=2)
+
+    assert said == "CommandError: --once recounts the demo's flights, so it takes no NAME\n"
 
 
 def test_what_is_declared_is_listed_with_its_place(project):
@@ -156,8 +165,9 @@ def spark_settings(address):
     return dict(fetched(f"{address}/api/v1/applications/{application['id']}/environment")["sparkProperties"])
 
 
-def fetched(url):
-    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 (localhost)
+def fetched(url, **headers):
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (localhost)
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
         return json.load(answer)
 
 

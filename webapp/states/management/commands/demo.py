@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import signal
 import sys
@@ -13,11 +14,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import RuntimeSetupError
-from state_backends.errors import TidemarkError, UnknownPipelineError
-from webapp.states import queries
+from state_backends.errors import TidemarkError
 from webapp.states.management import demonstration
 from webapp.states.management.child_process import Child
 from webapp.states.management.demonstration import run_whole_input
+from webapp.states.management.progress import Progress, is_wanted, live_progress
 
 WELCOME = """
   Tidemark is running.
@@ -46,6 +47,8 @@ EXAMPLES = """\
 
 """
 
+logger = logging.getLogger(__name__)
+
 
 class Command(BaseCommand):
     help = "Run web, events, worker and pipelines on this machine until Ctrl-C."
@@ -73,9 +76,10 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _once(self, as_json: bool) -> None:
-        self.stderr.write("preparing tables and input ..")
+        logger.info("preparing tables and input")
         demonstration.prepare()
-        result = run_whole_input(self.stderr.write)
+        with live_progress([demonstration.PIPELINE], wanted=is_wanted()):
+            result = run_whole_input()
         if as_json:
             self.stdout.write(json.dumps(result))
         else:
@@ -89,6 +93,7 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+        on_terminal = is_wanted()  # before the children's variables are set
         demonstration.check_port(port)
         names = demonstration.names_of(references)
         self.stdout.write("preparing tables and input ..")
@@ -100,39 +105,24 @@ class Command(BaseCommand):
             values = {**vars(access), "events_url": os.environ["TIDEMARK_EVENTS_URL"], "logs": data_dir() / "logs"}
             examples = "" if references else EXAMPLES.format(**values)
             self.stdout.write(WELCOME.format(**values, examples=examples))
-            self._watch(children, stop, names)
+            self._watch(children, stop, names, on_terminal)
         finally:
             self.stdout.write("\nstopping ..")
             for child in reversed(children):
                 child.stop()
         self.stdout.write("stopped.")
 
-    def _watch(self, children: list[Child], stop: threading.Event, names: list[str]) -> None:
-        on_terminal = os.isatty(1)
-        printed = ""
-        while not stop.wait(1.0 if on_terminal else 5.0):
-            for child in children:
-                if child.exit_code() is not None:
-                    raise CommandError(
-                        f"{child.name} has ended (exit code {child.exit_code()}); the end of {child.log}:\n"
-                        f"{child.last_lines()}"
-                    )
-            line = "; ".join(map(_progress, names))
-            if on_terminal:
-                self.stdout.write(f"\r\033[K  {line}", ending="")
-                self.stdout.flush()
-            elif line != printed:
-                self.stdout.write(line)
-            printed = line
-
-
-def _progress(name: str) -> str:
-    try:
-        pipeline = queries.pipeline(name)
-    except UnknownPipelineError:
-        return f"{name}: starting Spark .."
-    pending = ", {count} {unit} pending".format(**pipeline.pending) if pipeline.pending else ""
-    return (
-        f"{name}: {pipeline.status}, batch {pipeline.committed_txid} committed, "
-        f"{pipeline.rows_per_second or 0:,.0f} events/s{pending}"
-    )
+    def _watch(self, children: list[Child], stop: threading.Event, names: list[str], on_terminal: bool) -> None:
+        progress = Progress(names)
+        logged = ""
+        with live_progress(names, wanted=on_terminal):
+            while not stop.wait(1.0 if on_terminal else 5.0):
+                for child in children:
+                    if child.exit_code() is not None:
+                        raise CommandError(
+                            f"{child.name} has ended (exit code {child.exit_code()}); the end of {child.log}:\n"
+                            f"{child.last_lines()}"
+                        )
+                if not on_terminal and (line := progress.line()) != logged:
+                    logger.info("progress: %s", line)
+                    logged = line

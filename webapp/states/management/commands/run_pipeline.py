@@ -1,5 +1,6 @@
 """Run pipelines until they are stopped."""
 
+import logging
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.errors import TidemarkError
+from webapp.states.management.progress import is_wanted, live_progress
 from webapp.states.management.timespan import parse_timespan
 
 SPARK_UI_PORT = 4040
@@ -29,6 +31,8 @@ OF_ONE = {
     "--abort-reprocess": "abort_reprocess",
     "--roll-back": "roll_back",
 }
+
+logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -143,7 +147,8 @@ class Command(BaseCommand):
                 return self._guarded(name, partial(act, name, os.environ["DATABASE_URL"], run_options.checkpoint))
         how = _reprocess_options(options)
         stopping = _stop_on_signal()
-        return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, how, spark))
+        with live_progress([name], wanted=is_wanted()):
+            return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, how, spark))
 
     def _run(
         self,
@@ -176,16 +181,17 @@ class Command(BaseCommand):
         packages = {package for pipeline, _ in runs for package in pipeline.packages}
         stopping, dsn = _stop_on_signal(), os.environ["DATABASE_URL"]
         how_spark["conf"] = FAIR_CONF | how_spark["conf"]
-        try:
-            spark = start_session(", ".join(names), packages=packages, **how_spark)
-        except RuntimeSetupError as error:
-            raise CommandError(str(error)) from error
-        # A session each, since a pipeline's queries are written over views that are named in its session.
-        drivers = [Driver(pipeline, spark.newSession(), dsn, options, stopping=stopping) for pipeline, options in runs]
-        failures = DriverGroup(drivers, stopping, fail_fast=fail_fast).run()
+        with live_progress(names, wanted=is_wanted()):
+            try:
+                spark = start_session(", ".join(names), packages=packages, **how_spark)
+            except RuntimeSetupError as error:
+                raise CommandError(str(error)) from error
+            # A session each, since a pipeline's queries are written over views that are named in its session.
+            drivers = [Driver(each, spark.newSession(), dsn, options, stopping=stopping) for each, options in runs]
+            failures = DriverGroup(drivers, stopping, fail_fast=fail_fast).run()
         for name in names:
             if name not in failures:
-                self.stderr.write(f"{name}: ended cleanly")
+                _log_clean_end(name)
         if failures:
             reasons = "".join(f"\n  {name}: {failure_reason(error)}" for name, error in failures.items())
             raise CommandError(f"{len(failures)} of {len(names)} pipelines failed:{reasons}")
@@ -199,7 +205,11 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except Exception as error:
             raise CommandError(f"pipeline {name!r} failed: {failure_reason(error)}") from error
-        self.stderr.write(f"{name}: ended cleanly")
+        _log_clean_end(name)
+
+
+def _log_clean_end(name: str) -> None:
+    logger.info("pipeline %s ended cleanly", name, extra={"pipeline": name})
 
 
 def _run_options(name: str, options: dict[str, Any]) -> Any:
