@@ -32,7 +32,9 @@ with connection.cursor() as cursor:
 """
 PAGES = """
 from django.test import Client
-pages = ["/healthz", "/login", "/admin/login/", "/api/schema", "/static/dashboard/tidemark.css"]
+from webapp.celery import app
+app.connection().ensure_connection(max_retries=1)
+pages = "/healthz /login /admin/login/ /api/schema /api/docs /metrics /static/dashboard/tidemark.css".split()
 print(*(Client().get(page, secure=True, headers={"host": "localhost"}).status_code for page in pages))
 """
 
@@ -136,5 +138,5 @@ def test_the_quickstart_runs_where_the_wheel_was_installed(environment, folder):
 
     assert install == "pip install '.[spark,web,embedded]'"
     assert json.loads(run(tidemark, "shell", "-v0", "-c", ASK, cwd=project).stdout) == COUNTED
-    assert run(tidemark, "shell", "-v0", "-c", PAGES, cwd=project).stdout.split() == ["200"] * 5
+    assert run(tidemark, "shell", "-v0", "-c", PAGES, cwd=project).stdout.split() == ["200"] * 7
     assert (project / ".tidemark").is_dir()
