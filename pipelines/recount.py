@@ -23,12 +23,12 @@ from pipelines.batch_input import Frames, SourceEvents
 from pipelines.checkpoint import checkpoint_id
 from pipelines.context import BatchContext
 from pipelines.errors import InputLostError, RecountError, failure_reason
+from pipelines.key_filter import KeyFilter
 from pipelines.key_sample import KeySample
 from pipelines.pipeline import Pipeline, upstream
 from pipelines.recountable import Position, check_steps, position, recountable, refused_keys
 from pipelines.sources.source import ListedSource, RereadSource, Source, Span, listed_files
 from pipelines.stream import Node, PersistentAggregate
-from pipelines.tasks import KeyFilter
 from state_backends.audit import Audit, Deviation, Place, are_alike, committed_values, logged_values, sampled_keys
 from state_backends.batch import Batch
 from state_backends.errors import FoldRangeError, ResumeError, SourceReplacedError

@@ -6,8 +6,7 @@ in the column of its state (see sink_plan.py).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ from pyspark.sql.types import StructType
 from pipelines.context import BatchContext
 from pipelines.spark import arrow_schema, as_arrow, spark_type, struct_type
 from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
-from pipelines.tasks import Done, MergeTask, StoreTask, Task, UpdateTask
+from pipelines.tasks import Done, MergeTask, StoreTask, Task, UpdateTask, written
 from state_backends.spec import StateSpec
 
 FIGURES = {"fed": "int", "keys": "bigint", "invalid": "bigint", "misfits": "bigint"}
@@ -87,8 +86,8 @@ def run_partition(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filled = (batch for batch in batches if batch.num_rows)
         pieces = ((0, batch) for batch in filled) if len(tasks) == 1 else chain.from_iterable(map(_by_state, filled))
-        for fed, rows in groupby(pieces, key=itemgetter(0)):
-            yield from _as_results(tasks[fed].run(batch for _, batch in rows), fed, schema)
+        for fed, done in written(tasks, pieces):
+            yield from _as_results(done, fed, schema)
 
     return run
 

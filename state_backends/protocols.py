@@ -160,7 +160,10 @@ class BackendSession(Protocol):
         the store has lost some of it since."""
 
     def writing(self) -> AbstractContextManager[None]:
-        """Return a context in which the task may write, once its attempt has been checked."""
+        """Return a context in which the task may write, once its attempt has been checked.
+
+        Where the rows are in the ledger's database it is the caller's transaction, or one of its own.
+        """
 
     def updating(self) -> AbstractContextManager[IBackingMap]:
         """Return a context with the rows for an updater, logged if the state keeps a changelog; stored at its end."""

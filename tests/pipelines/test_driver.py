@@ -15,7 +15,7 @@ from pipelines.driver import Driver, RunOptions
 from pipelines.driver_session import DriverSession
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
-from pipelines.tasks import MergeTask
+from pipelines.tasks import MergeTask, written
 from state_backends import BatchLedger, Max
 from state_backends.epochs import LastBatch
 from state_backends.errors import BatchOrderError, ClockError, FencedError, PipelineHeldError
@@ -123,7 +123,7 @@ def test_a_task_of_a_driver_that_was_replaced_writes_nothing(workspace):
         late = pa.RecordBatch.from_pylist([{"word": "dog", "count": 41}])
 
         with pytest.raises(FencedError, match="another driver or attempt has taken over"):
-            MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn)).run([late])
+            list(written([MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn))], [(0, late)]))
 
     assert workspace.rows("SELECT count, txid FROM tidemark_state.words") == [(1, 1)]
 
@@ -133,14 +133,14 @@ def test_a_task_that_runs_twice_in_one_attempt_counts_once(workspace):
 
     pipeline = word_count(workspace.input)
     workspace.run(pipeline)
-    rows = [pa.RecordBatch.from_pylist([{"word": "dog", "count": 3}])]
+    rows = pa.RecordBatch.from_pylist([{"word": "dog", "count": 3}])
     with psycopg.connect(workspace.dsn, autocommit=True) as conn:
         ledger = BatchLedger(conn, "word_count")
         ledger.acquire()
         batch = ledger.begin(0)
 
         for _ in range(2):
-            MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn)).run(rows)
+            list(written([MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn))], [(0, rows)]))
         ledger.commit(batch)
 
     assert workspace.values("words") == {"dog": {"count": 3}}

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from pipelines.tasks import KeyFilter
+from pipelines.key_filter import KeyFilter
 from state_backends import Count, StateSpec, Sum
 
 ARROW = pa.schema([("a", pa.string()), ("b", pa.string()), ("n", pa.int64()), ("count", pa.int64())])

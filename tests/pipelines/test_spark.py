@@ -3,9 +3,9 @@
 import pytest
 from pyspark.sql.types import StructType
 
+from pipelines.key_filter import FAULTS
 from pipelines.sources.postgres_table import SPARK_TYPES
 from pipelines.spark import spark_type
-from pipelines.tasks import FAULTS
 from state_backends.types import KEY_TYPES, TYPES
 
 FULL_NAMES = {"timestamp with time zone": "timestamptz"}

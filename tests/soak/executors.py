@@ -18,7 +18,7 @@ import psutil
 import pyarrow as pa
 
 from pipelines.context import BatchContext
-from pipelines.tasks import MergeTask
+from pipelines.tasks import MergeTask, written
 from tests.soak import switches
 from tests.soak.fork_server import FORK
 from tests.soak.points import Points
@@ -109,7 +109,8 @@ def _run(answer: Connection, task: MergeTask, rows: pa.RecordBatch, driver: int,
     try:
         points.passes("task_begins")
         with switches.replaced(BatchContext, "session", _with_points(points)):
-            outcome: int | str = task.run([rows]).keys
+            [(_, done)] = written([task], [(0, rows)])
+            outcome: int | str = done.keys
     except Exception:
         outcome = traceback.format_exc()
     try:

@@ -1,0 +1,108 @@
+"""What a task writes together: all its states that are in the ledger's database, and no other store's."""
+
+import os
+from dataclasses import replace
+
+import psycopg
+import pyarrow as pa
+import pytest
+import redis
+
+from pipelines import tasks
+from pipelines.context import BatchContext
+from pipelines.tasks import MergeTask, written
+from state_backends import BatchLedger, Catalog, Count, RedisBackingMap, StateSpec
+from state_backends.errors import DuplicateKeyError
+from tests.pipelines.fault_injection import InjectedFault
+
+PIPELINE = "task_words"
+KEY = {"word": "text"}
+FIRST = StateSpec("task_first", key=KEY, measures={"count": Count()})
+SECOND = StateSpec("task_second", key=KEY, measures={"count": Count()})
+LOGGED = StateSpec("task_logged", key=KEY, measures={"count": Count()}, backend="redis", changelog=True)
+ONCE = pa.RecordBatch.from_pydict({"word": ["dog"], "count": [1]})
+TWICE = pa.RecordBatch.from_pydict({"word": ["dog", "dog"], "count": [1, 1]})
+
+
+@pytest.fixture
+def client():
+    """Redis, without what earlier tests have left."""
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
+        for key in client.scan_iter(f"tidemark:{{{LOGGED.name}}}:*"):
+            client.unlink(key)
+        yield client
+
+
+@pytest.fixture
+def context(database_url, client):
+    """The first batch of three states, under way."""
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        catalog = Catalog(conn)
+        catalog.install()
+        catalog.register_pipeline(PIPELINE, spout="opaque")
+        ledger = BatchLedger(conn, PIPELINE)
+        ledger.acquire()
+        specs = [FIRST, SECOND, LOGGED]
+        catalog.register_states(PIPELINE, specs, {spec.name: "" for spec in specs})
+        ledger.bind("checkpoint")
+        context = BatchContext(ledger.begin(0), database_url, frozenset(spec.name for spec in specs))
+        context.session(conn, LOGGED).admit()
+        for spec in specs:
+            context.session(conn, spec).revert()  # what the test before has written
+        yield context
+        ledger.release()
+
+
+def written_of(context, *states):
+    """Run one task over states and their rows; return how many keys it wrote of each."""
+    run = [MergeTask(spec, context) for spec, _ in states]
+    return [done.keys for _, done in written(run, enumerate(rows for _, rows in states))]
+
+
+def stored(context, name):
+    with psycopg.connect(context.dsn) as conn:
+        return conn.execute(f"SELECT word, count FROM {name}").fetchall()
+
+
+def test_states_in_the_ledgers_database_are_written_all_or_none(context):
+    with pytest.raises(DuplicateKeyError):
+        written_of(context, (FIRST, ONCE), (SECOND, TWICE))
+
+    assert stored(context, "tidemark_state.task_first") == []
+
+
+def test_nothing_is_yielded_before_it_is_committed(context):
+    results = written([MergeTask(FIRST, context), MergeTask(SECOND, context)], enumerate([ONCE, ONCE]))
+
+    place, done = next(results)
+
+    assert (place, done.keys) == (0, 1)
+    assert stored(context, "tidemark_state.task_first") == stored(context, "tidemark_state.task_second") == [("dog", 1)]
+
+
+def test_states_beside_another_stores_are_committed_before_it_writes(context):
+    with pytest.raises(DuplicateKeyError):
+        written_of(context, (FIRST, ONCE), (LOGGED, ONCE), (SECOND, TWICE))
+
+    assert stored(context, "tidemark_state.task_first") == [("dog", 1)]
+    assert stored(context, "tidemark_state.task_second") == []
+
+
+def test_another_stores_entries_are_committed_before_its_rows_are_put(context, client, monkeypatch):
+    def fail(*_):
+        raise InjectedFault("the rows are put")
+
+    monkeypatch.setattr(tasks, "_write_dead_letters", fail)
+    with pytest.raises(InjectedFault):
+        written_of(context, (LOGGED, ONCE))
+
+    # Rows in Redis without an entry could not be rebuilt.
+    [row] = RedisBackingMap(client, LOGGED).multi_get([("dog",)])
+    assert row.value == {"count": 1}
+    assert stored(context, "tidemark_changelog.task_logged") == [("dog", 1)]
+
+
+def test_a_partition_without_rows_needs_no_connection(context):
+    unreachable = replace(context, dsn="postgresql://nobody@127.0.0.1:1/none")
+
+    assert list(written([MergeTask(FIRST, unreachable)], [])) == []
