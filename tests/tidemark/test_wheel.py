@@ -47,7 +47,11 @@ def run(*words: str | Path, cwd: Path, check: bool = True) -> subprocess.Complet
 
 
 def pip(*words: str | Path, cwd: Path) -> None:
-    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words, cwd=cwd)
+    """Run pip; without a way to packages the test is skipped, but not in CI."""
+    ran = run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words, cwd=cwd, check=False)
+    if ran.returncode and "connection broken by" in ran.stdout + ran.stderr and not os.environ.get("CI"):
+        pytest.skip("no wheel for the tests: pip cannot reach the packages")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.fixture(scope="module")
