@@ -8,9 +8,12 @@ import atexit
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -108,7 +111,8 @@ def _set_environment(local: bool) -> None:
 def _create(settings: dict[str, str], packages: str) -> SparkSession:
     try:
         start_java(SparkConf().setAll(list(settings.items())))
-        return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+        with _own_interrupt():
+            return SparkSession.builder.config(map=dict(settings)).getOrCreate()
     except PySparkRuntimeError as error:
         if not packages:
             raise
@@ -116,6 +120,15 @@ def _create(settings: dict[str, str], packages: str) -> SparkSession:
             f"Spark did not start with the packages {packages}; if the log above says that they were not found, "
             "give the source others by `packages=`, or put their jars on Spark's class path and pass `packages=()`"
         ) from error
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the handler that a program has set for Ctrl-C: Spark's cancels all jobs, and so the batch that would end."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if handler is not signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:

@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -17,6 +17,10 @@ from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.errors import TidemarkError
 from webapp.states.management.progress import is_wanted, live_progress
 from webapp.states.management.timespan import parse_timespan
+
+if TYPE_CHECKING:
+    from pipelines.driver import RunOptions
+    from pipelines.pipeline import Pipeline
 
 SPARK_UI_PORT = 4040
 
@@ -138,7 +142,9 @@ class Command(BaseCommand):
             return self._run_several(runs, spark, options["fail_fast"])
         return self._run_one(*runs[0], spark, options)
 
-    def _run_one(self, pipeline: Any, run_options: Any, spark: dict[str, Any], options: dict[str, Any]) -> None:
+    def _run_one(
+        self, pipeline: "Pipeline", run_options: "RunOptions", spark: dict[str, Any], options: dict[str, Any]
+    ) -> None:
         from pipelines.reprocess import abort, roll_back
 
         name = pipeline.name
@@ -152,8 +158,8 @@ class Command(BaseCommand):
 
     def _run(
         self,
-        pipeline: Any,
-        options: Any,
+        pipeline: "Pipeline",
+        options: "RunOptions",
         stopping: threading.Event,
         reprocess: dict[str, Any] | None,
         how_spark: dict[str, Any],
@@ -171,7 +177,9 @@ class Command(BaseCommand):
                 return
         Driver(pipeline, spark, dsn, options, stopping=stopping).run()
 
-    def _run_several(self, runs: list[tuple[Any, Any]], how_spark: dict[str, Any], fail_fast: bool) -> None:
+    def _run_several(
+        self, runs: list[tuple["Pipeline", "RunOptions"]], how_spark: dict[str, Any], fail_fast: bool
+    ) -> None:
         from pipelines.driver import Driver
         from pipelines.driver_group import FAIR_CONF, DriverGroup
         from pipelines.errors import failure_reason
@@ -184,8 +192,8 @@ class Command(BaseCommand):
         with live_progress(names, wanted=is_wanted()):
             try:
                 spark = start_session(", ".join(names), packages=packages, **how_spark)
-            except RuntimeSetupError as error:
-                raise CommandError(str(error)) from error
+            except Exception as error:
+                raise CommandError(f"Spark did not start: {failure_reason(error)}") from error
             # A session each, since a pipeline's queries are written over views that are named in its session.
             drivers = [Driver(each, spark.newSession(), dsn, options, stopping=stopping) for each, options in runs]
             failures = DriverGroup(drivers, stopping, fail_fast=fail_fast).run()
@@ -212,7 +220,7 @@ def _log_clean_end(name: str) -> None:
     logger.info("pipeline %s ended cleanly", name, extra={"pipeline": name})
 
 
-def _run_options(name: str, options: dict[str, Any]) -> Any:
+def _run_options(name: str, options: dict[str, Any]) -> "RunOptions":
     from pipelines.driver import RunOptions
 
     return RunOptions(
