@@ -34,7 +34,7 @@ GROUP = "tidemark.pipelines"  # of entry points
 # What a function that returns a pipeline may take; its other parameters need a default.
 PARAMETERS = ("folder", "files_per_batch")
 
-OURS = ("pipelines", "state_backends", "webapp")
+OURS = ("tidemark", "pipelines", "state_backends", "webapp")
 
 logger = logging.getLogger(__name__)
 

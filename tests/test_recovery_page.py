@@ -52,9 +52,9 @@ FINDINGS_OF = {
 
 # For who writes a declaration, a program or a request: the message is all that there is to say.
 OF_PROGRAMS = {
-    "BadInputError", "CapabilityError", "DuplicateKeyError", "KeyShapeError", "MovedOnError", "NotCommittedError",
-    "OutOfReachError", "PipelinePausedError", "SchemaVersionError", "SourceSetupError", "SpecError",
-    "SpecMismatchError", "StaleBatchError", "ValueShapeError",
+    "BadInputError", "CapabilityError", "DuplicateKeyError", "KeyShapeError", "MissingPackageError", "MovedOnError",
+    "NotCommittedError", "OutOfReachError", "PipelinePausedError", "SchemaVersionError", "SourceSetupError",
+    "SpecError", "SpecMismatchError", "StaleBatchError", "ValueShapeError",
 }  # fmt: skip
 
 MODULES = [
