@@ -190,7 +190,8 @@ class Search:
         known = sorted({each.name for each in self.declarations})
         near = difflib.get_close_matches(name, known, n=3)
         nearest = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)};"
-        looked = ", ".join(str(place) for place in self.places if place != examples())
+        ours = examples()
+        looked = ", ".join(str(place) for place in self.places if place != ours)
         return f"pipeline {name!r} not found; {nearest} looked in {looked}, and Tidemark's examples"
 
 

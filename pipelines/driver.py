@@ -52,8 +52,8 @@ class RunOptions:
     another checkpoint or source than the one that the states were fed from. accept_gap: feed a state or measure again
     that batches were committed without. max_failures: how many failures in a row, without a batch committed between,
     end the driver; with `once` the first one does.
-    Raises PipelineError if max_failures is less than 1, if the interval is none or stands beside `once`, or if the
-    checkpoint has another scheme.
+    Raises PipelineError if max_failures is less than 1, if the interval cannot be read or is combined with `once`, or
+    if the checkpoint has another scheme.
     """
 
     checkpoint: Path

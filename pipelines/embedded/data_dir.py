@@ -18,9 +18,14 @@ START_ATTEMPTS = 3
 PAUSE_SECONDS = 0.5
 
 
+def is_checkout() -> bool:
+    """Return whether our packages are those of a checkout, not installed ones."""
+    return (REPOSITORY / "manage.py").exists()
+
+
 def project_dir() -> Path:
     """Return the folder that relative places begin at: the checkout, or the working folder of installed packages."""
-    return REPOSITORY if (REPOSITORY / "manage.py").exists() else Path.cwd()
+    return REPOSITORY if is_checkout() else Path.cwd()
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:

@@ -24,7 +24,15 @@ from pipelines.connections import connect
 from pipelines.demo import compare, lay_out
 from pipelines.discovery import find
 from pipelines.driver import Driver, RunOptions
-from pipelines.embedded.data_dir import REPOSITORY, data_dir, free_port, is_free, project_dir, write_private
+from pipelines.embedded.data_dir import (
+    REPOSITORY,
+    data_dir,
+    free_port,
+    is_checkout,
+    is_free,
+    project_dir,
+    write_private,
+)
 from pipelines.errors import RuntimeSetupError
 from pipelines.spark import start_session
 from webapp.accounts.authentication import verified
@@ -142,7 +150,7 @@ def start_children(port: int, references: Sequence[str] = ()) -> list[Child]:
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
     # Where the pipelines' modules are; `-m` finds a checkout from its own folder alone.
-    program = [str(REPOSITORY / "manage.py")] if (REPOSITORY / "manage.py").exists() else ["-m", "tidemark"]
+    program = [str(REPOSITORY / "manage.py")] if is_checkout() else ["-m", "tidemark"]
     pipelines = references or [FLIGHTS, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]
     return [

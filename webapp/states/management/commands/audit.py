@@ -2,6 +2,7 @@
 
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _recounted(state: str, options: Mapping[str, Any]) -> Audit:
     pipeline = declared.pipeline(options["input"])
     checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
     with readers.own_connection() as conn:
-        spark = lambda: start_session(f"{name} audit", packages=pipeline.packages, modules=[declared.module])  # noqa: E731
+        spark = partial(start_session, f"{name} audit", packages=pipeline.packages, modules=[declared.module])
         return Recount(pipeline, state, conn, spark, checkpoint).audit(options["sample"])
 
 

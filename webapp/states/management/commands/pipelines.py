@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
     declared = find(name)
     pipeline = declared.pipeline(options["input"])
     checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / pipeline.name
-    spark = lambda: start_session(f"{pipeline.name} recovery", packages=pipeline.packages, modules=[declared.module])  # noqa: E731
+    spark = partial(start_session, f"{pipeline.name} recovery", packages=pipeline.packages, modules=[declared.module])
     recovery = Recovery(pipeline, os.environ["DATABASE_URL"], checkpoint, spark)
     if action == "rewind":
         return recovery.rewind(options["to"], dry_run=options["dry_run"])
