@@ -163,14 +163,15 @@ def _measure_alike(name: str, measure: Aggregator, stored: Mapping[str, Any], co
     columns = {suffix: stored_column(name, suffix) for suffix in measure.columns}
     one, other = ({suffix: side.get(column) for suffix, column in columns.items()} for side in (stored, counted))
     own = getattr(measure, "are_alike", None)
-    return bool(own(one, other)) if own else all(_close(one[suffix], other[suffix]) for suffix in columns)
+    return bool(own(one, other)) if own else all(are_close(one[suffix], other[suffix]) for suffix in columns)
 
 
-def _close(one: Any, other: Any) -> bool:
+def are_close(one: Any, other: Any) -> bool:
+    """Return whether two values are equal but for the last digits of doubles, at any depth."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_close(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(are_close(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_close, one, other))
+        return len(one) == len(other) and all(map(are_close, one, other))
     if (
         isinstance(one, float)
         and isinstance(other, float)

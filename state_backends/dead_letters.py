@@ -1,9 +1,11 @@
 """Dead letters: input that could not be processed, stored with its place and the reason, so that nothing is lost.
 
-They belong to a batch as rows do: a retry replaces them, and they count once the batch is committed.
+They belong to a batch as rows do: a retry replaces them, and they count once the batch is committed. Those of a source
+keep the raw record, any JSON object by which the source reads it again (dead_letter_replay.py).
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,12 @@ from state_backends.spec import StateSpec
 # Enough to recognise a line; a corrupt file may be a single line of gigabytes.
 MAX_LINE_CHARACTERS = 10_000
 
+# Of a raw record, as JSON: a message of Kafka's default size in base64, with its headers. Of a larger one none is kept.
+MAX_RECORD_BYTES = 2 * 1024 * 1024
+
+# Bytes that are no text, in a record: {"base64": ".."}.
+BASE64 = "base64"
+
 LOST_INPUT = """
 INSERT INTO tidemark.dead_letter (pipeline, txid, source, line_number, line, reason)
 SELECT %(pipeline)s, %(txid)s, %(source)s, %(line_number)s, %(line)s, %(reason)s
@@ -31,7 +39,7 @@ class DeadLetter:
     """A line that could not be parsed, a group whose key a state cannot store, or one that it cannot fold.
 
     source: where it comes from. line: its text, cut at MAX_LINE_CHARACTERS when stored. line_number: counts from 1.
-    key: of the group, as the state has it; not stored.
+    key: of the group, as the state has it; not stored. record: the raw input as JSON; None where none is kept.
     """
 
     source: str
@@ -39,6 +47,25 @@ class DeadLetter:
     reason: str
     line_number: int | None = None
     key: Key | None = None
+    record: Mapping[str, Any] | None = None
+
+
+def record_value(raw: bytes | None) -> Any:
+    """Return bytes as a record has them, exactly: text where it can be stored as such, else base64."""
+    if raw is None:
+        return None
+    try:
+        text = bytes(raw).decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return {BASE64: b64encode(raw).decode()} if "\0" in text else text
+
+
+def record_bytes(value: Any) -> bytes | None:
+    """Return the bytes that `record_value` was given."""
+    if isinstance(value, Mapping):
+        return b64decode(value[BASE64])
+    return None if value is None else str(value).encode()
 
 
 def refused_fold(spec: StateSpec, key: Key, partial: Mapping[str, Any], error: FoldRangeError) -> DeadLetter:
@@ -78,17 +105,19 @@ def write_dead_letters(
     with (
         conn.cursor() as cursor,
         cursor.copy(
-            "COPY tidemark.dead_letter (pipeline, txid, state, part, source, line_number, line, reason) FROM STDIN"
+            "COPY tidemark.dead_letter (pipeline, txid, state, part, source, line_number, line, reason, record) "
+            "FROM STDIN"
         ) as copy,
     ):
         for letter in letters:
             copy.write_row(
                 [
                     *place,
-                    _storable(letter.source),
+                    storable(letter.source),
                     letter.line_number,
-                    _storable(letter.line),
-                    _storable(letter.reason),
+                    storable(letter.line),
+                    storable(letter.reason),
+                    _record_text(letter.record),
                 ]
             )
             count += 1
@@ -119,6 +148,12 @@ def write_lost_input(conn: psycopg.Connection, pipeline: str, txid: int, letters
     return written
 
 
-def _storable(text: str) -> str:
-    # PostgreSQL stores neither NUL characters nor unpaired surrogates.
+def _record_text(record: Mapping[str, Any] | None) -> str | None:
+    # PostgreSQL's jsonb takes no NUL character, in whatever part of a record it is.
+    text = None if record is None else json.dumps(record)
+    return None if text is None or len(text) > MAX_RECORD_BYTES or "\\u0000" in text else text
+
+
+def storable(text: str) -> str:
+    """Return a text as PostgreSQL can store it: without NUL characters and unpaired surrogates, and cut."""
     return text[:MAX_LINE_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -22,6 +22,7 @@ class DesiredState:
 
     fence, token: the ledger's; fence is None if the pipeline does not exist. held: whether any session holds its lock.
     paused: whether the driver must pause. by, since: who set that last, and when; None if it was never set.
+    replay: whether dead letters wait to be replayed.
     """
 
     fence: int | None
@@ -30,6 +31,7 @@ class DesiredState:
     paused: bool
     by: str = ""
     since: datetime | None = None
+    replay: bool = False
 
 
 def register_driver(conn: psycopg.Connection, pipeline: str) -> None:
@@ -105,7 +107,8 @@ def read_desired_state(conn: psycopg.Connection, pipeline: str) -> DesiredState:
     """Return what the pipeline's driver must check. Takes no lock."""
     row = conn.execute(
         "SELECT p.fence, p.token, tidemark.has_driver(p.name), coalesce(w.paused, false), "
-        "coalesce(w.requested_by, ''), w.requested_at "
+        "coalesce(w.requested_by, ''), w.requested_at, EXISTS (SELECT FROM tidemark.dead_letter l "
+        "WHERE l.pipeline = p.name AND l.replay_at IS NOT NULL AND l.replay_txid IS NULL) "
         "FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish w ON w.pipeline = p.name WHERE p.name = %s",
         [pipeline],
     ).fetchone()

@@ -1,6 +1,7 @@
 """The errors of this library, one class per thing a caller can do about it."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import ClassVar, Self
 
 
@@ -199,6 +200,13 @@ class OutOfReachError(TidemarkError):
         )
         self.oldest = oldest
 
+    @classmethod
+    def before(cls, state: str, at: datetime, first: datetime | None) -> Self:
+        """Return the error of a time before the first batch on record."""
+        error = cls(state, 0, 0)
+        error.args = (f"state {state!r}: no batch is on record up to {at}, the first one is of {first}; ask for later",)
+        return error
+
 
 class NotCommittedError(TidemarkError):
     """A requested batch is not committed: wait for it, or ask for an earlier one. newest: the committed one."""
@@ -244,6 +252,26 @@ class UnknownStateError(UnknownNameError):
 
 class UnknownPipelineError(UnknownNameError):
     kind = "pipeline"
+
+
+class FormerStateError(UnknownStateError):
+    """The state was retired or renamed: the message says what became of it."""
+
+
+class FormerPipelineError(UnknownPipelineError):
+    """The pipeline was retired or renamed: the message says what became of it."""
+
+
+class RetiredError(TidemarkError):
+    """A declaration names what was retired or renamed: do what the message says."""
+
+
+class LifeError(TidemarkError):
+    """A state or pipeline cannot be retired, renamed or moved: the message says why, and what to do."""
+
+
+class BackfillError(TidemarkError):
+    """A pipeline's history cannot be counted, or is in the way: do what the message says."""
 
 
 class KeyValueStoreError(TidemarkError):

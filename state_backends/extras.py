@@ -5,6 +5,7 @@ and `datasketches` folds sketches.
 """
 
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -19,6 +20,7 @@ EXTRAS = {
     **dict.fromkeys(("celery", "django", "django_celery_beat", "django_htmx", "drf_spectacular", "environ"), "web"),
     **dict.fromkeys(("granian", "kombu", "prometheus_client", "rest_framework", "rich", "unfold", "whitenoise"), "web"),
     "psutil": "embedded",
+    **dict.fromkeys(("fastavro", "google"), "registry"),
 }
 
 
@@ -34,13 +36,19 @@ class OptionalModule(ModuleType):
 
 @contextmanager
 def naming_the_extra() -> Iterator[None]:
-    """Raise MissingPackageError, with what to install, where a package of an extra is missing."""
+    """Raise MissingPackageError, with what to install, where a package of an extra is missing or too old."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except MissingPackageError:
+        raise
+    except ImportError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
+        found = "is not installed; install"
+        if importlib.util.find_spec(package) is not None:
+            version = getattr(importlib.import_module(package), "__version__", "unknown")
+            found = f"is of version {version!r}, which lacks what is needed ({error.msg}); install the one of"
         raise MissingPackageError(
-            f"package {package!r} is not installed; install tidemark[{EXTRAS[package]}], which has it", name=package
+            f"package {package!r} {found} tidemark[{EXTRAS[package]}], which has it", name=package
         ) from error

@@ -128,7 +128,8 @@ class BatchLedger:
             self._keep_sources(row, sources)
             if row["checkpoint_id"] == checkpoint_id:
                 return
-            is_new = row["reprocesses"] is not None and row["checkpoint_id"] is None
+            # A shadow that was not fed yet, or a pipeline whose history was counted before its own source.
+            is_new = row["checkpoint_id"] is None and (row["reprocesses"] or row["backfill"]) is not None
             if row["committed_txid"] and not rebind and not is_new:
                 raise CheckpointMismatchError(
                     f"pipeline {self.pipeline!r}: its states were fed from checkpoint {row['checkpoint_id']!r} up to "

@@ -62,11 +62,13 @@ class Input(NamedTuple):
     """A column that an aggregator reads, and the SQL type as which it does.
 
     largest: the largest absolute value that it takes, which leaves out NaN; None takes every value of the type.
+    is_given: whether the declaration names the type; if not, a pipeline refuses a column that the type may not hold.
     """
 
     column: str
     type: str
     largest: float | None = None
+    is_given: bool = True
 
 
 class Aggregator(Protocol):
@@ -82,8 +84,10 @@ class Aggregator(Protocol):
     range of its column, `fold` returns it all the same and `fold_sql` raises PostgreSQL's 22003.
     An aggregator may also have `inputs`, a tuple of Input: events with a value that one of them cannot hold exactly are
     dead letters; `totals`, the suffixes whose partial is null or infinite where the batch's own total is out of range;
-    and `are_alike(left, right)`, whether two stored values, suffix to value, may be of the same events, where the order
-    in which batches were folded shows in them.
+    `signed_partial(sign)`, which is `partial` over rows that are taken away where the Spark SQL `sign` is below 0, and
+    raises SpecError where that is not exact; `removes_at_zero`, whether a key is removed where its value is 0; and
+    `are_alike(left, right)`, whether two stored values, suffix to value, may be of the same events, where the order in
+    which batches were folded shows in them.
     """
 
     name: ClassVar[str]
@@ -185,7 +189,21 @@ class BackendSession(Protocol):
         """Undo what the batch has written, rows and entries."""
 
     def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
-        """Return the keys, at most so many, whose time in column or member `due` has come, the earliest first."""
+        """Return the keys, at most so many, whose time in column or member `due` is `before` or earlier, the earliest
+        first. Before a task of the batch writes the state."""
+
+    def next_due(self, due: str) -> "datetime | None":
+        """Return the earliest time in column or member `due` of any key, None if there is none; once the batch is
+        committed. What `due_keys` returns later is not before it."""
+
+    def first_from(self, column: str, start: "datetime | None") -> "datetime | None":
+        """Return the earliest time in a key column of any row, from `start` on; None if there is none."""
+
+    def values_between(
+        self, column: str, start: "datetime | None", stop: "datetime", schema: "pa.Schema"
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows that are live at the batch's time, as key and finished measures, in order of a time in a key
+        column, then of the key: from `start` (with it) to `stop` (without it). What the batch has written is seen."""
 
 
 class Backend(Protocol):
@@ -229,6 +247,31 @@ class Backend(Protocol):
 
     def create(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
         """Make room for the rows of a new state. Its changelog is not the backend's."""
+
+    def drop(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Forget the state for good: rows, changelog, and what stands ready or was kept of them. Repeatable.
+
+        Where the rows are in the ledger's database it is part of the caller's transaction. Raises
+        DependentObjectsError where users' objects stand on what goes.
+        """
+
+    def rename(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
+        """Give what is in the ledger's database the name of `new`, within the caller's transaction.
+
+        Rows elsewhere stay: the caller copies them.
+        """
+
+    def begin_copy(self, conn: "psycopg.Connection", spec: "StateSpec") -> IBackingMap:
+        """Make room for a copy of a state's rows, out of sight of readers, and return it; an earlier one goes."""
+
+    def end_copy(self, conn: "psycopg.Connection", spec: "StateSpec", committed: int) -> None:
+        """Show the copy, as of batch `committed`, within the caller's transaction. Its changelog is not the copy's."""
+
+    def is_copying(self, spec: "StateSpec") -> bool:
+        """Return whether a copy has begun and not ended, where a name that is not registered has rows of it."""
+
+    def holds(self, spec: "StateSpec") -> bool:
+        """Return whether a store outside of the ledger's database has anything of the state. False if there is none."""
 
     def add_measures(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
         """Make room for the measures that `new` has and `old` lacks."""
@@ -280,6 +323,12 @@ class Backend(Protocol):
         BackendSetupError where the store is set up so that it may drop rows.
         """
 
+    def index_timers(self, conn: "psycopg.Connection", spec: "StateSpec", due: str, *, shadow: bool = False) -> None:
+        """Make ready to find keys by the time in column or member `due`; nothing to do where that is so already.
+
+        For a driver that starts, which holds the pipeline. shadow: of the state that is fed out of sight.
+        """
+
     def expire(self, conn: "psycopg.Connection", spec: "StateSpec") -> Iterator["Step"]:
         """Free the rows whose time to live has run out, a page per step."""
 
@@ -291,6 +340,9 @@ class Backend(Protocol):
 
     def sizes(self, conn: "psycopg.Connection", spec: "StateSpec") -> tuple[int, int]:
         """Return how many rows are stored, live or not, and how many bytes they take, or about as many."""
+
+    def split_keys(self, conn: "psycopg.Connection", spec: "StateSpec", parts: int) -> list[Key]:
+        """Return at most `parts` - 1 keys, in key order, that divide the stored rows into about equal parts."""
 
     def begin_rebuild(self, conn: "psycopg.Connection", spec: "StateSpec", *, goes_on: bool) -> None:
         """Make ready for rows rebuilt from the changelog. goes_on: a rebuild was cut short, and its rows stay."""

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from state_backends.backfill import check_txid
 from state_backends.errors import ResumeError
 from state_backends.schema.catalog import Catalog
 
@@ -67,9 +68,12 @@ def resume_point(conn: psycopg.Connection, pipeline: str, txid: int | None = Non
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         ledger = cursor.execute("SELECT * FROM tidemark.pipeline WHERE name = %s", [pipeline]).fetchone()
+    if ledger is not None and not ledger["checkpoint_id"]:
+        check_txid(conn, pipeline, ledger["committed_txid"])
     if ledger is None or not ledger["checkpoint_id"] or not ledger["committed_txid"]:
         raise ResumeError(f"pipeline {pipeline!r}: has committed no batch, so it can start with any checkpoint")
     last = ledger["committed_txid"] if txid is None else txid
+    check_txid(conn, pipeline, last)
     batch, before = _batch(conn, pipeline, last), _batch(conn, pipeline, last - 1)
     if batch is None or batch["offsets"] is None:
         raise _unknown(pipeline, f"does not have the source offsets of batch {last}")

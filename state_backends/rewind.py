@@ -16,6 +16,7 @@ from typing import Any, Literal
 import psycopg
 from psycopg.rows import dict_row
 
+from state_backends import dead_letter_replay
 from state_backends.changelog import Changelog
 from state_backends.epochs import new_epoch
 from state_backends.errors import FindingError, RewindError, UnknownPipelineError
@@ -175,6 +176,7 @@ class Rewind:
     def _forget_batches(self, logged: Sequence[str]) -> None:
         place = {"pipeline": self.pipeline, "to": self.to}
         self._conn.execute("DELETE FROM tidemark.dead_letter WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
+        dead_letter_replay.forget_after(self._conn, self.pipeline, self.to)
         self._conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute(CATALOG, place | {"logged": list(logged)})

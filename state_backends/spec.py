@@ -130,6 +130,8 @@ class StateSpec:
                 f"state {self.name!r}: {len(self.key)} key columns and a changelog, whose own key has the txid, too; "
                 f"the limit is {MAX_KEY_COLUMNS - 1}, so leave out the changelog or join two columns"
             )
+        if len(self._row_counts) > 1:
+            raise SpecError(f"state {self.name!r}: {' and '.join(self._row_counts)} both count its rows; keep one")
         self._check_row()
 
     def _check_row(self) -> None:
@@ -164,6 +166,15 @@ class StateSpec:
         }
 
     @property
+    def row_count(self) -> str | None:
+        """The measure at whose 0 a key is removed; None where keys stay. A state without a key keeps its one row."""
+        return next(iter(self._row_counts), None) if self.key else None
+
+    @property
+    def _row_counts(self) -> list[str]:
+        return [name for name, measure in self.measures.items() if getattr(measure, "removes_at_zero", False)]
+
+    @property
     def folds_in_sql(self) -> bool:
         """Whether SQL can fold every measure; if not, the state is folded in Python."""
         return bool(self.measures) and all(aggregator.fold_sql for aggregator in self.measures.values())
@@ -188,6 +199,10 @@ class StateSpec:
                 if number is not None and number.is_out_of_range(joined[suffix], kept[suffix], parts.get(suffix)):
                     raise FoldRangeError.of(measure, number.name, kept[suffix], parts.get(suffix))
         return folded
+
+    def is_empty(self, value: Mapping[str, Any]) -> bool:
+        """Return whether a folded value is that of a key without rows, which is removed."""
+        return self.row_count is not None and value.get(self.row_count) == 0
 
     def finish(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a reader sees of a stored value: measure to value, or `{"value": ..}` for a JSON state."""

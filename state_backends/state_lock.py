@@ -9,6 +9,7 @@ them. A work locks one of the two, or both; two works exclude each other where t
     reprocess            x     fills the shadow from the input, for hours: the live tables are fed and trimmed as ever
     swap          x            puts the shadow of a reprocess in place, or takes it back; its owner holds the shadow
     rebuild       x            writes the rows again, from the changelog
+    retirement    x      x     archives or drops the rows, renames the tables, or moves the rows elsewhere
     rewind        x            takes rows and changelog back to an earlier batch
     compaction    x            deletes entries and tombstones: under a copy of the changelog it revived removed keys
     expiry        x            deletes expired rows
@@ -43,6 +44,7 @@ WORKS: dict[str, Sequence[str]] = {
     "reprocess": ["shadow"],
     "swap": ["live"],
     "rebuild": ["live"],
+    "retirement": ["shadow", "live"],
     "rewind": ["live"],
     "compaction": ["live"],
     "expiry": ["live"],

@@ -3,8 +3,9 @@
 from state_backends.aggregators.basic import Max, Min, StdDev, Variance
 from state_backends.aggregators.by_time import First, Last, Latest
 from state_backends.aggregators.reducer import Reducer
+from state_backends.aggregators.retractable import RetractableMax, RetractableMin
 from state_backends.aggregators.sketches import DistinctCount, DistinctSet, Quantiles, TopK
-from state_backends.aggregators.total import Count, Mean, Sum
+from state_backends.aggregators.total import Count, Mean, RowCount, Sum
 from state_backends.protocols import Aggregator
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "Min",
     "Quantiles",
     "Reducer",
+    "RetractableMax",
+    "RetractableMin",
+    "RowCount",
     "StdDev",
     "Sum",
     "TopK",
@@ -29,9 +33,12 @@ __all__ = [
 # The names are stored in the catalog: never rename one. An aggregator of your own is one more line.
 AGGREGATORS: dict[str, type[Aggregator]] = {
     "count": Count,
+    "row_count": RowCount,
     "sum": Sum,
     "min": Min,
     "max": Max,
+    "retractable_min": RetractableMin,
+    "retractable_max": RetractableMax,
     "mean": Mean,
     "variance": Variance,
     "std_dev": StdDev,

@@ -19,8 +19,8 @@ SUBTRACTED: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "populat
 SMALLEST, LARGEST = "1e-100", "1e140"
 
 
-class _Extreme:
-    """What Min and Max share. `pick` chooses among Python values, nulls left out."""
+class Extreme:
+    """What Min, Max and their retractable kinds share. `pick` chooses among Python values, nulls left out."""
 
     name: ClassVar[str]
     pick: ClassVar[Callable[..., Any]]
@@ -51,7 +51,7 @@ class _Extreme:
         return {"column": self.column, "type": self.result_type}
 
 
-class Min(_Extreme):
+class Min(Extreme):
     """The smallest value. Stored: the smallest so far. Empty input gives null; nulls do not count.
 
     column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
@@ -64,7 +64,7 @@ class Min(_Extreme):
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {"": "least({stored}, {partial})"}
 
 
-class Max(_Extreme):
+class Max(Extreme):
     """The largest value. Stored: the largest so far. Empty input gives null; nulls do not count.
 
     column, type: as for Min. NaN is the largest number, as in PostgreSQL.
@@ -151,7 +151,10 @@ class Variance:
 
 
 class StdDev(Variance):
-    """The standard deviation: the square root of the variance. Stored and given as for Variance."""
+    """The standard deviation: the square root of the variance. Stored as for Variance.
+
+    column, of: as for Variance.
+    """
 
     name = "std_dev"
 

@@ -1,4 +1,4 @@
-"""Count, Sum and Mean: running totals, exact or refused.
+"""Count, RowCount, Sum and Mean: running totals, exact or refused, from which rows can be taken away again.
 
 SQL and Python fold all of them. Lua has no decimals, so a state in Redis folds `numeric` columns in Python.
 """
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, LiteralString
 
 from state_backends.aggregators.column import cast, quoted, stored_type
+from state_backends.errors import SpecError
 from state_backends.protocols import Input
 from state_backends.types import EXACT, type_of
 
@@ -32,6 +33,9 @@ class Count:
     def partial(self) -> dict[str, str]:
         return {"": "count(1)" if self.where is None else f"count_if({self.where})"}
 
+    def signed_partial(self, sign: str) -> dict[str, str]:
+        return {"": _signed_count("true" if self.where is None else self.where, sign)}
+
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
         return {"": (stored[""] or 0) + (partial[""] or 0)}
 
@@ -42,11 +46,28 @@ class Count:
         return {"where": self.where}
 
 
+class RowCount(Count):
+    """The number of rows that a group has in a changing table: at 0 the key is removed, and readers find none.
+
+    A state over retracted rows needs one, unless it has no key. A state has one at most.
+    """
+
+    name = "row_count"
+    removes_at_zero = True
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
+
 class Sum:
     """Adds numbers. Stored: the running total. Empty input gives 0; nulls add nothing.
 
-    column: what to add. type: `double precision`, `bigint`, `numeric`, or `numeric(p, s)` for totals of up to p digits,
-    38 at most, of which s are decimal places; `numeric` is `numeric(38, 9)`.
+    column: what to add. type: `numeric`, `bigint`, `double precision`, or `numeric(p, s)` for totals of up to p digits,
+    38 at most, of which s are decimal places; `numeric` is `numeric(38, 9)`. None is `numeric`, and a pipeline whose
+    column is a double, or has more digits than that, is refused: such a total must be asked for by its type.
     A bigint or numeric total is exact: an event whose number has more places than are kept is a dead letter, as is a
     NaN or an infinity in any total, which would never be a number again. A total that leaves the range of its type is
     refused: see FoldRangeError. Whole numbers are exact in a double up to 2^53.
@@ -57,8 +78,10 @@ class Sum:
     finish_sql: LiteralString = "coalesce({stored}, 0)"
     totals = ("",)
 
-    def __init__(self, column: str, type: str = "double precision") -> None:
+    def __init__(self, column: str, type: str | None = None) -> None:
         self.column = column
+        self.has_type = type is not None
+        type = type or "numeric"
         self.columns = {"": stored_type(type, f"Sum({column!r})")}
         self.result_type: str = type
         # The cast raises an error where a numeric total has too many digits; the other types do so by themselves.
@@ -71,14 +94,14 @@ class Sum:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input(self.column, self.result_type, sys.float_info.max),)
+        return (Input(self.column, self.result_type, sys.float_info.max, is_given=self.has_type),)
 
     def partial(self) -> dict[str, str]:
         """A total of the batch that leaves the range of its type is null or infinite."""
-        value = cast(self.column, self.result_type)
-        if self.result_type == "double precision":
-            return {"": f"coalesce(sum({value}), 0)"}
-        return {"": f"if(count({value}) = 0, 0, try_sum({value}))"}
+        return {"": _total(self.column, self.result_type)}
+
+    def signed_partial(self, sign: str) -> dict[str, str]:
+        return {"": _signed_total(self, self.result_type, sign)}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
         left, right = stored[""] or 0, partial[""] or 0
@@ -94,42 +117,77 @@ class Sum:
 class Mean:
     """The arithmetic mean. Stored: the sum and the count of the numbers. Empty input gives null; nulls do not count.
 
-    column: the numbers, as doubles. An event with a NaN or an infinity is a dead letter; a sum that leaves the range of
-    doubles is refused: see FoldRangeError.
+    column: the numbers. type: of their sum, as for Sum; the mean itself is a double. An event with a NaN or an infinity
+    is a dead letter, as is one whose number an exact type does not keep; a sum that leaves the range of its type is
+    refused: see FoldRangeError.
     """
 
     name: ClassVar[str] = "mean"
-    columns: ClassVar[Mapping[str, LiteralString]] = {"sum": "double precision", "count": "bigint"}
-    fold_sql: ClassVar[Mapping[str, LiteralString]] = {
-        "sum": "coalesce({stored_sum}, 0) + coalesce({partial_sum}, 0)",
-        "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
-    }
-    fold_lua: ClassVar[Mapping[str, str]] = {
-        "sum": "add_double({stored_sum}, {partial_sum})",
-        "count": "add_integer({stored_count}, {partial_count})",
-    }
-    finish_sql: LiteralString = "{stored_sum} / nullif({stored_count}, 0)"
     result_type = "double precision"
     totals = ("sum",)
 
-    def __init__(self, column: str) -> None:
-        self.column = column
+    def __init__(self, column: str, type: str = "double precision") -> None:
+        self.column, self.type = column, type
+        self.columns: Mapping[str, LiteralString] = {"sum": stored_type(type, f"Mean({column!r})"), "count": "bigint"}
+        as_double: LiteralString = "" if type == "double precision" else "::double precision"
+        self.finish_sql: LiteralString = f"{{stored_sum}}{as_double} / nullif({{stored_count}}, 0)"
+        within: LiteralString = f"::{type_of(type).name}" if type_of(type).digits else ""
+        self.fold_sql: Mapping[str, LiteralString] = {
+            "sum": f"(coalesce({{stored_sum}}, 0) + coalesce({{partial_sum}}, 0)){within}",
+            "count": "coalesce({stored_count}, 0) + coalesce({partial_count}, 0)",
+        }
+        adds = {"bigint": "add_integer", "double precision": "add_double"}
+        count = "add_integer({stored_count}, {partial_count})"
+        self.fold_lua = (
+            {"sum": f"{adds[type]}({{stored_sum}}, {{partial_sum}})", "count": count} if type in adds else {}
+        )
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input(self.column, "double precision", sys.float_info.max),)
+        return (Input(self.column, self.type, sys.float_info.max),)
 
     def partial(self) -> dict[str, str]:
-        return {
-            "sum": f"coalesce(sum({cast(self.column, 'double precision')}), 0)",
-            "count": f"count({quoted(self.column)})",
-        }
+        return {"sum": _total(self.column, self.type), "count": f"count({quoted(self.column)})"}
+
+    def signed_partial(self, sign: str) -> dict[str, str]:
+        is_counted = f"{quoted(self.column)} is not null"
+        return {"sum": _signed_total(self, self.type, sign), "count": _signed_count(is_counted, sign)}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        return {part: (stored[part] or 0) + (partial[part] or 0) for part in self.columns}
+        left, right = stored["sum"] or 0, partial["sum"] or 0
+        total = EXACT.add(left, right) if type_of(self.type).digits else left + right
+        return {"sum": total, "count": (stored["count"] or 0) + (partial["count"] or 0)}
 
     def finish(self, stored: Mapping[str, Any]) -> float | None:
-        return stored["sum"] / stored["count"] if stored["count"] else None
+        return float(stored["sum"]) / stored["count"] if stored["count"] else None
 
     def arguments(self) -> dict[str, Any]:
-        return {"column": self.column}
+        # As the catalogs of earlier versions have it.
+        return {"column": self.column} | ({} if self.type == "double precision" else {"type": self.type})
+
+
+def _total(column: str, sql_type: str) -> str:
+    value = cast(column, sql_type)
+    if sql_type == "double precision":
+        return f"coalesce(sum({value}), 0)"
+    return f"if(count({value}) = 0, 0, try_sum({value}))"
+
+
+def _signed_total(aggregator: "Sum | Mean", sql_type: str, sign: str) -> str:
+    """Return the total of a batch less what is taken away; null where it leaves the range of its type."""
+    whose = f"{type(aggregator).__name__}({aggregator.column!r})"
+    if sql_type == "double precision":
+        raise SpecError(
+            f"{whose}: a sum of doubles is rounded, so taking a number away does not give back what was there before; "
+            f"use {whose[:-1]}, type='numeric') or type='bigint'"
+        )
+    value = cast(aggregator.column, sql_type)
+    if sql_type == "bigint":
+        # The negative of the smallest bigint is out of range.
+        signed = f"cast({value} as decimal(19, 0))"
+        return f"try_cast(coalesce(sum(if({sign} < 0, -{signed}, {signed})), 0) as bigint)"
+    return f"if(count({value}) = 0, 0, try_sum(if({sign} < 0, -{value}, {value})))"
+
+
+def _signed_count(condition: str, sign: str) -> str:
+    return f"coalesce(sum(if({condition}, if({sign} < 0, -1L, 1L), 0L)), 0L)"

@@ -7,6 +7,7 @@ committed and shown (comparison.py). A changelog is in PostgreSQL whatever the s
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -17,14 +18,14 @@ from state_backends.backends.external_session import ExternalSession
 from state_backends.backends.guard import Attempt, GuardedMap
 from state_backends.batch import Batch
 from state_backends.changelog import Changelog
-from state_backends.errors import CapabilityError, FindingError, SpecMismatchError
+from state_backends.errors import BackendSetupError, CapabilityError, FindingError, SpecMismatchError
 from state_backends.maintenance import Horizon, Step, clock
 from state_backends.protocols import Capabilities
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanning import ScanningReader
 from state_backends.rebuild import rebuild
 from state_backends.row import Key
-from state_backends.schema.tables import create_changelog, extend_changelog
+from state_backends.schema.tables import create_changelog, drop_changelog, extend_changelog, rename_changelog
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable
 
@@ -40,6 +41,9 @@ class Upkeep(Protocol):
 
     def drop_tombstones(self, page: Any, settled: int | None) -> int:
         """Free the rows that batch `settled` or an earlier one removed; None: whichever did."""
+
+    def clear(self) -> None:
+        """Delete the state: rows, order and guard. No driver feeds it and no reader reads it. Repeatable."""
 
     def sizes(self) -> tuple[int, int]:
         """Return how many rows there are, and about how many bytes they take."""
@@ -96,6 +100,32 @@ class ExternalBackend(ABC):
         if spec.changelog:
             create_changelog(conn, StateTable(spec))
 
+    def drop(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        self.upkeep(spec).clear()
+        if spec.changelog:
+            drop_changelog(conn, StateTable(spec))
+
+    def rename(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
+        if old.changelog:
+            rename_changelog(conn, StateTable(old), StateTable(new))
+
+    def begin_copy(self, conn: psycopg.Connection, spec: StateSpec) -> GuardedMap:
+        rows = self.guarded(spec)
+        rows.begin_rebuild()
+        return rows
+
+    def end_copy(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
+        self.guarded(spec).publish(committed)
+
+    def is_copying(self, spec: StateSpec) -> bool:
+        return self.guarded(spec).status().is_rebuilding
+
+    def holds(self, spec: StateSpec) -> bool:
+        try:
+            return not self.guarded(replace(spec, partitions=1)).status().is_empty
+        except BackendSetupError:
+            return False
+
     def add_measures(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         """Extend the changelog, if the state keeps one; a row without the measure holds nothing of it."""
         if new.changelog:
@@ -147,6 +177,9 @@ class ExternalBackend(ABC):
             mend(rows.under(*own), ledger)
         return warning
 
+    def index_timers(self, conn: psycopg.Connection, spec: StateSpec, due: str, *, shadow: bool = False) -> None:
+        return  # a store with an index of times makes it once it is asked for them
+
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         upkeep = self.upkeep(spec)
 
@@ -172,6 +205,9 @@ class ExternalBackend(ABC):
 
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return self.upkeep(spec).sizes()
+
+    def split_keys(self, conn: psycopg.Connection, spec: StateSpec, parts: int) -> list[Key]:
+        return []  # a store that knows the rank of its keys can do better
 
     def begin_rebuild(self, conn: psycopg.Connection, spec: StateSpec, *, goes_on: bool) -> None:
         rows = self.guarded(spec)

@@ -93,10 +93,7 @@ class ExternalSession:
         spec = replace(self._spec, measures=fed)
         while chunk := list(islice(keys, EMITTED_ROWS)):
             emitted = list(new_values(spec, chunk, self.rows.multi_get(chunk), self._batch.batch_time))
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(zip(*emitted, strict=True), schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield _as_arrow(emitted, schema)
 
     def revert(self) -> None:
         self.rows.revert(self._batch.txid)
@@ -104,9 +101,42 @@ class ExternalSession:
             Changelog(self._conn, self._spec).revert(self._batch.txid)
 
     def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
-        """A scan of every row through the driver's memory: some 10 microseconds each."""
-        times = ((_time(row.value, due), key) for key, row in self.rows.scan() if row.value is not None)
-        return [key for _, key in sorted((time, key) for time, key in times if time and time <= before)[:most]]
+        """A scan of every row through the driver's memory, some 10 microseconds each."""
+        return [key for time, key in sorted(self._timers(due)) if time <= before][:most]
+
+    def next_due(self, due: str) -> datetime | None:
+        return min((time for time, _ in self._timers(due)), default=None)
+
+    def first_from(self, column: str, start: datetime | None) -> datetime | None:
+        return min((time for time, _, _ in self._times(column) if start is None or time >= start), default=None)
+
+    def values_between(
+        self, column: str, start: datetime | None, stop: datetime, schema: "pa.Schema"
+    ) -> Iterator["pa.RecordBatch"]:
+        """A scan of every row, some 10 microseconds each."""
+        live = (
+            (time, key, row)
+            for time, key, row in self._times(column)
+            if time < stop and (start is None or time >= start) and self._is_live(row)
+        )
+        found = sorted(live, key=lambda each: each[0])
+        for first in range(0, len(found), EMITTED_ROWS):
+            some = found[first : first + EMITTED_ROWS]
+            spec = replace(self._spec, kind="transactional", ttl=None)
+            keys, rows = [key for _, key, _ in some], [row for *_, row in some]
+            yield _as_arrow(list(new_values(spec, keys, rows, self._batch.batch_time)), schema)
+
+    def _times(self, column: str) -> Iterator[tuple[datetime, Key, Versioned]]:
+        place = list(self._spec.key).index(column)
+        return ((key[place], key, row) for key, row in self.rows.scan() if row.value is not None)
+
+    def _is_live(self, row: Versioned) -> bool:
+        at = row.at or self._batch.batch_time
+        return is_live(row.value is None, at, self._spec.ttl, self._batch.batch_time)
+
+    def _timers(self, due: str) -> Iterator[tuple[datetime, Key]]:
+        times = ((due_at(row.value, due), key) for key, row in self.rows.scan())
+        return ((time, key) for time, key in times if time is not None)
 
     def _fold(self, batches: Sequence["pa.RecordBatch"]) -> int:
         """Fold in Python, a chunk of keys at a time."""
@@ -166,6 +196,11 @@ class _FencedLog:
             return self._log.revert(txid)
 
 
+def _as_arrow(rows: Sequence[tuple[Any, ...]], schema: "pa.Schema") -> "pa.RecordBatch":
+    arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def new_values(
     spec: StateSpec, keys: Sequence[Key], rows: Sequence[Versioned | None], batch_time: datetime
 ) -> Iterator[tuple[Any, ...]]:
@@ -177,7 +212,7 @@ def new_values(
     for key, row in zip(keys, rows, strict=True):
         if row is None:
             continue
-        emitted = (*map(_plain, key, spec.key.values()), *_finished(spec, row.value))
+        emitted = (*map(_plain, key, spec.key.values()), *_finished(spec, row.value or {}))
         if spec.kind == "opaque":
             was = row.prev_txid is not None and row.prev_at is not None
             was = was and is_live(row.prev is None, row.prev_at, spec.ttl, batch_time)  # type: ignore[arg-type]
@@ -205,7 +240,8 @@ def _plain(value: Any, sql_type: str) -> Any:
     return str(value) if sql_type == "uuid" else value
 
 
-def _time(value: Any, due: str) -> datetime | None:
+def due_at(value: Any, due: str) -> datetime | None:
+    """Return the time in a column or member of a stored value, None if it has none; a time without a zone is UTC."""
     time = value.get(due) if isinstance(value, dict) else None
     if isinstance(time, str):
         time = datetime.fromisoformat(time)

@@ -13,6 +13,7 @@ from state_backends.row import Key, Versioned
 class NonTransactionalMap(BatchMap):
     """A map state whose rows hold the value alone: every update applies, so a replay counts twice.
 
+    backing: where the rows are.
     Trident's NonTransactionalMap (apache/storm, trident/state/map/NonTransactionalMap.java).
     """
 

@@ -10,7 +10,7 @@ from state_backends.row import Key
 class SnapshottableMap:
     """Wraps a map state and reads and writes one row of it.
 
-    key: the row's key; `()` for a state without key columns, which has no other row.
+    inner: the map state. key: the row's key; `()` for a state without key columns, which has no other row.
     Trident's SnapshottableMap (apache/storm, trident/state/map/SnapshottableMap.java).
     """
 

@@ -14,6 +14,7 @@ from state_backends.row import Key, Versioned
 class TransactionalMap(BatchMap):
     """A map state whose rows hold value and txid; a row that carries the open txid is not updated again.
 
+    backing: where the rows are.
     Update a key in one call per batch. A second call of the same attempt builds on the first one, but a replay skips
     every key that the failed attempt wrote: if that attempt failed between two calls for a key, the second one is
     lost. (With one database transaction per attempt this cannot happen.)

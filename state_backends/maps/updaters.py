@@ -48,10 +48,14 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Fold the measures of a state. partial: the batch's aggregates of the key, stored column to value."""
+    """Fold the measures of a state; a key without rows is removed.
+
+    partial: the batch's aggregates of the key, stored column to value.
+    """
 
     spec: StateSpec
     partial: Mapping[str, Any]
 
     def update(self, stored: Any) -> Any:
-        return self.spec.fold(stored, self.partial)
+        value = self.spec.fold(stored, self.partial)
+        return None if self.spec.is_empty(value) else value

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import psycopg
 
+from state_backends.reader.arrow import from_rows
 from state_backends.row import Key
 from state_backends.spec import StateSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Rows per fetch of an export: a few megabytes at most, and few enough round trips not to count.
 FETCHED_ROWS = 5_000
@@ -82,7 +86,8 @@ class Ask(NamedTuple):
 class Export:
     """Rows of one batch. columns: name to SQL type, the key's first, then the measures asked for.
 
-    Take `batches()` once, and close when done, or use it as a context; a connection it was given is free again then.
+    Take `batches()` or `record_batches()` once, and close when done, or use it as a context; a connection it was given
+    is free again then. copied: gives Arrow batches of the rows without making Python values of them, if the store can.
     """
 
     txid: int
@@ -92,6 +97,7 @@ class Export:
     columns: Mapping[str, str]
     rows: Iterator[tuple[Any, ...]] = field(repr=False)
     resources: ExitStack = field(default_factory=ExitStack, repr=False)
+    copied: Callable[["pa.Schema"], Iterator["pa.RecordBatch"]] | None = field(default=None, repr=False)
 
     def batches(self) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows in key order, up to 5,000 at a time, as Python values; JSON is parsed.
@@ -102,6 +108,14 @@ class Export:
         with self:
             while rows := list(islice(self.rows, FETCHED_ROWS)):
                 yield rows
+
+    def record_batches(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+        """Yield the rows in key order as Arrow batches. schema: with the columns of this export, by place.
+
+        JSON and uuids are text. Raises MovedOnError as `batches` does, ValueShapeError where a value does not fit.
+        """
+        with self:
+            yield from from_rows(self.rows, self.columns, schema) if self.copied is None else self.copied(schema)
 
     def close(self) -> None:
         self.resources.close()
@@ -218,13 +232,15 @@ class Reader(Protocol):
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
         as_of: int | None = None,
+        live_at: datetime | None = None,
     ) -> Export:
         """Begin an export of the live entries of a range, in key order, at one batch whatever is committed meanwhile.
 
         The reader's connection is the export's until that is closed: give the reader one of its own (`on`), outside a
         transaction. prefix, start, stop, measures: as of a page. Errors come here, before the first row; where the rows
         are not in the ledger's database MovedOnError may come on the way, unless it is read from the changelog, with
-        `as_of`.
+        `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that batch's; a store beside the
+        ledger evaluates it as it reads.
         """
 
     def committed(self) -> CommittedBatch:

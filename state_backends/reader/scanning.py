@@ -220,9 +220,12 @@ class ScanningReader(Reader):
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
         as_of: int | None = None,
+        live_at: datetime | None = None,
     ) -> Export:
         if as_of is not None and self._past is not None:
-            return self._past.export(prefix=prefix, start=start, stop=stop, measures=measures, as_of=as_of)
+            return self._past.export(
+                prefix=prefix, start=start, stop=stop, measures=measures, as_of=as_of, live_at=live_at
+            )
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
         batch, rows = self._scan(check_range(self.spec, prefix, start, stop), None, as_of)
         resources = ExitStack()

@@ -12,13 +12,14 @@ from dataclasses import replace
 import psycopg
 
 from state_backends.committed import ledger_sql
-from state_backends.errors import SpecMismatchError, UnknownStateError
+from state_backends.errors import SpecMismatchError
 from state_backends.protocols import BACKENDS, Aggregator
 from state_backends.schema import overrides, tables
 from state_backends.schema.definition import check_aggregators, definition, from_definition
 from state_backends.schema.dependents import check_dependents
 from state_backends.schema.evolution import UNSAID, Evolution, compare
 from state_backends.schema.feeding import check_gaps, record_feeding
+from state_backends.schema.former import check_name, unknown
 from state_backends.schema.install import install
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.schema.table_locks import locked_tables
@@ -41,7 +42,8 @@ class Catalog:
         install(self._conn)
 
     def register_pipeline(self, name: str, *, spout: str, description: str = "") -> None:
-        """Make the pipeline known; the ledger's row for it starts at txid 0."""
+        """Make the pipeline known; the ledger's row for it starts at txid 0. Raises RetiredError."""
+        check_name(self._conn, "pipeline", name)
         self._conn.execute(
             "INSERT INTO tidemark.pipeline (name, spout, description) VALUES (%s, %s, %s) "
             "ON CONFLICT (name) DO NOTHING",
@@ -71,12 +73,14 @@ class Catalog:
         The caller holds the pipeline.
         What people have set stands above what the specs say; `get` returns what is in force.
         Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
-        for a measure whose class has no line in AGGREGATORS, StateBusyError while another work has the tables of a
-        state that is to change, TablesBusyError where they are read for minutes, DependentObjectsError where what
-        users have made on top of them would be lost, StateGapError (see feeding.py).
+        for a measure whose class has no line in AGGREGATORS, RetiredError for a name that was retired,
+        StateBusyError while another work has the tables of a state that is to change, TablesBusyError where they are
+        read for minutes, DependentObjectsError where what users have made on top of them would be lost, StateGapError
+        (see feeding.py).
         """
         for spec in specs:
             check_aggregators(spec)
+            check_name(self._conn, "state", spec.name)
         if not accept_gap:
             check_gaps(self._conn, pipeline, specs)
         unfed = {spec.name: list(self._unfed(spec)) for spec in specs}
@@ -95,7 +99,7 @@ class Catalog:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
         row = self._conn.execute("SELECT definition::text, ttl FROM tidemark.state WHERE name = %s", [name]).fetchone()
         if row is None:
-            raise UnknownStateError.among(name, self.names())
+            raise unknown(self._conn, "state", name, self.names())
         return from_definition(name, json.loads(row[0]), row[1])
 
     def terms(self, name: str) -> Terms:
@@ -180,7 +184,7 @@ class Catalog:
     def _terms(self, name: str, *, lock: bool = False) -> Terms:
         found = overrides.terms(self._conn, name, lock=lock)
         if found is None:
-            raise UnknownStateError.among(name, self.names())
+            raise unknown(self._conn, "state", name, self.names())
         return found
 
     def _in_force(self, spec: StateSpec) -> StateSpec:

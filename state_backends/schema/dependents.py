@@ -30,15 +30,21 @@ SELECT DISTINCT pg_describe_object(found.classid, found.objid, 0) FROM (
 """
 
 
-def check_dependents(conn: psycopg.Connection, state: str, relations: Iterable[sql.Identifier], change: str) -> None:
+def check_dependents(
+    conn: psycopg.Connection, state: str, relations: Iterable[sql.Identifier], change: str, way_out: str = ""
+) -> None:
     """Check that nothing of a user's stands on these tables or views of a state, which `change` replaces or drops.
 
-    change: for the message, such as `its rows are copied`. Raises DependentObjectsError, which names what does.
+    change, way_out: for the message, such as `its rows are copied`. Raises DependentObjectsError, which names it.
     """
     names = [relation.as_string(conn) for relation in relations]
     found = [name for (name,) in conn.execute(DEPENDENTS, {"names": names})]
     if found:
         raise DependentObjectsError(
-            f"state {state!r}: {change}, and this stands on it: {', '.join(found)}; keep its definition, drop it, "
-            f"start again, and create it again over tidemark_live.{state}, which stays when tables are replaced"
+            f"state {state!r}: {change}, and this stands on it: {', '.join(found)}; "
+            + (
+                way_out
+                or f"keep its definition, drop it, start again, and create it again over tidemark_live.{state}, which "
+                "stays when tables are replaced"
+            )
         )

@@ -48,8 +48,8 @@ class Evolution:
         again = "feed a new state from the start of the input"
         if any(difference.startswith("backend ") for difference in self.refused):
             again = (
-                "run with --reprocess to feed it again in its new place; a state in a backend that --reprocess cannot "
-                "feed begins under a new name"
+                "take its rows along with `tidemark move STATE --to BACKEND`; or run with --reprocess to feed it again "
+                "in its new place; a state in a backend that --reprocess cannot feed begins under a new name"
             )
         return f"restore the declaration, or {again}"
 
@@ -88,7 +88,10 @@ def _compare_measure(name: str, was: Definition, now: Definition | None) -> tupl
     types = was["arguments"].get("type"), now["arguments"].get("type")
     wider = was["aggregator"] == now["aggregator"] and types in WIDER_MEASURES
     same_otherwise = was["arguments"] | {"type": None} == now["arguments"] | {"type": None}
-    return f"measure {name!r} was {_shown(was)}, is {_shown(now)}", wider and same_otherwise
+    words = f"measure {name!r} was {_shown(was)}, is {_shown(now)}"
+    if was["aggregator"] == "sum" and types == ("double precision", "numeric"):
+        words += " as a Sum without a type is (type='double precision' goes on with the stored doubles)"
+    return words, wider and same_otherwise
 
 
 def _is_wider_key(was: Mapping[str, str], now: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ pipeline's committed batch, with the version before it: so that batch may come a
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from state_backends.dead_letter_replay import COUNTED_AGAIN
 from state_backends.epochs import new_epoch
 from state_backends.errors import SwapError
 from state_backends.ledger import notify
@@ -88,6 +89,7 @@ class PartialSwap(Swap):
 
 # The source's dead letters are the pipeline's already; those of the states are replaced.
 HAND_OVER = [
+    COUNTED_AGAIN,
     "DELETE FROM tidemark.dead_letter WHERE pipeline = %(old)s AND state = ANY(%(states)s)",
     "UPDATE tidemark.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s AND state = ANY(%(states)s)",
     # Of the past, the shadow has the committed batch and the one before.

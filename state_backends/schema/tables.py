@@ -21,6 +21,10 @@ def drop_changelog(conn: psycopg.Connection, table: StateTable) -> None:
     conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table.changelog))
 
 
+def rename_changelog(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:
+    conn.execute(sql.SQL("ALTER TABLE {} RENAME TO {}").format(old.changelog, sql.Identifier(new.spec.name)))
+
+
 def extend_changelog(conn: psycopg.Connection, table: StateTable, names: Iterable[str]) -> None:
     """Add value columns; entries written before hold nulls, which every fold takes as nothing."""
     for name in names:

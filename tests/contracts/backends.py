@@ -42,7 +42,7 @@ def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
     names = KeyNames(spec)
     rows = names.rows(client.zrange(names.keys, 0, -1))
     written = [names.written(int(txid)) for txid in client.zrange(names.batches, 0, -1)]
-    client.unlink(names.guard, names.keys, names.batches, *rows, *written)
+    client.unlink(names.guard, names.keys, names.timers, names.batches, *rows, *written)
     return spec
 
 

@@ -219,7 +219,9 @@ class BackingMapContract:
 
     def test_measures_come_back_as_stored_columns(self, new_backing):
         backing = new_backing(
-            StateSpec("sales", key={"shop": "text"}, measures={"n": Count(), "my_updated_at": Sum("x")})
+            StateSpec(
+                "sales", key={"shop": "text"}, measures={"n": Count(), "my_updated_at": Sum("x", "double precision")}
+            )
         )
         row = Versioned({"n": 2, "my_updated_at": None}, 2, {"n": 1, "my_updated_at": -0.5}, 1)
 

@@ -11,19 +11,26 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from state_backends import Count, Max, Mean, Min, StateSpec, Sum, Versioned
+from state_backends import Count, Max, Mean, Min, RowCount, StateSpec, Sum, Versioned
 from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from tests.state_backends.feed import arrow
 
 SALES = StateSpec(
-    "sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x"), "top": Max("x"), "mean": Mean("x")}
+    "sales",
+    key={"shop": "text"},
+    measures={"n": Count(), "total": Sum("x", "double precision"), "top": Max("x"), "mean": Mean("x")},
 )
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
+ORDERS = StateSpec("orders", key={"shop": "text"}, measures={"n": RowCount(), "cents": Sum("x", type="bigint")})
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 
 
 def sale(shop, n, total=0.0, top=None, mean_sum=0.0, mean_count=0):
     return {"shop": shop, "n": n, "total": total, "top": top, "mean_sum": mean_sum, "mean_count": mean_count}
+
+
+def orders(n, cents, shop="a"):
+    return {"shop": shop, "n": n, "cents": cents}
 
 
 def rows(backing):
@@ -70,7 +77,9 @@ class FoldContract:
         assert rows(backing)["a",].value == {"n": 2, "total": 3.5, "top": 3.0, "mean_sum": 3.5, "mean_count": 2}
 
     def test_nan_and_infinity_go_through(self, state):
-        backing, merge = state(replace(SALES, measures={"low": Min("x"), "top": Max("x"), "total": Sum("x")}))
+        backing, merge = state(
+            replace(SALES, measures={"low": Min("x"), "top": Max("x"), "total": Sum("x", "double precision")})
+        )
         nan, inf = float("nan"), float("inf")
 
         merge(1, {"shop": "a", "low": 1.0, "top": 1.0, "total": inf})
@@ -107,7 +116,12 @@ class FoldContract:
                 -1,
                 "-9223372036854775808 joined with -1 is out of the range of bigint",
             ),
-            (Sum("x"), 1.7e308, 1.7e308, "1.7e+308 joined with 1.7e+308 is out of the range of double precision"),
+            (
+                Sum("x", "double precision"),
+                1.7e308,
+                1.7e308,
+                "1.7e+308 joined with 1.7e+308 is out of the range of double precision",
+            ),
             (Count(), 2**63 - 1, 2, "9223372036854775807 joined with 2 is out of the range of bigint"),
         ],
     )
@@ -155,6 +169,35 @@ class FoldContract:
 
         assert {letter.key for letter in backing.refused} == {(f"{n}",) for n in range(2_000) if n % 3}
         assert {row.txid for key, row in backing.scan() if int(key[0]) % 3} == {1}
+
+    @pytest.mark.parametrize("kind", ["opaque", "transactional", "non_transactional"])
+    def test_a_key_is_removed_with_its_last_row_and_begins_anew_with_the_next(self, state, kind):
+        backing, merge = state(replace(ORDERS, kind=kind))
+        merge(1, orders(2, 5), orders(1, 3, "b"))
+        merge(2, orders(-1, -4))
+        assert rows(backing)["a",].value == {"n": 1, "cents": 1}
+
+        merge(3, orders(-1, -1))
+        assert rows(backing)["a",].value is None
+        assert rows(backing)["b",].value == {"n": 1, "cents": 3}
+
+        merge(4, orders(3, 9))
+        assert rows(backing)["a",].value == {"n": 3, "cents": 9}
+
+    def test_a_key_whose_rows_come_and_go_within_a_batch_is_not_there(self, state):
+        backing, merge = state(ORDERS)
+
+        merge(1, orders(0, 0))
+
+        assert rows(backing)["a",].value is None
+
+    def test_a_count_of_rows_that_is_not_fed_removes_nothing(self, state):
+        backing, merge = state(ORDERS)
+
+        merge(1, orders(None, 5))
+        merge(2, orders(None, 5))
+
+        assert rows(backing)["a",].value["cents"] == 10
 
     def test_a_global_state_folds_into_its_one_row(self, state):
         backing, merge = state(StateSpec("totals", measures={"top": Max("x")}))
@@ -216,6 +259,17 @@ class ReplayContract:
         merge(2, {"page": "b", "n": 1})
 
         assert {key: row.value["n"] for key, row in backing.scan()} == {("a",): 10, ("b",): 2}
+
+    def test_a_replay_that_takes_fewer_rows_away_does_not_remove_the_key(self, state):
+        backing, merge = state(ORDERS)
+        merge(1, orders(2, 5))
+        merge(2, orders(-2, -5))
+
+        merge(2, orders(-1, -1))
+        assert rows(backing)["a",] == Versioned({"n": 1, "cents": 4}, 2, {"n": 2, "cents": 5}, 1)
+
+        backing.revert(2)
+        assert rows(backing)["a",] == Versioned({"n": 2, "cents": 5}, 1)
 
     def test_a_transactional_replay_is_skipped_and_completes_what_is_missing(self, state):
         backing, merge = state(replace(VIEWS, kind="transactional"))

@@ -32,7 +32,9 @@ TTL = timedelta(hours=1)
 WAIT = timedelta(minutes=25)  # two of them are within the ttl and three are not, by minutes either way
 KEYS = [("a",), ("b",), ("c",), ("d",)]
 VISITS = StateSpec("visits", key={"page": "text"}, measures={"n": Count()}, ttl=TTL, changelog=True)
-SALES = StateSpec("sales", key={"page": "text"}, measures={"total": Sum("x"), "top": Max("x")}, partitions=2)
+SALES = StateSpec(
+    "sales", key={"page": "text"}, measures={"total": Sum("x", "double precision"), "top": Max("x")}, partitions=2
+)
 
 # What a batch brings for each key of each state; 0 leaves the key out.
 amounts = st.tuples(*[st.integers(0, 3)] * len(KEYS))

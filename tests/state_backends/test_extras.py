@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -5,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -99,3 +101,13 @@ def test_a_time_without_a_zone_is_utc_whatever_the_sessions_is(database_url):
 
         [row] = rows.multi_get([("ann",)])
     assert row.value == {"last": datetime(2026, 1, 1, 12, tzinfo=UTC)}
+
+
+def test_a_package_of_another_version_is_named_with_what_it_lacks():
+    with pytest.raises(MissingPackageError) as caught, naming_the_extra():
+        importlib.import_module("psutil.no_such_module")
+
+    assert str(caught.value) == (
+        f"package 'psutil' is of version {psutil.__version__!r}, which lacks what is needed (No module named "
+        "'psutil.no_such_module'); install the one of tidemark[embedded], which has it"
+    )

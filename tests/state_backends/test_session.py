@@ -23,7 +23,7 @@ THIRD = 0.1 + 0.2  # all 17 digits count
 SUMS = StateSpec(
     "sums",
     key={"at": "timestamptz", "page": "text"},
-    measures={"n": Sum("x")},
+    measures={"n": Sum("x", "double precision")},
     ttl=timedelta(days=400, hours=3),
     changelog=True,
 )

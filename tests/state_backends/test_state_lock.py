@@ -14,7 +14,7 @@ from tests.recovery_page import message_of
 from tests.state_backends.test_ledger import wait_until_gone
 
 # Of the table in the docstring of state_lock.py: these lock the shadow only, or the live tables only.
-BESIDE = {("reprocess", work) for work in WORKS if work not in ("migration", "reprocess")}
+BESIDE = {("reprocess", work) for work in WORKS if work not in ("migration", "reprocess", "retirement")}
 
 
 def abandon(session, state, work):

@@ -1,6 +1,7 @@
 """The PostgreSQL backend: a state is a table in the ledger's database, so one transaction covers rows and ledger."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -8,9 +9,11 @@ import psycopg
 
 from state_backends import findings
 from state_backends.backends.postgres import maintenance, rewind, tables
+from state_backends.backends.postgres.export import split_keys
 from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.postgres.rows import PostgresBackingMap
 from state_backends.backends.postgres.session import PostgresSession
+from state_backends.backends.postgres.timers import Timers
 from state_backends.batch import Batch
 from state_backends.errors import RebuildingError
 from state_backends.maintenance import Horizon, Step, table_sizes, vacuum
@@ -58,6 +61,25 @@ class PostgresBackend:
     def create(self, conn: psycopg.Connection, spec: StateSpec) -> None:
         tables.create(conn, StateTable(spec))
 
+    def drop(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        tables.drop(conn, StateTable(spec))
+
+    def rename(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
+        tables.rename(conn, StateTable(old), StateTable(new))
+
+    def begin_copy(self, conn: psycopg.Connection, spec: StateSpec) -> PostgresBackingMap:
+        self.create_shadow(conn, replace(spec, changelog=False))
+        return PostgresBackingMap(conn, spec, StateTable(spec).shadow())
+
+    def end_copy(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
+        tables.swap(conn, None, StateTable(replace(spec, changelog=False)))
+
+    def is_copying(self, spec: StateSpec) -> bool:
+        return True  # a shadow, which is made again
+
+    def holds(self, spec: StateSpec) -> bool:
+        return False
+
     def add_measures(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         tables.add_columns(conn, StateTable(old), StateTable(new))
 
@@ -100,6 +122,9 @@ class PostgresBackend:
             raise RebuildingError(found, spec.name)
         return ""
 
+    def index_timers(self, conn: psycopg.Connection, spec: StateSpec, due: str, *, shadow: bool = False) -> None:
+        Timers(conn, StateTable(spec).shadow() if shadow else StateTable(spec), due).index()
+
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         return maintenance.expire(conn, spec)
 
@@ -111,6 +136,9 @@ class PostgresBackend:
 
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return table_sizes(conn, StateTable(spec).name)
+
+    def split_keys(self, conn: psycopg.Connection, spec: StateSpec, parts: int) -> list[Key]:
+        return split_keys(conn, StateTable(spec), parts) if spec.key else []
 
     def begin_rebuild(self, conn: psycopg.Connection, spec: StateSpec, *, goes_on: bool) -> None:
         """Nothing to do: rows are replaced range by range."""

@@ -7,16 +7,14 @@ meanwhile changes nothing. Until the export is closed its connection is taken, a
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
 from state_backends.backends.postgres.pages import range_sql
 from state_backends.committed import (
-    NOW,
     REACH,
-    THEN,
     TTL,
     answer_then,
     carried_rows,
@@ -25,9 +23,17 @@ from state_backends.committed import (
     rows_now,
     rows_then,
 )
+from state_backends.reader.arrow import csv_sql, from_csv
 from state_backends.reader.bounds import Range
 from state_backends.reader.reader import FETCHED_ROWS, columns_of
+from state_backends.row import Key
 from state_backends.table import StateTable, columns, commas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Pages of a sample per part that a table is divided into: some thousand rows.
+SAMPLED_PAGES = 50
 
 
 def begin_snapshot(conn: psycopg.Connection, tables: Sequence[sql.Identifier], resources: ExitStack) -> None:
@@ -43,6 +49,25 @@ def begin_snapshot(conn: psycopg.Connection, tables: Sequence[sql.Identifier], r
         conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(commas(tables)))
 
 
+def split_keys(conn: psycopg.Connection, table: StateTable, parts: int) -> list[Key]:
+    """Return at most `parts` - 1 keys that divide the table into about equal parts, in key order."""
+    sample = sql.SQL("SELECT {key} FROM {table} TABLESAMPLE SYSTEM ({percent}) ORDER BY {key}").format(
+        key=columns(table.key), table=table.name, percent=sql.Literal(_percent(conn, table, SAMPLED_PAGES * parts))
+    )
+    keys = conn.execute(sample).fetchall()
+    chosen = (keys[len(keys) * part // parts] for part in range(1, parts)) if keys else ()
+    return list(dict.fromkeys(chosen))
+
+
+def _percent(conn: psycopg.Connection, table: StateTable, pages: int) -> float:
+    """Return which percentage of a table's pages so many are."""
+    row = conn.execute(
+        "SELECT sum(pg_relation_size(relid)) / current_setting('block_size')::int FROM pg_partition_tree(%s::regclass)",
+        [table.name.as_string(conn)],
+    ).fetchone()
+    return min(100.0, 100.0 * pages / max(1.0, float((row and row[0]) or 1)))
+
+
 def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
     """Return the statement that tells whether the range can be told as of an earlier batch, see `answer_then`."""
     rows = sql.SQL("SELECT NULL::bigint AS {}").format(REACH)
@@ -52,8 +77,8 @@ def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
     return answer_then(table, rows, sql.SQL("s.ttl, p.retried_txid"))
 
 
-def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: bool) -> sql.Composed:
-    """Return the statement of all rows; its parameters are of `rows_parameters`.
+def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: bool, clock: sql.SQL) -> sql.Composed:
+    """Return the statement of all rows; its parameters are of `rows_parameters`. clock: NOW or THEN, what ttl goes by.
 
     What the ledger says comes as parameters: joined, it would make the planner sort what an index has in order.
     """
@@ -65,7 +90,7 @@ def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: boo
     ).format(
         shown=_shown(table, measures),
         rows=rows,
-        live=live_sql("v", TTL, THEN if past else NOW),
+        live=live_sql("v", TTL, clock),
         key=columns(table.key, "v"),
     )
 
@@ -78,6 +103,20 @@ def fetched(
         cursor.itersize = FETCHED_ROWS
         cursor.execute(statement, parameters)
         yield from (cursor if not json_places else (_parsed(row, json_places) for row in cursor))
+
+
+def copied_rows(
+    conn: psycopg.Connection,
+    statement: sql.Composed,
+    parameters: list[Any],
+    columns: Mapping[str, str],
+    schema: "pa.Schema",
+) -> Iterator["pa.RecordBatch"]:
+    """Yield the rows of the same statement as Arrow batches, by COPY. columns: of the rows, name to SQL type."""
+    named = sql.SQL("SELECT * FROM ({}) AS named ({})").format(statement, commas(map(sql.Identifier, columns)))
+    # COPY takes no parameters, so this cursor writes them into the statement.
+    with psycopg.ClientCursor(conn) as cursor, cursor.copy(csv_sql(named, columns), parameters) as copy:
+        yield from from_csv(copy, schema)
 
 
 def json_places(columns: Mapping[str, str]) -> list[int]:

@@ -6,7 +6,7 @@ same statement, which then only shifts the versions: the generic path.
 Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
 one -> the current version becomes the previous one, then fold; by a newer one -> leave it alone, and the caller
 raises. A version that is no longer live at the batch time counts as nothing. Transactional rows that carry this txid
-are skipped; non-transactional ones always fold.
+are skipped; non-transactional ones always fold. A key whose count of rows becomes 0 is removed (see RowCount).
 """
 
 from psycopg import sql
@@ -20,7 +20,7 @@ TXID, CLOCK, TTL = sql.Placeholder("txid"), sql.Placeholder("batch_time"), sql.P
 
 def merge_sql(table: StateTable) -> sql.Composed:
     """Return the statement; parameters txid, batch_time and ttl, rows from the table `incoming`."""
-    written = [*table.key, *table.values, "updated_at", *(["txid"] if table.keeps_txid else [])]
+    written = [*table.key, *table.values, "removed", "updated_at", *(["txid"] if table.keeps_txid else [])]
     return sql.SQL(
         # Sorted inside, so that what all rows have in common is not carried through the sort.
         "INSERT INTO {table} AS t ({written}) SELECT i.*, {stamp} "
@@ -31,7 +31,7 @@ def merge_sql(table: StateTable) -> sql.Composed:
         written=columns(written),
         incoming=columns([*table.key, *table.values]),
         rows=table.incoming,
-        stamp=commas([CLOCK, TXID] if table.keeps_txid else [CLOCK]),
+        stamp=commas([_is_empty(table, "i"), CLOCK, *([TXID] if table.keeps_txid else [])]),
         key=columns(table.key),
         assignments=commas(_assignments(table)),
         applies=_applies(table),
@@ -107,12 +107,22 @@ def _applies(table: StateTable) -> sql.Composable:
 
 def _assignments(table: StateTable) -> list[sql.Composed]:
     assigned = {name: _folded(table, measure, suffix) for measure, suffix, name in _stored(table)}
-    assigned |= {"removed": sql.SQL("false"), "updated_at": CLOCK}
+    assigned |= {"removed": _is_empty(table, "excluded"), "updated_at": CLOCK}
     if table.keeps_txid:
         assigned["txid"] = TXID
     if table.keeps_previous:
         assigned |= {f"prev_{name}": _shifted(name) for name in [*table.version, "txid"]}
     return [sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, value in assigned.items()]
+
+
+def _is_empty(table: StateTable, fresh: str) -> sql.Composable:
+    """Return whether the key has no rows any more, after the fold for row `excluded`. A null counts nothing."""
+    measure = table.spec.row_count
+    if measure is None:
+        return sql.SQL("false")
+    count = sql.Identifier(fresh, measure)
+    folded = count if fresh == "i" else _folded(table, measure, "")
+    return sql.SQL("({} IS NOT NULL AND {} = 0)").format(count, folded)
 
 
 def _stored(table: StateTable) -> list[tuple[str, str, str]]:

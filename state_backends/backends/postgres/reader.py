@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Self
 
@@ -23,10 +24,28 @@ from state_backends.backends.postgres.combined import (
     folded,
     width,
 )
-from state_backends.backends.postgres.export import begin_snapshot, fetched, json_places, reach_sql, rows_sql
+from state_backends.backends.postgres.export import (
+    begin_snapshot,
+    copied_rows,
+    fetched,
+    json_places,
+    reach_sql,
+    rows_sql,
+)
 from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
-from state_backends.committed import COMMITTED_BATCH, REACH, RESULTS, answer_now, answer_then, isolation, ledger_sql
+from state_backends.committed import (
+    COMMITTED_BATCH,
+    NOW,
+    REACH,
+    RESULTS,
+    THEN,
+    answer_now,
+    answer_then,
+    isolation,
+    ledger_sql,
+)
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
+from state_backends.protocols import BACKENDS
 from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
 from state_backends.reader.history import history_sql, key_repeats
 from state_backends.reader.json_sql import json_key, json_value
@@ -135,17 +154,20 @@ class StateReader(Reader):
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
         as_of: int | None = None,
+        live_at: datetime | None = None,
     ) -> Export:
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
         bounds = check_range(self.spec, prefix, start, stop)
         parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
-            logged = as_of is not None and self.spec.changelog
-            begin_snapshot(self._conn, [self._table.changelog if logged else self._table.name], resources)
-            txid, attempt, at, epoch, ttl, retried = self._ledger(bounds, parameters, as_of)
-            statement = rows_sql(self._table, asked, bounds, past=as_of is not None)
-            rows = fetched(self._conn, statement, [ttl, txid, at, retried, *parameters], json_places(shown))
-            return Export(txid, attempt, at, epoch, shown, rows, resources.pop_all())
+            begin_snapshot(self._conn, self._exported_tables(as_of, live_at), resources)
+            (txid, attempt, at, epoch, ttl, retried), past = self._ledger(bounds, parameters, as_of, live_at)
+            clock = None if as_of is None else live_at or at
+            statement = rows_sql(self._table, asked, bounds, past=past, clock=NOW if as_of is None else THEN)
+            values = [ttl, txid, clock, retried, *parameters]
+            rows = fetched(self._conn, statement, values, json_places(shown))
+            copied = partial(copied_rows, self._conn, statement, values, shown)
+            return Export(txid, attempt, at, epoch, shown, rows, resources.pop_all(), copied)
 
     def answer(self, ask: Ask) -> Snapshot:
         return ask.read(self._row(ask.statement, ask.parameters))
@@ -172,12 +194,28 @@ class StateReader(Reader):
         txid, attempt, at, epoch, *parts = row
         return Snapshot(txid, attempt, at, epoch, folded(self.spec, measures, parts))
 
-    def _ledger(self, bounds: Range, parameters: list[Any], as_of: int | None) -> Sequence[Any]:
-        """Return COMMITTED_BATCH of a batch, the ttl, and the newest batch since that was tried again."""
-        if as_of is None:
-            return self._row(LEDGER_NOW, [self.spec.name])
-        row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *parameters, self.spec.name])
-        return self._within_reach(as_of, row)
+    def _has_committed(self, live_at: datetime | None) -> bool:
+        """Tell whether the rows have the committed batch, whatever is written; `live_at` then says what is live."""
+        return live_at is not None and self._table.keeps_previous and BACKENDS[self.spec.backend].capabilities.in_ledger
+
+    def _exported_tables(self, as_of: int | None, live_at: datetime | None) -> list[sql.Identifier]:
+        logged = as_of is not None and self.spec.changelog
+        rows = [self._table.name] if not logged or self._has_committed(live_at) else []
+        return [*rows, *([self._table.changelog] if logged else [])]
+
+    def _ledger(
+        self, bounds: Range, parameters: list[Any], as_of: int | None, live_at: datetime | None
+    ) -> tuple[Sequence[Any], bool]:
+        """Return COMMITTED_BATCH of a batch, the ttl, the newest batch since that was tried again; and whether the
+        batch is of the past.
+        """
+        now = self._row(LEDGER_NOW, [self.spec.name])
+        # The rows have the committed batch as well as the changelog does, and are fewer.
+        if as_of is None or (as_of == now[0] and self._has_committed(live_at)):
+            return now, False
+        within = [] if self.spec.changelog else parameters  # a changelog reaches as far back for every key
+        row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *within, self.spec.name])
+        return self._within_reach(as_of, row), True
 
     def _kept(self, question: Hashable, compose: Callable[[], sql.Composed]) -> bytes:
         # Composing takes longer than sending.

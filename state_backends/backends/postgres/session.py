@@ -11,6 +11,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from state_backends.backends.postgres.rows import PostgresBackingMap
+from state_backends.backends.postgres.timers import Timers
 from state_backends.backends.wrappers import LoggedMap
 from state_backends.batch import Batch, lock_fence
 from state_backends.changelog import Changelog
@@ -79,10 +80,7 @@ class PostgresSession:
         measures = [name for name in self._spec.measures if name in schema.names]
         cursor = self._conn.execute(new_values_sql(self._table, measures), parameters)
         while rows := cursor.fetchmany(EMITTED_ROWS):
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield _as_arrow(rows, schema)
 
     def revert(self) -> None:
         self.rows.revert(self._batch.txid)
@@ -90,21 +88,23 @@ class PostgresSession:
             self._log.revert(self._batch.txid)
 
     def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
-        spec = self._spec
-        time = (
-            sql.Identifier("t", due)
-            if spec.measures
-            else sql.SQL("(t.value->>{})::timestamptz").format(sql.Literal(due))
-        )
-        statement = sql.SQL(
-            "SELECT {key} FROM {table} t WHERE NOT t.removed AND {time} <= %s ORDER BY {time}, {key} LIMIT {most}"
-        ).format(
-            key=columns(spec.key, "t") if spec.key else sql.SQL("true"),
-            table=self._table.name,
-            time=time,
-            most=sql.Literal(most),
-        )
-        return [row if spec.key else () for row in self._conn.execute(statement, [before])]
+        return Timers(self._conn, self._table, due).due_keys(before, most)
+
+    def next_due(self, due: str) -> datetime | None:
+        return Timers(self._conn, self._table, due).next_due()
+
+    def first_from(self, column: str, start: datetime | None) -> datetime | None:
+        return Timers(self._conn, self._table, column).first_from(start)
+
+    def values_between(
+        self, column: str, start: datetime | None, stop: datetime, schema: "pa.Schema"
+    ) -> Iterator["pa.RecordBatch"]:
+        parameters = {"from": start, "to": stop, "ttl": self._spec.ttl, "batch_time": self._batch.batch_time}
+        with self._conn.transaction(), self._conn.cursor("closing") as cursor:
+            self._conn.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute(_between_sql(self._table, column, start is None), parameters)
+            while rows := cursor.fetchmany(EMITTED_ROWS):
+                yield _as_arrow(rows, schema)
 
     @cached_property
     def _log(self) -> Changelog:
@@ -133,6 +133,27 @@ def new_values_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
         same=table.same_key("i", "t"),
         before=_before_sql(table) if table.keeps_previous else sql.SQL(""),
     )
+
+
+def _between_sql(table: StateTable, column: str, from_first: bool) -> sql.Composed:
+    spec, at = table.spec, sql.Identifier("t", column)
+    parts = [_emitted(sql.Identifier("t", name), kind) for name, kind in spec.key.items()]
+    parts += [_emitted(finished(name, measure, "t"), measure.result_type) for name, measure in spec.measures.items()]
+    return sql.SQL(
+        "SELECT {parts} FROM {table} t WHERE NOT t.removed AND {at} < %(to)s {lower} AND tidemark.is_live("
+        "t.removed, t.updated_at, %(ttl)s::interval, %(batch_time)s) ORDER BY {at}, {key}"
+    ).format(
+        parts=commas(parts),
+        table=table.name,
+        at=at,
+        lower=sql.SQL("") if from_first else sql.SQL("AND {} >= %(from)s").format(at),
+        key=columns(spec.key, "t"),
+    )
+
+
+def _as_arrow(rows: Sequence[tuple[object, ...]], schema: "pa.Schema") -> "pa.RecordBatch":
+    arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _before_sql(table: StateTable) -> sql.Composed:

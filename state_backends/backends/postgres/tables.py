@@ -18,7 +18,7 @@ from state_backends.backends.postgres.live_view import replace_view, shows_all
 from state_backends.committed import rows_and_ledger
 from state_backends.errors import SpecMismatchError
 from state_backends.schema.dependents import check_dependents
-from state_backends.schema.tables import add_column, create_changelog, define, extend_changelog
+from state_backends.schema.tables import add_column, create_changelog, define, drop_changelog, extend_changelog
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
 from state_backends.types import type_of
@@ -27,8 +27,8 @@ from state_backends.types import type_of
 # pruned: merging a third of the rows per batch took a tenth less time at 40 than at 50.
 FILL_FACTOR = 40
 
-# PostgreSQL names the primary key and the BRIN index after the table.
-INDEX_SUFFIXES = ("pkey", "txid_idx")
+# PostgreSQL names the primary key and the BRIN index after the table; timers.py does so too.
+INDEX_SUFFIXES = ("pkey", "txid_idx", "due_idx")
 # The index of txids summarises what is on a page when the table is vacuumed; until then a revert reads the new pages.
 INSERTED_BEFORE_VACUUM = 0.02  # of the table; PostgreSQL's default is a fifth
 STORAGE = sql.SQL("WITH (fillfactor = {}, autovacuum_vacuum_insert_scale_factor = {})").format(
@@ -76,6 +76,43 @@ def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
 def drop_rows(conn: psycopg.Connection, table: StateTable) -> None:
     """Drop the state's table and changelog, if they exist, without the view."""
     conn.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(table.name, table.changelog))
+
+
+def drop(conn: psycopg.Connection, table: StateTable) -> None:
+    """Drop the state's view and every table of it. Raises DependentObjectsError."""
+    relations = [table.live_view, table.name, table.changelog]
+    check_dependents(
+        conn, table.spec.name, relations, "its tables are dropped", "drop that first, or retire with --keep"
+    )
+    conn.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(table.live_view))
+    conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table.name))
+    if table.spec.changelog:
+        drop_changelog(conn, table)
+    for each in (table.shadow(), table.kept()):
+        drop_rows(conn, each)
+
+
+def rename(conn: psycopg.Connection, old: StateTable, new: StateTable) -> None:
+    """Rename the state's tables, partitions, indexes and changelog, and its view, which stays for those built on it."""
+    names = _partition_names(old.spec.name, old.spec.partitions)
+    renamed = dict(zip(names, _partition_names(new.spec.name, new.spec.partitions), strict=True))
+    for name, other in {**renamed, old.spec.name: new.spec.name}.items():
+        _rename_table(conn, old.schemas[0], name, other)
+    if old.spec.changelog:
+        _rename_table(conn, old.schemas[1], old.spec.name, new.spec.name)
+    view = sql.Identifier(new.spec.name)
+    conn.execute(sql.SQL("ALTER VIEW {} RENAME TO {}").format(old.live_view, view))
+    replace_view(conn, new)
+
+
+def _rename_table(conn: psycopg.Connection, schema: str, old: str, new: str) -> None:
+    conn.execute(sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(schema, old), sql.Identifier(new)))
+    for suffix in INDEX_SUFFIXES:
+        conn.execute(
+            sql.SQL("ALTER INDEX IF EXISTS {} RENAME TO {}").format(
+                sql.Identifier(schema, f"{old}_{suffix}"), sql.Identifier(f"{new}_{suffix}")
+            )
+        )
 
 
 def move_rows(conn: psycopg.Connection, source: StateTable, target: StateTable) -> None:
@@ -132,6 +169,11 @@ def _partitions(table: StateTable) -> list[str]:
 
 def _partition_names(state: str, partitions: int) -> list[str]:
     return [f"{state}_p{number}" for number in range(partitions)] if partitions > 1 else []
+
+
+def leaf_tables(table: StateTable) -> list[str]:
+    """Return the names of the tables that hold a state's rows: its partitions, or itself."""
+    return _partitions(table) or [table.spec.name]
 
 
 def _create_partition(table: StateTable, name: str) -> sql.Composed:

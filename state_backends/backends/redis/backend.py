@@ -1,6 +1,7 @@
 """The Redis backend: rows in a Redis beside the ledger, merged by scripts on its server."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,6 +12,7 @@ from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.batch import Batch
 from state_backends.extras import naming_the_extra
+from state_backends.row import Key
 from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ class RedisBackend(ExternalBackend):
     def stored_name(self, spec: StateSpec) -> str:
         return f"keys of that name, tidemark:{{{spec.name}}}:*,"
 
+    def split_keys(self, conn: psycopg.Connection, spec: StateSpec, parts: int) -> list[Key]:
+        return self.guarded(spec).split_keys(parts)
+
     def session(
         self, conn: psycopg.Connection, spec: StateSpec, batch: Batch, *, shadow: bool = False
     ) -> ExternalSession:
@@ -50,7 +55,8 @@ class RedisBackend(ExternalBackend):
 
 
 class RedisSession(ExternalSession):
-    """Folds on the server where Lua can, and no changelog wants to know what came of it."""
+    """Folds on the server where Lua can, and no changelog wants to know what came of it. Indexes timers of opaque
+    states, whose batches leave a record of the keys they wrote."""
 
     rows: RedisBackingMap
 
@@ -60,3 +66,13 @@ class RedisSession(ExternalSession):
             self.refused = self.rows.refused
             return merged
         return super()._fold(batches)
+
+    def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
+        if self._spec.kind != "opaque":
+            return super().due_keys(due, before, most)
+        return self.rows.timers(due).due_keys(self._spec, before, most, self._batch.txid - 1)
+
+    def next_due(self, due: str) -> datetime | None:
+        if self._spec.kind != "opaque":
+            return super().next_due(due)
+        return self.rows.timers(due).next_due(self._batch.txid)

@@ -3,7 +3,7 @@
 Its fields: `attempt` (fence, txid, attempt, token of the admitted one), `epoch`, `committed` (the batch that readers
 see), `by:<txid>` and `keys:<txid>` (who was admitted last to a batch, how many keys carry its txid; of the newest two),
 `rows` (how many rows there are, counted as they come and go), `lost` (rows that were found to be gone), `rebuilding`,
-`checked` (the last batch that was compared before its commit), `counted` (see server.py).
+`checked` (the last batch that was compared before its commit), `counted` (see server.py), `timers` (see timers.py).
 """
 
 from typing import Any

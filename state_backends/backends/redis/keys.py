@@ -22,6 +22,7 @@ class KeyNames:
 
     guard: a hash of the admitted attempt and the committed txid. keys: a sorted set of every key, in key order.
     row: what the name of a row's hash begins with; the key's bytes follow.
+    timers: a sorted set of keys by the time of their timer.
     batches: the txids whose written keys are on record, each in a set of its own (`written`).
     Raises SpecError for a spec with several partitions.
     """
@@ -35,6 +36,7 @@ class KeyNames:
         root = f"tidemark:{{{spec.name}}}:".encode()
         self.guard, self.batches = root + b"guard", root + b"batches"
         self.keys, self.row = root + b"keys", root + b"row:"
+        self.timers = root + b"timers"
         self._written = root + b"written:"
         self._spec = spec
         self._bytes = KeyBytes(spec)

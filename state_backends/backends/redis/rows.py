@@ -19,6 +19,7 @@ from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
 from state_backends.backends.redis.server import check_server
+from state_backends.backends.redis.timers import RedisTimers
 from state_backends.dead_letters import DeadLetter, refusal, refused_fold
 from state_backends.errors import FoldRangeError, MovedOnError, SpecError
 from state_backends.key_bytes import KeyBytes, after_prefix
@@ -121,7 +122,7 @@ class RedisBackingMap:
         last = None if stop is None else self.spec.check_key(stop)
         keys = self._ordered(*self._range(first, last, self.spec.check_prefix(prefix or ())))
         while page := list(islice(keys, CHUNK_KEYS)):
-            rows = self._rows([self._names.rows(page)])
+            rows = self._read(page)
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True) if row)
 
     def merge(self, batches: Iterable["pa.RecordBatch"], txid: int, batch_time: datetime) -> int:
@@ -213,6 +214,13 @@ class RedisBackingMap:
         """
         self._forget(self._guard.publish(txid, keys))
 
+    def timers(self, due: str) -> RedisTimers:
+        """Return the timers of keys, by the time in column or member `due`. Of an opaque state."""
+        return RedisTimers(self._client, self._scripts, self._names, self._guard, self._read, due)
+
+    def _read(self, keys: Iterable[bytes]) -> Iterator[Versioned | None]:
+        return self._rows([self._names.rows(keys)])
+
     def status(self) -> StoreStatus:
         """Return which batch readers see, which was admitted last, and whether everything is there."""
         return self._guard.status()
@@ -263,6 +271,14 @@ class RedisBackingMap:
             low = max(low, b"[" + last_seen + b"\0")
         txid = self._committed.txid()
         return txid, self._scan_committed(txid, low, high)
+
+    def split_keys(self, parts: int) -> list[Key]:
+        """Return at most `parts` - 1 keys, in key order, that divide the rows into equal parts."""
+        names = self._names.keys
+        count = self._client.zcard(names)
+        ranks = dict.fromkeys(count * part // parts for part in range(1, parts))
+        pages = [self._client.zrange(names, rank, rank) for rank in ranks if rank]
+        return [self._bytes.decode(page[0]) for page in pages if page]
 
     def _scan_committed(self, txid: int, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
         keys, size = self._ordered(low, high), FIRST_KEYS

@@ -51,6 +51,7 @@ NEEDS = {
     "remove": ["common"],
     "revert": ["common"],
     "status": [],
+    "timers": ["common"],
     "trim": ["common"],
 }
 
@@ -105,7 +106,9 @@ def fields(spec: StateSpec) -> list[str]:
 def _header(spec: StateSpec) -> str:
     table = StateTable(spec)
     lists = {"VALUES": table.values, "VERSION": table.version, "FIELDS": fields(spec)}
-    return "\n".join([f'local KIND = "{spec.kind}"', *(f"local {name} = {_list(of)}" for name, of in lists.items())])
+    place = list(table.values).index(spec.row_count) + 1 if spec.row_count else 0
+    constants = [f'local KIND = "{spec.kind}"', f"local ROW_COUNT = {place}"]
+    return "\n".join([*constants, *(f"local {name} = {_list(of)}" for name, of in lists.items())])
 
 
 def _list(names: Iterable[str]) -> str:

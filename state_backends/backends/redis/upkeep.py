@@ -60,7 +60,7 @@ class RedisUpkeep:
             self._client.unlink(*page.rows)
         names = self._names
         written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
-        self._client.unlink(names.keys, names.batches, names.guard, *written)
+        self._client.unlink(names.keys, names.batches, names.timers, names.guard, *written)
 
     def _trim(self, page: RowPage, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
         arguments = [self._names.row, text_of(settled), clock, ttl]

@@ -22,7 +22,12 @@ from state_backends.table import StateTable
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 TTL = timedelta(hours=2)
 KINDS = ["opaque", "transactional", "non_transactional"]
-SALES = StateSpec("sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x"), "top": Max("x")}, ttl=TTL)
+SALES = StateSpec(
+    "sales",
+    key={"shop": "text"},
+    measures={"n": Count(), "total": Sum("x", "double precision"), "top": Max("x")},
+    ttl=TTL,
+)
 
 
 class FoldedInPython(Count):
@@ -43,7 +48,7 @@ class FoldedMeanwhile(FoldedInPython):
         return super().fold(stored, partial)
 
 
-IN_PYTHON = replace(SALES, measures={"n": FoldedInPython(), "total": Sum("x"), "top": Max("x")})
+IN_PYTHON = replace(SALES, measures={"n": FoldedInPython(), "total": Sum("x", "double precision"), "top": Max("x")})
 
 sales = st.dictionaries(st.sampled_from("abc"), st.integers(1, 5), max_size=3)
 # A batch and its replay, if any, the hours since the one before, and whether the failed attempt is undone first.

@@ -267,7 +267,9 @@ class TestMergeOnACluster(FoldContract):
         return state
 
     def test_a_batch_is_admitted_published_read_and_reverted(self, state):
-        backing, _ = state(StateSpec("sales", key={"shop": "text"}, measures={"mean": Mean("x"), "sum": Sum("x")}))
+        backing, _ = state(
+            StateSpec("sales", key={"shop": "text"}, measures={"mean": Mean("x"), "sum": Sum("x", "double precision")})
+        )
         rows = [{"shop": f"{n}", "mean_sum": 1.0, "mean_count": 1, "sum": 1.0} for n in range(20)]
         keys = [(row["shop"],) for row in rows]
 

@@ -18,7 +18,7 @@ from state_backends.types import KEY_TYPES
 from tests.state_backends.aggregators.docs_example import documented_reducer
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
-ADDED = VIEWS.measures | {"total": Sum("x"), "top": Max("x"), "mean": Mean("x")}
+ADDED = VIEWS.measures | {"total": Sum("x", "double precision"), "top": Max("x"), "mean": Mean("x")}
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ class TestNewMeasures:
         feed = new_feed(old := fresh(VIEWS))
         feed.run([{"page": "a", "n": 3}])
         feed.apply(feed.begin(1), old, [{"page": "a", "n": 10}, {"page": "b", "n": 10}])
-        new = replace(old, measures={"n": Count(), "total": Sum("x")})
+        new = replace(old, measures={"n": Count(), "total": Sum("x", "double precision")})
 
         register(feed, new)
         feed.specs = [new]
@@ -390,7 +390,7 @@ class TestMigrations:
         feed.apply(feed.begin(0), old, [{"page": "a", "n": 1}])
 
         with pytest.raises(SpecMismatchError) as caught:
-            register(feed, replace(old, measures=VIEWS.measures | {"total": Sum("x")}))
+            register(feed, replace(old, measures=VIEWS.measures | {"total": Sum("x", "double precision")}))
 
         assert str(caught.value) == (
             f"state {old.name!r}: measure 'total' is new, but batch 1 is open and the rows that it has written are not "
@@ -430,6 +430,16 @@ class TestDifferences:
         message = refused({"measures": {"n": Sum("x", type="bigint")}})
 
         assert message == "measure 'n' was count(), is sum(column='x', type='bigint')"
+
+    def test_a_sum_that_was_of_doubles_when_no_type_was_given(self, refused):
+        stored = StateSpec("doubles", key={"page": "text"}, measures={"n": Sum("x", type="double precision")})
+
+        message = refused({"measures": {"n": Sum("x")}}, stored)
+
+        assert message == (
+            "measure 'n' was sum(column='x', type='double precision'), is sum(column='x', type='numeric') as a Sum "
+            "without a type is (type='double precision' goes on with the stored doubles)"
+        )
 
     def test_a_number_that_would_lose_digits(self, refused):
         stored = StateSpec("narrow", key={"page": "text"}, measures={"n": Sum("x", type="numeric")})

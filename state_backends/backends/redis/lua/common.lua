@@ -1,5 +1,6 @@
 -- What the scripts share. Before this comes the state's header, written by scripts.py:
--- KIND, VALUES (the columns of its value), VERSION (those, removed, updated_at), FIELDS (everything in a row).
+-- KIND, ROW_COUNT (the place of the column at whose 0 a key is removed, 0 for none), VALUES (the columns of its value),
+-- VERSION (those, removed, updated_at), FIELDS (everything in a row).
 
 local WIDTH = #VALUES
 local REMOVED, UPDATED_AT, TXID = WIDTH + 1, WIDTH + 2, WIDTH + 3 -- places in a version that is followed by its txid

@@ -4,7 +4,8 @@
 -- Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
 -- one -> the current version becomes the previous one, then fold; by a newer one -> refuse. A version that is no longer
 -- live at the batch time counts as nothing. Transactional rows that carry this txid are skipped; non-transactional
--- ones always fold. `fold(stored, columns, i)` comes from scripts.py.
+-- ones always fold. `fold(stored, columns, i)` comes from scripts.py. A key whose count of rows, in column ROW_COUNT,
+-- becomes 0 is removed.
 --
 -- KEYS: guard, keys, batches, written, a row per key.
 -- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for none), then two strings per column.
@@ -41,6 +42,7 @@ end
 
 -- What HSET is given: names at odd places and values at even ones, which each row replaces.
 local NEW = {"updated_at", ARGV[4], "removed", "false"}
+local REMOVES = 4
 if KIND ~= "non_transactional" then
   NEW[5], NEW[6] = "txid", txid
 end
@@ -65,7 +67,13 @@ local function fill(at, names, version, last, gone)
   return gone
 end
 
-local function write(key, value, previous)
+-- A null counts nothing.
+local function is_empty(value, i)
+  return ROW_COUNT > 0 and columns[ROW_COUNT][i] and tonumber(value[ROW_COUNT]) == 0
+end
+
+local function write(key, value, previous, removes)
+  NEW[REMOVES] = removes and "true" or "false"
   local last, gone = AT_PREVIOUS, fill(AT_VALUE, VALUES, value, WIDTH)
   if previous then
     last, gone = AT_PREVIOUS + 2 * TXID, fill(AT_PREVIOUS, PREVIOUS, previous, TXID, gone)
@@ -120,7 +128,7 @@ count_rows(added)
 local changed = 0
 for i = 1, count do
   if values[i] then
-    write(KEYS[FIRST + i], values[i], previous[i])
+    write(KEYS[FIRST + i], values[i], previous[i], is_empty(values[i], i))
     changed = changed + 1
   end
 end

@@ -13,6 +13,11 @@ begin_write()
 if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) >= tonumber(txid) then
   redis.call("HSET", KEYS[1], "committed", txid - 1)
 end
+-- The times of timers go no further than a batch that is reverted; they are made again.
+local timers = redis.call("HGET", KEYS[1], "timers")
+if timers and tonumber(string.match(timers, "^%d+")) >= tonumber(txid) then
+  redis.call("HDEL", KEYS[1], "timers")
+end
 
 local function put_back(key)
   local row = redis.call("HMGET", key, unpack(PREVIOUS))

@@ -1,0 +1,24 @@
+-- Timers: set the times of keys, or take keys without one out, and note up to which batch the times are complete.
+-- KEYS: guard, timers. ARGV: attempt, "begin" to forget all times first, what is noted ("" while more is to come), then
+-- a time ("" for none) and a key, again and again.
+
+local refusal = fenced(ARGV[1])
+if refusal then
+  return refusal
+end
+begin_write()
+if ARGV[2] == "begin" then
+  redis.call("HDEL", KEYS[1], "timers")
+  redis.call("DEL", KEYS[2])
+end
+for i = 4, #ARGV, 2 do
+  if ARGV[i] == "" then
+    redis.call("ZREM", KEYS[2], ARGV[i + 1])
+  else
+    redis.call("ZADD", KEYS[2], ARGV[i], ARGV[i + 1])
+  end
+end
+if ARGV[3] ~= "" then
+  redis.call("HSET", KEYS[1], "timers", ARGV[3])
+end
+return 0

@@ -1,0 +1,87 @@
+"""Timers of a state in Redis: the keys whose time has come, found in a sorted set of times.
+
+The set follows the rows one batch behind: once a batch is committed, the driver sets the times of the keys on the
+record of what it has written, which revert needs too. So a batch that fails has nothing to undo. The guard notes up to
+which batch the times are complete. Where that is not the batch before, as after a revert of it or a rebuild, the set is
+made again from all rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from state_backends.backends.external_session import due_at
+from state_backends.backends.redis.guard import RedisGuard
+from state_backends.backends.redis.keys import KeyNames
+from state_backends.backends.redis.row_codec import text_of
+from state_backends.backends.redis.scripts import Client, ScriptCalls
+from state_backends.key_bytes import KeyBytes, from_microseconds
+from state_backends.row import Key, Versioned
+from state_backends.spec import StateSpec
+
+# Keys whose rows are read, and whose times are set, at once.
+CHUNK_KEYS = 1_000
+
+# The rows of keys, given as bytes, in their order.
+ReadRows = Callable[[Sequence[bytes]], Iterable[Versioned | None]]
+
+
+class RedisTimers:
+    """The timers of an opaque state. due: the stored column or the JSON value's field that holds a key's time."""
+
+    def __init__(
+        self, client: Client, scripts: ScriptCalls, names: KeyNames, guard: RedisGuard, rows: ReadRows, due: str
+    ) -> None:
+        self._client: Any = client
+        self._scripts, self._names, self._guard, self._rows, self._due = scripts, names, guard, rows, due
+
+    def due_keys(self, spec: StateSpec, before: datetime, most: int, committed: int) -> list[Key]:
+        """Return the keys, at most so many, whose time is `before` or earlier after the committed batch, the earliest
+        first."""
+        self._complete(committed)
+        found: list[tuple[datetime, Key]] = []
+        decode = KeyBytes(spec).decode
+        while len(found) < most:
+            size = min(CHUNK_KEYS, most - len(found))
+            keys = self._client.zrangebyscore(self._names.timers, "-inf", text_of(before), start=len(found), num=size)
+            if not keys:
+                break
+            times = list(self._times(keys, committed))
+            # Their rows have gone since, as those that have expired.
+            self._set([(key, None) for key, time in times if time is None])
+            found += [(time, decode(key)) for key, time in times if time is not None]
+        return [key for time, key in sorted(found) if time <= before]
+
+    def next_due(self, committed: int) -> datetime | None:
+        """Return the earliest time of any key after the committed batch; one that is too early if its row has gone."""
+        self._complete(committed)
+        first = self._client.zrange(self._names.timers, 0, 0, withscores=True)
+        return from_microseconds(int(first[0][1])) if first else None
+
+    def _complete(self, committed: int) -> None:
+        note = b"%d %s" % (committed, self._due.encode())
+        noted = self._client.hget(self._names.guard, "timers")
+        if noted == note:
+            return
+        keys: Iterator[bytes]
+        if noted == b"%d %s" % (committed - 1, self._due.encode()):
+            keys = self._client.sscan_iter(self._names.written(committed), count=CHUNK_KEYS)
+        else:
+            keys = (key for key, _ in self._client.zscan_iter(self._names.keys, count=CHUNK_KEYS))
+            self._set([], begin=True)
+        while chunk := list(islice(keys, CHUNK_KEYS)):
+            self._set(self._times(chunk, committed))
+        self._set([], note=note)
+
+    def _times(self, keys: Sequence[bytes], committed: int) -> Iterator[tuple[bytes, datetime | None]]:
+        for key, row in zip(keys, self._rows(keys), strict=True):
+            # A failed attempt at the next batch may have written it, and not been reverted yet.
+            value = None if row is None else row.prev if (row.txid or 0) > committed else row.value
+            yield key, due_at(value, self._due)
+
+    def _set(self, times: Iterable[tuple[bytes, datetime | None]], *, begin: bool = False, note: bytes = b"") -> None:
+        pairs = [part for key, time in times for part in (text_of(time), key)]
+        if pairs or begin or note:
+            arguments = [self._guard.argument(), b"begin" if begin else b"", note, *pairs]
+            self._guard.refuse(self._scripts.call("timers", [self._names.guard, self._names.timers], arguments))

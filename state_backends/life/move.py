@@ -1,0 +1,126 @@
+"""Move a state to another backend, or to another pipeline.
+
+Another backend: the rows are copied as of the committed batch, compared, and switched in one transaction; the old rows
+go after it. Txids stay, so history, replays and reverts go on as before.
+
+Another pipeline: txids count the batches of one pipeline, and say nothing in another. Every row becomes one of batch 0,
+before all of them, and so does its only entry in the changelog: what was counted before the move is there from the
+start, and no revert of the new pipeline reaches it.
+"""
+
+from dataclasses import replace
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from state_backends.errors import LifeError
+from state_backends.ledger import notify
+from state_backends.life.copying import copy_state
+from state_backends.life.settled import Position, at_rest, pipeline_of, position
+from state_backends.protocols import BACKENDS
+from state_backends.schema.catalog import Catalog
+from state_backends.schema.definition import definition
+from state_backends.schema.kept import Kept
+from state_backends.schema.table_locks import locked_tables
+from state_backends.spec import StateSpec
+from state_backends.table import StateTable, columns
+
+
+def move_to_backend(conn: psycopg.Connection, state: str, backend: str) -> int:
+    """Move the rows of a state to another backend; its declaration must name that from then on. Returns the rows moved.
+
+    conn: in autocommit mode. Killed anywhere, the next call goes on. What the last reprocess has replaced goes.
+    Raises UnknownStateError, SpecError for a state that the backend cannot hold, PipelineHeldError, StateBusyError,
+    SwapError, DependentObjectsError, FindingError, LifeError.
+    """
+    spec = Catalog(conn).get(state)
+    target = replace(spec, backend=backend)
+    pipeline, rows = pipeline_of(conn, state), 0
+    with at_rest(conn, [pipeline], [state]):
+        if spec.backend != backend:
+            rows = _move_rows(conn, spec, target, position(conn, pipeline))
+        _drop_left_rows(conn, target)
+    return rows
+
+
+def _move_rows(conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at: Position) -> int:
+    backend = BACKENDS[target.backend]
+    backend.check()
+    backend.check_names(conn, target, [])
+    rows = copy_state(conn, spec, target, at)
+    with locked_tables(conn, [spec.name]):
+        Kept(conn, at.pipeline).drop()
+        if BACKENDS[spec.backend].capabilities.in_ledger:
+            BACKENDS[spec.backend].drop(conn, replace(spec, changelog=False))
+        backend.end_copy(conn, target, at.committed)
+        conn.execute(
+            "UPDATE tidemark.state SET definition = %s, version = version + 1, finding = '', warning = '' "
+            "WHERE name = %s",
+            [Jsonb(definition(target)), spec.name],
+        )
+        notify(conn, at.pipeline)
+    return rows
+
+
+def _drop_left_rows(conn: psycopg.Connection, spec: StateSpec) -> None:
+    """Drop what a move has left in a store outside of the ledger's database."""
+    for name, backend in BACKENDS.items():
+        if name != spec.backend and not backend.capabilities.in_ledger and backend.holds(spec):
+            backend.drop(conn, replace(spec, backend=name, partitions=1, changelog=False))
+
+
+def move_to_pipeline(conn: psycopg.Connection, state: str, pipeline: str, *, spout: str | None = None) -> None:
+    """Let another pipeline feed a state, from its next batch on; both declarations must say so from then on.
+
+    spout: of a pipeline that has not run yet, which is registered; None: it must have run. One transaction.
+    Raises UnknownStateError, UnknownPipelineError, PipelineHeldError, StateBusyError, SwapError, and LifeError for a
+    state that is not in the ledger's database, or whose batch is open.
+    """
+    spec, source = Catalog(conn).get(state), pipeline_of(conn, state)
+    if spout is not None:
+        Catalog(conn).register_pipeline(pipeline, spout=spout)
+    position(conn, pipeline)
+    if source == pipeline:
+        raise LifeError(f"state {state!r}: pipeline {pipeline!r} feeds it already")
+    if not BACKENDS[spec.backend].capabilities.in_ledger:
+        raise LifeError(
+            f"state {state!r}: lives in {spec.backend}, where its rows cannot change their batch all at once; move it "
+            f"to postgres first, then to pipeline {pipeline!r}, and back"
+        )
+    with at_rest(conn, [source, pipeline], [state]):
+        left, arrived = position(conn, source), position(conn, pipeline)
+        for at in (left, arrived):
+            _check_no_open_batch(state, at)
+        with locked_tables(conn, [state]):
+            Kept(conn, source).drop()
+            _settle_rows(conn, spec)
+            conn.execute(
+                "UPDATE tidemark.state SET pipeline = %s, oldest_txid = %s, since_txid = 0, measures_since = '{}', "
+                "last_fed_txid = NULL, measures_last_fed = '{}', version = version + 1 WHERE name = %s",
+                [pipeline, arrived.committed, state],
+            )
+            notify(conn, source)
+            notify(conn, pipeline)
+
+
+def _check_no_open_batch(state: str, at: Position) -> None:
+    if at.open_txid is not None:
+        raise LifeError(
+            f"state {state!r}: batch {at.open_txid} of pipeline {at.pipeline!r} is open; let the pipeline finish it "
+            "first, with `tidemark run --once`"
+        )
+
+
+def _settle_rows(conn: psycopg.Connection, spec: StateSpec) -> None:
+    """Make every row, and its only entry in the changelog, one of batch 0."""
+    table = StateTable(spec)
+    if table.keeps_txid:
+        previous = [name for name in table.row if table.keeps_previous and name.startswith("prev_")]
+        reset = [sql.SQL("txid = 0"), *(sql.SQL("{} = NULL").format(sql.Identifier(name)) for name in previous)]
+        conn.execute(sql.SQL("DELETE FROM {} WHERE removed").format(table.name))
+        conn.execute(sql.SQL("UPDATE {} SET {}").format(table.name, sql.SQL(", ").join(reset)))
+    if spec.changelog:
+        entry = columns([*table.key, *table.version, "txid"])
+        conn.execute(sql.SQL("DELETE FROM {}").format(table.changelog))
+        conn.execute(sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(table.changelog, entry, entry, table.name))

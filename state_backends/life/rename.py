@@ -1,0 +1,152 @@
+"""Rename a state or a pipeline: everything that has its name, in one transaction; the old name says the new one.
+
+A state outside of the ledger's database is copied under its new name first, since its keys cannot be renamed at once.
+The transaction then switches, and the old rows go after it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import LiteralString
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from state_backends.errors import LifeError
+from state_backends.ledger import notify
+from state_backends.life.copying import copy_state
+from state_backends.life.settled import Position, at_rest, pipeline_of, position
+from state_backends.protocols import BACKENDS
+from state_backends.schema import former
+from state_backends.schema.catalog import Catalog
+from state_backends.schema.definition import definition, from_definition
+from state_backends.schema.former import Fate, Former, Kind
+from state_backends.schema.kept import Kept
+from state_backends.schema.table_locks import locked_tables
+from state_backends.spec import NAME, NAME_RULE, StateSpec
+
+Within = Callable[[psycopg.Connection], object]
+
+# Rows that have the name of a state, or of a pipeline, besides its own, which others refer to.
+OF_STATE: list[LiteralString] = [
+    "UPDATE tidemark.maintenance_run SET state = %(new)s WHERE state = %(old)s",
+    "UPDATE tidemark.dead_letter SET state = %(new)s WHERE state = %(old)s AND pipeline = %(pipeline)s",
+    *(
+        f"UPDATE tidemark.batch SET {column} = ({column} - %(old)s) || jsonb_build_object(%(new)s::text, "  # noqa: S608
+        f"{column} -> %(old)s) WHERE pipeline = %(pipeline)s AND {column} ? %(old)s"
+        for column in ("keys_written", "tasks", "ttls")
+    ),
+]
+OF_PIPELINE: list[LiteralString] = [
+    f"UPDATE tidemark.{table} SET pipeline = %(new)s WHERE pipeline = %(old)s"  # noqa: S608  constants
+    for table in (
+        "batch", "driver", "pipeline_wish", "state", "dead_letter", "input_file", "first_input", "reprocess", "former",
+    )
+]  # fmt: skip
+COPY = (
+    "INSERT INTO tidemark.{0} SELECT (jsonb_populate_record(r, jsonb_build_object('name', %(new)s::text))).* "
+    "FROM tidemark.{0} r WHERE r.name = %(old)s"
+)
+
+
+def rename_state(
+    conn: psycopg.Connection, old: str, new: str, *, by: str = "", within: Within = lambda conn: None
+) -> None:
+    """Give a state another name: its tables, changelog and view, catalog, settings, batches and runs.
+
+    conn: in autocommit mode. within: called in the transaction, for what others keep under the name. Killed anywhere,
+    the next call goes on. What the last reprocess has replaced goes, as it would come back under the old name.
+    Raises UnknownStateError, SpecError for an invalid name, LifeError for one that is taken, PipelineHeldError,
+    StateBusyError, SwapError.
+    """
+    if not _is_renamed(conn, "state", old, new):
+        spec = Catalog(conn).get(old)
+        target = replace(spec, name=new)
+        _check_free(conn, "state", old, new, Catalog(conn).names())
+        pipeline = pipeline_of(conn, old)
+        with at_rest(conn, [pipeline], [old, new]):
+            _rename_state(conn, spec, target, position(conn, pipeline), by, within)
+    _drop_old_rows(conn, old)
+
+
+def _rename_state(
+    conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at: Position, by: str, within: Within
+) -> None:
+    backend = BACKENDS[spec.backend]
+    backend.check_names(conn, target, [])
+    is_here = backend.capabilities.in_ledger
+    if not is_here:
+        copy_state(conn, spec, target, at)
+    with locked_tables(conn, [spec.name]):
+        Kept(conn, at.pipeline).drop()
+        names = {"old": spec.name, "new": target.name, "pipeline": at.pipeline}
+        conn.execute(COPY.format("state"), names)
+        for statement in OF_STATE:
+            conn.execute(statement, names)
+        conn.execute("DELETE FROM tidemark.state WHERE name = %s", [spec.name])
+        backend.rename(conn, spec, target)
+        if not is_here:
+            backend.end_copy(conn, target, at.committed)
+        _record(conn, "state", spec.name, target.name, at, by, unfinished=not is_here)
+        conn.execute(
+            "UPDATE tidemark.former SET definition = %s WHERE kind = 'state' AND name = %s",
+            [Jsonb(definition(replace(spec, changelog=False))), spec.name],
+        )
+        within(conn)
+        notify(conn, at.pipeline)
+
+
+def _drop_old_rows(conn: psycopg.Connection, old: str) -> None:
+    found = former.former(conn, "state", old)
+    if found is not None and found.unfinished:
+        spec = from_definition(old, former.loaded(found), None)
+        BACKENDS[spec.backend].drop(conn, spec)
+        former.finish(conn, "state", old)
+
+
+def rename_pipeline(conn: psycopg.Connection, old: str, new: str, *, by: str = "") -> None:
+    """Give a pipeline another name in the ledger: with its batches, states, dead letters and driver's status.
+
+    Its checkpoint stays where it is. What the last reprocess has replaced goes. Raises UnknownPipelineError, LifeError
+    for a name that is invalid or taken, PipelineHeldError, StateBusyError, SwapError.
+    """
+    if _is_renamed(conn, "pipeline", old, new):
+        return
+    position(conn, old)
+    if not NAME.fullmatch(new):
+        raise LifeError(f"pipeline {new!r}: invalid name; {NAME_RULE}")
+    found = conn.execute("SELECT name FROM tidemark.pipeline ORDER BY name")
+    _check_free(conn, "pipeline", old, new, [name for (name,) in found])
+    with at_rest(conn, [old, new], Catalog(conn).names(old)), conn.transaction():
+        at, names = position(conn, old), {"old": old, "new": new}
+        Kept(conn, old).drop()
+        conn.execute(COPY.format("pipeline"), names)
+        for statement in OF_PIPELINE:
+            conn.execute(statement, names)
+        conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [old])
+        _record(conn, "pipeline", old, new, at, by)
+        notify(conn, new)
+
+
+def _is_renamed(conn: psycopg.Connection, kind: Kind, old: str, new: str) -> bool:
+    found = former.former(conn, kind, old)
+    return found is not None and found.unfinished and (found.fate, found.detail) == (Fate.RENAMED, new)
+
+
+def _check_free(conn: psycopg.Connection, kind: Kind, old: str, new: str, names: list[str]) -> None:
+    """Raise LifeError unless the new name is free, or is the one that this had before."""
+    taken = former.former(conn, kind, new)
+    if taken is not None and (taken.fate, taken.detail, taken.unfinished) == (Fate.RENAMED, old, False):
+        return
+    if new in names or taken is not None:
+        raise LifeError(
+            f"{kind} {new!r}: the name is taken"
+            + (f": {taken}; choose another one, or free it with {taken.freed_by}" if taken else "; choose another one")
+        )
+
+
+def _record(
+    conn: psycopg.Connection, kind: Kind, old: str, new: str, at: Position, by: str, unfinished: bool = False
+) -> None:
+    pipeline = new if kind == "pipeline" else at.pipeline
+    former.forget(conn, kind, new)
+    former.record(conn, Former(kind, old, Fate.RENAMED, pipeline, at.committed, new, unfinished=unfinished, by=by))

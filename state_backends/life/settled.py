@@ -1,0 +1,104 @@
+"""Settled rows: what a state holds as of the committed batch, while no driver feeds it.
+
+An open batch, which a driver that died has left, is undone on the way where rows keep the version before.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import psycopg
+
+from state_backends.errors import LifeError, SwapError
+from state_backends.ledger import BatchLedger
+from state_backends.protocols import BACKENDS
+from state_backends.row import Key, Versioned
+from state_backends.schema import reprocess
+from state_backends.schema.former import unknown
+from state_backends.schema.reprocess import AFTER_MOVE, Phase
+from state_backends.spec import StateSpec
+from state_backends.state_lock import state_locks
+
+# For a driver that has just been stopped, whose session may last a moment longer.
+PATIENCE_MS = 10_000
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a pipeline stands. open_txid: of a batch that was begun and not committed; None if there is none."""
+
+    pipeline: str
+    committed: int
+    open_txid: int | None
+    epoch: str
+    checkpoint_id: str | None
+
+
+def position(conn: psycopg.Connection, pipeline: str) -> Position:
+    """Return where a pipeline stands. Raises UnknownPipelineError."""
+    row = conn.execute(
+        "SELECT name, committed_txid, open_txid, epoch, checkpoint_id FROM tidemark.pipeline "
+        "WHERE name = %s AND reprocesses IS NULL",
+        [pipeline],
+    ).fetchone()
+    if row is None:
+        names = conn.execute("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name")
+        raise unknown(conn, "pipeline", pipeline, [name for (name,) in names])
+    return Position(*row)
+
+
+def pipeline_of(conn: psycopg.Connection, state: str) -> str:
+    """Return the pipeline that feeds a state that is in the catalog."""
+    row = conn.execute("SELECT pipeline FROM tidemark.state WHERE name = %s", [state]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+@contextmanager
+def at_rest(conn: psycopg.Connection, pipelines: list[str], states: list[str]) -> Iterator[None]:
+    """Hold pipelines and states, so that no driver feeds them, no reprocess fills them and no maintenance trims them.
+
+    Raises PipelineHeldError, StateBusyError, and SwapError where a reprocess has not ended.
+    """
+    with ExitStack() as held:
+        for pipeline in sorted(pipelines):
+            held.enter_context(BatchLedger(conn, pipeline).idle(patience_ms=PATIENCE_MS))
+        held.enter_context(state_locks(conn, states, "retirement"))
+        for pipeline in pipelines:
+            _check_reprocess(conn, pipeline)
+        yield
+
+
+def settled_rows(conn: psycopg.Connection, spec: StateSpec, at: Position) -> Iterator[tuple[Key, Versioned]]:
+    """Yield every row, in key order, with the versions that it had once batch `at.committed` was committed.
+
+    Raises LifeError where that is not known, as the open batch has written and the row keeps no version before it;
+    FindingError where a store outside of the database does not hold what was committed.
+    """
+    backend = BACKENDS[spec.backend]
+    backend.check_one_back(conn, spec, at.committed)
+    if at.open_txid is not None and spec.kind == "non_transactional":
+        raise _open(spec, at)
+    for key, row in backend.rows(conn, spec).scan():
+        if row.txid is None or row.txid <= at.committed:
+            yield key, row
+        elif spec.kind != "opaque":
+            raise _open(spec, at)
+        elif row.prev_txid is not None:
+            yield key, Versioned(row.prev, row.prev_txid, at=row.prev_at)
+
+
+def _open(spec: StateSpec, at: Position) -> LifeError:
+    return LifeError(
+        f"state {spec.name!r}: batch {at.open_txid} of pipeline {at.pipeline!r} is open and has written rows, and a "
+        f"{spec.kind} state keeps no version before it; let the pipeline finish that batch first"
+    )
+
+
+def _check_reprocess(conn: psycopg.Connection, pipeline: str) -> None:
+    found = reprocess.current(conn, pipeline)
+    if found is not None and (found.phase == Phase.FEEDING or found.phase in AFTER_MOVE):
+        raise SwapError(
+            f"pipeline {pipeline!r}: its reprocess since {found.started_at:%Y-%m-%d %H:%M:%S %Z} is {found.phase}; "
+            f"finish it, or give it up with `tidemark run {pipeline} --abort-reprocess`"
+        )
