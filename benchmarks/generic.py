@@ -27,7 +27,9 @@ class CountInPython(Count):
     fold_sql = {}  # noqa: RUF012
 
 
-IN_PYTHON = replace(SALES, name="bench_in_python", measures={"n": CountInPython(), "total": Sum("x")})
+IN_PYTHON = replace(
+    SALES, name="bench_in_python", measures={"n": CountInPython(), "total": Sum("x", "double precision")}
+)
 
 
 def run(rounds: int = ROUNDS) -> Iterable[Case]:

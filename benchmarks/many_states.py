@@ -41,8 +41,10 @@ KEYS = [
     ("origin", "dest"), ("origin", "carrier"), ("dest", "carrier"), ("carrier", "flight"),
     ("origin", "dest", "carrier"),
 ]  # fmt: skip
+DOUBLE = "double precision"
 MEASURES: list[Aggregator] = [
-    Count(), Sum("distance", type="bigint"), Sum("dep_delay"), Sum("arr_delay"), Mean("dep_delay"), Mean("arr_delay"),
+    Count(), Sum("distance", type="bigint"), Sum("dep_delay", DOUBLE), Sum("arr_delay", DOUBLE),
+    Mean("dep_delay"), Mean("arr_delay"),
     Min("dep_delay"), Max("dep_delay"), Min("arr_delay"), Max("arr_delay"),
 ]  # fmt: skip
 

@@ -4,25 +4,30 @@ import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from pyspark.sql import DataFrame
 from structlog.contextvars import bound_contextvars
 
-from pipelines.batch_input import BatchInput, EventTime, Frames, advance, committed_marks, watermark_of
+from pipelines.batch_input import BatchInput, Frames
 from pipelines.checkpoint import batch_offsets
 from pipelines.checkpoint_disk import CheckpointDisk
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.connections import rounds, writer_limit
 from pipelines.context import BatchContext
+from pipelines.event_time import EventTime, advance, committed
+from pipelines.idle import IdleTimers
+from pipelines.lateness import late_letters
 from pipelines.misfits import misfit_letters
 from pipelines.pipeline import Pipeline
 from pipelines.sink import SinkJob, Written, emitted_columns, task_for
 from pipelines.sink_plan import SinkPlan
 from pipelines.spark import most_tasks
 from pipelines.stream import PersistentAggregate
+from state_backends import dead_letter_replay
 from state_backends.batch import Batch, lock_fence
+from state_backends.dead_letter_replay import RawLetter
 from state_backends.dead_letters import delete_dead_letters, write_dead_letters
 from state_backends.ledger import BatchLedger
 from state_backends.protocols import BackendSession
@@ -44,10 +49,18 @@ WORKERS_PER_TASK = 2
 # The figures of a batch that its line in the log has.
 LOGGED_FIGURES = ("rows_in", "dead_letters", "late", "dropped")
 
-# The part of a state's dead letters that the driver writes; those of tasks count from 0.
-DRIVER_PART = -1
+# The part of a state's dead letters that the driver writes; those of tasks count from 0. Without a state, those of
+# sources count from 0, and those of streams that leave out late tuples down from -1.
+DRIVER_PART = LATE_PARTS = -1
 
 logger = logging.getLogger(__name__)
+
+
+class _Late(NamedTuple):
+    """Tuples that were left out as too late, and how many of them became dead letters."""
+
+    dropped: int
+    letters: int
 
 
 class BatchRunner:
@@ -63,12 +76,13 @@ class BatchRunner:
         ledger: BatchLedger,
         conn: psycopg.Connection,
         dsn: str,
-        checkpoint: Path,
+        checkpoint: CheckpointPath,
         *,
         shadow: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self._ledger = ledger
+        self.idle = IdleTimers(pipeline)
         self._conn = conn
         self._dsn = dsn
         self._checkpoint = checkpoint
@@ -109,7 +123,12 @@ class BatchRunner:
             return None
         with bound_contextvars(pipeline=batch.pipeline, txid=batch.txid, attempt=batch.attempt):
             self._run(frame, batch)
+        self.look_ahead(batch)
         return batch
+
+    def look_ahead(self, batch: Batch) -> None:
+        """Find the next timer after a committed batch."""
+        self.idle.look(self._conn, batch.pipeline, lambda spec: self._context(batch).session(self._conn, spec))
 
     def _run(self, frame: DataFrame, batch: Batch) -> None:
         started = time.monotonic()
@@ -146,26 +165,31 @@ class BatchRunner:
 
     def _apply(self, frame: DataFrame, batch: Batch) -> dict[str, Any]:
         """Feed every state and return the batch's figures for the ledger."""
-        marks = committed_marks(self._conn, batch.pipeline)
+        before = committed(self._conn, batch.pipeline)
         context = replace(
             self._context(batch),
-            late_before=watermark_of(self.pipeline, marks),
+            late_before=before.watermark,
             keeps_connections=WORKERS_PER_TASK * most_tasks(frame.sparkSession) <= self._writers,
         )
         by_one_task = self._is_small and frame.rdd.getNumPartitions() <= FEW_PARTS
-        batch_input = BatchInput(self.pipeline, frame, batch, few=by_one_task)
+        batch_input = BatchInput(self.pipeline, frame, batch, few=by_one_task, replayed=self._letters_to_replay(batch))
         frames = Frames(self.pipeline, context, batch_input.events)
         try:
             batch_input.check_first(frames)
-            progress = advance(self.pipeline, frames, marks, context)
-            written = self._feed(frames, replace(context, watermark=progress.watermark))
+            progress = advance(self.pipeline, frames, before, context)
+            context = replace(context, watermark=progress.watermark)
+            frames.reach(context)
+            written = self._feed(frames, context)
             batch_input.check()
             letters = self._write_dead_letters(batch_input, batch)
             letters += self._write_misfits(frames, written, batch)
+            self._put_back(batch_input.failed_again(), batch)
+            late = self._late_tuples(frames, batch)
         finally:
             frames.forget()
         self._rows_before = batch_input.rows
-        return _figures(batch_input, progress, written, letters)
+        progress = replace(progress, dropped=progress.dropped + late.dropped)
+        return _figures(batch_input, progress, written, letters + late.letters)
 
     def _context(self, batch: Batch) -> BatchContext:
         own = frozenset(spec.name for spec in self.pipeline.specs)
@@ -210,6 +234,34 @@ class BatchRunner:
                 letters += write_dead_letters(self._conn, batch, lines, part=place)
         return letters
 
+    def _letters_to_replay(self, batch: Batch) -> list[RawLetter]:
+        # Nearly always none are waiting, and a batch asks once. A retry has those that its first attempt took.
+        if not batch.is_retry and not dead_letter_replay.are_waiting(self._conn, batch.pipeline):
+            return []
+        with self._conn.transaction():
+            lock_fence(self._conn, batch)
+            return dead_letter_replay.take(self._conn, batch)
+
+    def _put_back(self, failed: list[tuple[int, str]], batch: Batch) -> None:
+        if failed:
+            with self._conn.transaction():
+                lock_fence(self._conn, batch)
+                dead_letter_replay.put_back(self._conn, failed)
+
+    def _late_tuples(self, frames: Frames, batch: Batch) -> _Late:
+        """Count what streams leave out as too late; what no stream of the pipeline reads is kept as dead letters."""
+        dropped = letters = 0
+        for place, stream in enumerate(self.pipeline.cutoffs):
+            late = frames.of(stream.late())
+            if self.pipeline.has_late_reader(stream):
+                dropped += late.count()
+                continue
+            with self._conn.transaction():
+                lock_fence(self._conn, batch)
+                found = write_dead_letters(self._conn, batch, late_letters(stream, late), part=LATE_PARTS - place)
+            dropped, letters = dropped + found, letters + found
+        return _Late(dropped, letters)
+
     def _write_misfits(self, frames: Frames, written: dict[str, Written], batch: Batch) -> int:
         letters = 0
         for fed in self.pipeline.ordered:
@@ -230,5 +282,5 @@ def _figures(batch_input: BatchInput, progress: EventTime, written: dict[str, Wr
         "dropped": progress.dropped,
         "tasks": {name: {"tasks": part.tasks, "largest": part.largest} for name, part in written.items()},
         "watermark": progress.watermark,
-        "marks": progress.marks,
+        "marks": progress.stored,
     }

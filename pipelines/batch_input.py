@@ -1,35 +1,31 @@
-"""Batch input: what a micro-batch brings, as DataFrames, with its bad lines and its watermarks.
+"""Batch input: what a micro-batch brings, as DataFrames, with its bad lines.
 
 Each source's events are counted on the way and those that cannot be read are sorted out; the frame of every stream is
-made once, however many states read it; event time is carried from batch to batch in the ledger.
+made once, however many states read it.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
+from typing import Any
 
-import psycopg
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.context import BatchContext
 from pipelines.errors import BadInputError
 from pipelines.pipeline import Pipeline
-from pipelines.sources.source import Parsed, Source
-from pipelines.stream import Node, Stream, Watermark
-from state_backends.aggregators.column import quoted
+from pipelines.sources.source import Parsed, ReplayedSource, Source
+from pipelines.sources.ticks import Ticks
+from pipelines.stream import Node, Stream
 from state_backends.batch import Batch
+from state_backends.dead_letter_replay import RawLetter
 from state_backends.dead_letters import DeadLetter
 
 # Lines that may be bad however small the batch.
 TOLERATED_BAD_LINES = 10
-
-# One event in the year 2999 must not make all others late: a time so far ahead of the batch's moves no watermark.
-MOST_AHEAD = timedelta(days=1)
-
-# The watermark of each stream that has one, by its place among them: `0`, `1`, ..
-Marks = Mapping[str, datetime]
 
 
 class Frames:
@@ -43,6 +39,10 @@ class Frames:
         self._context = context
         self._frames: dict[Node, DataFrame] = dict(sources)
         self._kept: list[DataFrame] = []
+
+    def reach(self, context: BatchContext) -> None:
+        """Give the steps that come a context that knows the batch's watermark."""
+        self._context = context
 
     def of(self, node: Node) -> DataFrame:
         """Return the frame of a source, a stream, or a state's new values once they have been added."""
@@ -92,20 +92,90 @@ class SourceEvents:
         return row.asDict()
 
 
-class BatchInput:
-    """The events of one micro-batch, source by source. few: whether they are so few that one task reads them."""
+class Replayed:
+    """Dead letters of one source that a batch reads again, from their raw records."""
 
-    def __init__(self, pipeline: Pipeline, frame: DataFrame, batch: Batch, *, few: bool = False) -> None:
+    def __init__(self, spark: SparkSession, source: Source | None, letters: Sequence[RawLetter]) -> None:
+        self._letters = letters
+        self._readable: list[RawLetter] = []
+        self._parsed: Parsed | None = None
+        self._source = source
+        reader = _reader(source)
+        if reader is not None:
+            self._readable = [letter for letter in letters if letter.record.get("record") == reader.records]
+            if self._readable:
+                self._parsed = reader.parse_again(spark, [letter.record for letter in self._readable])
+
+    def joined(self, events: DataFrame, *, few: bool) -> DataFrame:
+        """Return the source's events with those that can be read now."""
+        if self._parsed is None:
+            return events
+        good = self._parsed.good()
+        joined = events.unionByName(good.coalesce(1) if few else good)
+        return joined.coalesce(1) if few else joined
+
+    def failed(self) -> list[tuple[int, str]]:
+        """Return the letters that cannot be read now either, with the reason."""
+        found = [
+            (letter.id, f"its source is no longer at place {letter.place} of the pipeline")
+            for letter in self._letters
+            if letter not in self._readable
+        ]
+        if self._parsed is None or self._source is None:
+            return found
+        # Each record is parsed by itself, so equal ones fail alike.
+        reasons = {_canonical(bad.record): bad.reason for bad in self._source.dead_letters(self._parsed.rows)}
+        texts = ((letter.id, _canonical(letter.record)) for letter in self._readable)
+        return found + [(number, reasons[text]) for number, text in texts if text in reasons]
+
+
+def _reader(source: object) -> ReplayedSource | None:
+    return source if isinstance(source, ReplayedSource) else None
+
+
+def _canonical(record: Mapping[str, Any] | None) -> str:
+    return json.dumps(record, sort_keys=True)
+
+
+class BatchInput:
+    """The events of one micro-batch, source by source. few: whether they are so few that one task reads them.
+
+    replayed: dead letters that it reads again.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        frame: DataFrame,
+        batch: Batch,
+        *,
+        few: bool = False,
+        replayed: Sequence[RawLetter] = (),
+    ) -> None:
         self._pipeline = pipeline
         self._batch = batch
         # With one partition there is nothing to shuffle before a group-by.
         parsed = pipeline.source.split(frame.coalesce(1) if few else frame)
-        self._parts = [SourceEvents(source, part) for source, part in zip(pipeline.sources, parsed, strict=True)]
+        self._parts = [
+            SourceEvents(source, part)
+            for source, part in zip(pipeline.sources, parsed, strict=True)
+            if not isinstance(source, Ticks)
+        ]
         self.events: dict[Node, DataFrame] = {part.source: part.parsed.good() for part in self._parts}
+        self._replayed = []
+        for place, letters in groupby(sorted(replayed, key=_place), _place):
+            source = pipeline.sources[place] if place < len(pipeline.sources) else None
+            again = Replayed(frame.sparkSession, source, list(letters))
+            self._replayed.append(again)
+            if source is not None:
+                self.events[source] = again.joined(self.events[source], few=few)
 
     @property
     def rows(self) -> int:
-        """Everything that came, good and bad. Known once every source has been read."""
+        """Everything that came, good and bad. Known once every source has been read.
+
+        Dead letters were counted when they came, and are not counted again: a reprocess reads them once.
+        """
         return sum(part.rows for part in self._parts)
 
     def check_first(self, frames: Frames) -> None:
@@ -133,6 +203,10 @@ class BatchInput:
             if part.bad:
                 yield place, part.source.dead_letters(part.parsed.rows)
 
+    def failed_again(self) -> list[tuple[int, str]]:
+        """Return the replayed dead letters that cannot be read now either, with the reason."""
+        return [failed for again in self._replayed for failed in again.failed()]
+
     @property
     def _must_come_first(self) -> bool:
         # Only opaque rows can be reverted, and a watermark is known only when all times have been seen.
@@ -148,6 +222,10 @@ class BatchInput:
         )
 
 
+def _place(letter: RawLetter) -> int:
+    return letter.place
+
+
 def _figures(parsed: Parsed) -> list[Column]:
     return [F.expr("count(1) AS rows"), F.expr(f"count({parsed.bad}) AS bad" if parsed.bad else "0 AS bad")]
 
@@ -156,55 +234,4 @@ def _was_seen(observation: Observation, spark: SparkSession) -> bool:
     """Return whether a job has counted the rows. Spark reports after the job's end, and offers no call for it."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     seen = observation._jo
-    return bool(seen and seen.future().isCompleted() and seen.getRow().length())
-
-
-@dataclass(frozen=True)
-class EventTime:
-    """Where event time stands with a batch. late: tuples that came after the watermark; dropped: those left out."""
-
-    marks: Marks
-    watermark: datetime | None
-    late: int = 0
-    dropped: int = 0
-
-
-def committed_marks(conn: psycopg.Connection, pipeline: str) -> Marks:
-    """Return the watermarks after the committed batch; empty before the first."""
-    row = conn.execute(
-        "SELECT b.marks FROM tidemark.pipeline p JOIN tidemark.batch b ON b.pipeline = p.name "
-        "AND b.txid = p.committed_txid WHERE p.name = %s",
-        [pipeline],
-    ).fetchone()
-    return {place: datetime.fromisoformat(mark) for place, mark in (row[0] if row else {}).items()}
-
-
-def watermark_of(pipeline: Pipeline, marks: Marks) -> datetime | None:
-    """Return the watermark of the stream furthest behind; None while one of them has seen nothing."""
-    if not pipeline.watermarked or len(marks) < len(pipeline.watermarked):
-        return None
-    return min(marks.values())
-
-
-def advance(pipeline: Pipeline, frames: Frames, marks: Marks, context: BatchContext) -> EventTime:
-    """Look through a batch for its latest times and its late tuples, one Spark job per watermark."""
-    latest, late, dropped = dict(marks), 0, 0
-    for place, stream in enumerate(pipeline.watermarked):
-        assert stream.watermark is not None
-        mark, behind = _measure(frames.of(stream.inputs[0]), stream.watermark, context)
-        late += behind
-        dropped += behind if stream.watermark.drop_late else 0
-        before = latest.get(str(place))
-        if mark is not None and (before is None or mark > before):
-            latest[str(place)] = mark
-    return EventTime(latest, watermark_of(pipeline, latest), late, dropped)
-
-
-def _measure(events: DataFrame, watermark: Watermark, context: BatchContext) -> tuple[datetime | None, int]:
-    time, late_before = F.col(watermark.column), context.late_before
-    late = F.lit(0) if late_before is None else F.count(F.when(time < F.lit(late_before), 1))
-    mark = F.expr(f"{quoted(watermark.column)} - interval '{watermark.delay}'")
-    possible = (time <= F.lit(context.batch.batch_time + MOST_AHEAD)) & (F.year(mark) >= 1)
-    [row] = events.agg(F.unix_micros(F.max(F.when(possible, mark))).alias("mark"), late.alias("late")).collect()
-    # As a number: Spark returns a datetime in the machine's time zone.
-    return (None if row.mark is None else datetime.fromtimestamp(row.mark / 1_000_000, UTC)), row.late
+    return bool(seen and seen.future().isCompleted() and seen.get().size())

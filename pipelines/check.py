@@ -5,14 +5,17 @@ from datetime import UTC, datetime
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from pipelines.batch_input import Frames
 from pipelines.context import BatchContext
-from pipelines.errors import PipelineError
+from pipelines.errors import PipelineError, SparkVersionError
 from pipelines.pipeline import Pipeline
 from pipelines.sink import emitted_columns
 from pipelines.sink_plan import rows_for
+from pipelines.sources.source import DiscoveredSource, GivenSource, Source
 from pipelines.spark import struct_type
+from pipelines.spark_versions import lacks_function
 from pipelines.state_query import check_keys
 from pipelines.stream import FedState, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
@@ -20,22 +23,45 @@ from state_backends.batch import Batch
 from state_backends.protocols import BACKENDS
 
 
-def check(pipeline: Pipeline, spark: SparkSession) -> None:
-    """Analyse every step on no rows. Raises PipelineError naming the state and what does not fit."""
+def check(pipeline: Pipeline, spark: SparkSession, given: StructType | None = None) -> None:
+    """Analyse every step on no rows. Raises PipelineError naming the state and what does not fit.
+
+    given: the columns of the rows that an application gives, if it does.
+    """
+    _refuse_connect(pipeline, spark)
     for spec in pipeline.specs:
         BACKENDS[spec.backend].check()
     own = frozenset(spec.name for spec in pipeline.specs)
     context = BatchContext(Batch(pipeline.name, 0, 0, 0, datetime.now(UTC)), "", own)
-    frames = Frames(pipeline, context, {each: spark.createDataFrame([], each.schema) for each in pipeline.sources})
+    columns = {source: given or _columns(source, spark) for source in pipeline.sources}
+    frames = Frames(pipeline, context, {source: spark.createDataFrame([], columns[source]) for source in columns})
     for fed in pipeline.ordered:
         try:
             _check_fed(fed, frames, context)
         except (AnalysisException, IllegalArgumentException, ParseException) as error:
-            message = str(error).strip().partition("\n")[0]
-            raise PipelineError(f"pipeline {pipeline.name!r}, state {fed.name!r}: {message}") from error
+            first_line = str(error).strip().partition("\n")[0]
+            message = f"pipeline {pipeline.name!r}, state {fed.name!r}: {first_line}"
+            if lacks_function(error):
+                raise SparkVersionError(f"{message}; docs/spark-versions.md lists what later versions have") from error
+            raise PipelineError(message) from error
         frames.add(fed, spark.createDataFrame([], struct_type(emitted_columns(fed))))
     for stream in pipeline.watermarked:
         _check_watermark(pipeline, frames, stream)
+
+
+def _columns(source: Source, spark: SparkSession) -> StructType:
+    if isinstance(source, GivenSource):
+        source.refuse()
+    return source.schema_in(spark) if isinstance(source, DiscoveredSource) else source.schema
+
+
+def _refuse_connect(pipeline: Pipeline, spark: SparkSession) -> None:
+    if not hasattr(spark, "_jsparkSession"):
+        raise PipelineError(
+            f"pipeline {pipeline.name!r}: its Spark session is a client of Spark Connect, and a driver plans batches, "
+            "reverts and fences in the process of Spark itself; run it with a session of its own (`tidemark run`, "
+            "start_session, or spark-submit), for which SPARK_MASTER names the cluster"
+        )
 
 
 def _check_fed(fed: FedState, frames: Frames, context: BatchContext) -> None:

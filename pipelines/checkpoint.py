@@ -2,14 +2,14 @@
 
 import json
 import logging
-import re
-import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from pipelines.errors import PipelineError
+from pipelines.checkpoint_files import MARK, CheckpointPath, move, remove, write_whole
+from pipelines.errors import CheckpointUnreachableError
 from state_backends.batch import Batch
 from state_backends.epochs import LastBatch
 from state_backends.ledger import BatchLedger
@@ -19,32 +19,10 @@ from state_backends.schema.reprocess import AFTER_MOVE
 
 LAST_BATCH = "tidemark.json"
 
-# A scheme, as in `s3a://bucket/folder`; Path has turned the two slashes into one if the text went through it.
-URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)")
-
 logger = logging.getLogger(__name__)
 
 
-def checkpoint_folder(given: Path | str) -> Path:
-    """Return the folder of a checkpoint that is given as a path or as a `file:` URI.
-
-    Raises PipelineError for any other scheme: the ledger must read the checkpoint, and write it to disk.
-    """
-    uri = URI.fullmatch(str(given))
-    if uri is None:
-        return Path(given)
-    scheme, path = uri.groups()
-    # As Spark reads it: nothing is decoded. A `//` is followed by a host, which for a local file is empty.
-    local = re.fullmatch(r"(?://(?:localhost)?)?(/(?!/).*)", path) if scheme.lower() == "file" else None
-    if local is None:
-        raise PipelineError(
-            f"checkpoint {str(given)!r}: only folders of this machine are supported, as '/path' or 'file:///path'; "
-            "mount the file system, and give the path where it is mounted"
-        )
-    return Path(local.group(1))
-
-
-def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
+def batch_offsets(checkpoint: CheckpointPath, batch_id: int) -> Any:
     """Return the offset of each source at the end of a batch, or None if the file cannot be read or parsed."""
     try:
         _version, _metadata, *offsets = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
@@ -53,7 +31,7 @@ def batch_offsets(checkpoint: Path, batch_id: int) -> Any:
     return [None if offset == "-" else json.loads(offset) for offset in offsets]
 
 
-def offset_range(checkpoint: Path, batch_id: int, place: int = 0) -> tuple[Any, Any] | None:
+def offset_range(checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> tuple[Any, Any] | None:
     """Return the offsets between which a source's part of a batch lies, or None if the checkpoint does not say.
 
     place: the number of the source. The first offset is None if the batch is the source's first one.
@@ -65,7 +43,46 @@ def offset_range(checkpoint: Path, batch_id: int, place: int = 0) -> tuple[Any, 
     return (starts[place] if place < len(starts) else None), ends[place]
 
 
-def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
+def plan_without_input(checkpoint: CheckpointPath, batch_id: int) -> bool:
+    """Plan Spark's batch `batch_id` with no input: every source ends where it stood. Nothing else may use the folder.
+
+    Spark runs a batch that is planned and not done when it starts. Returns False where it is planned already, or the
+    batch before it is not the last that is done.
+    """
+    planned, before = (checkpoint / "offsets" / str(number) for number in (batch_id, batch_id - 1))
+    if planned.exists() or not before.exists() or last_committed(checkpoint) != batch_id - 1:
+        return False
+    version, metadata, *offsets = before.read_text().split("\n")
+    now = json.dumps(json.loads(metadata) | {"batchTimestampMs": int(time.time() * 1000)}, separators=(",", ":"))
+    write_whole(planned, "\n".join([version, now, *offsets]))
+    return True
+
+
+def fit_ticks(checkpoint: CheckpointPath, sources: int, *, ticks: bool) -> None:
+    """Let the offsets from which Spark resumes have a tick at their end, or none, as the query has it now.
+
+    sources: how many the pipeline reads events from. Spark refuses a query that has another number than its offsets.
+    Nothing else may use the folder.
+    """
+    done = last_committed(checkpoint)
+    # Spark reads the offsets of the batch that it goes on after, of the one before, and of one that is planned.
+    for number in range(done - 1, done + 2) if done is not None else ():
+        file = checkpoint / "offsets" / str(number)
+        version, metadata, *offsets = file.read_text().splitlines() if file.exists() else ["", ""]
+        has_tick = len(offsets) == sources + 1 and json.loads(offsets[-1]).keys() == {"tick"}
+        if ticks and len(offsets) == sources:
+            offsets.append('{"tick": 0}')
+        elif has_tick and not ticks:
+            offsets.pop()
+        else:
+            continue
+        write_whole(file, "\n".join([version, metadata, *offsets]))
+        if isinstance(file, Path):
+            # Hadoop's sum of what the file held.
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def committed_offset(checkpoint: CheckpointPath, place: int = 0) -> dict[str, Any] | None:
     """Return the offset at the end of the last batch that Spark noted as done, or None before the first one.
 
     place: the number of the source; Spark numbers the query's sources in the checkpoint.
@@ -75,7 +92,7 @@ def committed_offset(checkpoint: Path, place: int = 0) -> dict[str, Any] | None:
     return offsets[place] if offsets and place < len(offsets) else None
 
 
-def last_committed(checkpoint: Path) -> int | None:
+def last_committed(checkpoint: CheckpointPath) -> int | None:
     """Return Spark's number of the last batch that it noted as done, or None before the first one."""
     try:
         done = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
@@ -84,7 +101,7 @@ def last_committed(checkpoint: Path) -> int | None:
     return max(done, default=None)
 
 
-def last_batch(checkpoint: Path, pipeline: str) -> LastBatch | None:
+def last_batch(checkpoint: CheckpointPath, pipeline: str) -> LastBatch | None:
     """Return the last batch that the pipeline committed from this checkpoint; None if it has no note of one."""
     try:
         note = json.loads((checkpoint / LAST_BATCH).read_text())
@@ -93,29 +110,27 @@ def last_batch(checkpoint: Path, pipeline: str) -> LastBatch | None:
         return None
 
 
-def note_batch(checkpoint: Path, batch: Batch) -> None:
+def note_batch(checkpoint: CheckpointPath, batch: Batch) -> None:
     """Note a committed batch in its checkpoint, so that a ledger that goes back is noticed; see epochs.py."""
     note = {"pipeline": batch.pipeline, **LastBatch(batch.epoch, batch.txid, batch.attempt)._asdict()}
-    draft = checkpoint / f".{LAST_BATCH}.new"
     try:
-        draft.write_text(json.dumps(note))
-        draft.replace(checkpoint / LAST_BATCH)
-    except OSError as error:
+        write_whole(checkpoint / LAST_BATCH, json.dumps(note))
+    except (OSError, CheckpointUnreachableError) as error:
         # An older note tells less, and the batch is committed.
         logger.warning("checkpoint %s: %s cannot be written: %s", checkpoint, LAST_BATCH, error)
 
 
-def shadow_checkpoint(checkpoint: Path) -> Path:
+def shadow_checkpoint(checkpoint: CheckpointPath) -> CheckpointPath:
     """Return the checkpoint folder of a reprocess, next to the pipeline's own."""
     return checkpoint.with_name(f"{checkpoint.name}.reprocess")
 
 
-def kept_checkpoint(checkpoint: Path) -> Path:
+def kept_checkpoint(checkpoint: CheckpointPath) -> CheckpointPath:
     """Return the folder of the checkpoint that a reprocess has replaced, next to the pipeline's own."""
     return checkpoint.with_name(f"{checkpoint.name}.kept")
 
 
-def settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+def settle(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
     """Move the folder that the ledger is bound to into its place, after a swap or a roll-back; drop what has expired.
 
     The caller holds the pipeline. Killed anywhere, it is finished by the next call. Where no folder is the one that the
@@ -133,14 +148,13 @@ def settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
             reprocess.enter(conn, pipeline, record.phase, AFTER_MOVE[record.phase])
 
 
-def _settle_folders(checkpoint: Path, bound: str, *, keeps: bool) -> None:
+def _settle_folders(checkpoint: CheckpointPath, bound: str, *, keeps: bool) -> None:
     shadow, kept = shadow_checkpoint(checkpoint), kept_checkpoint(checkpoint)
     replaced = checkpoint.with_name(f"{checkpoint.name}.replaced")
     # What a swap replaces can be put back; what a roll-back replaces goes.
     for arriving, leaving in ((shadow, kept), (kept, replaced)):
         if checkpoint_id(arriving) == bound:
             if checkpoint.exists():
-                remove(leaving)
                 move(checkpoint, leaving)
             move(arriving, checkpoint)
     if checkpoint_id(checkpoint) == bound:
@@ -149,24 +163,16 @@ def _settle_folders(checkpoint: Path, bound: str, *, keeps: bool) -> None:
             remove(kept)
 
 
-def remove_shadow_checkpoint(checkpoint: Path, bound: str | None) -> None:
+def remove_shadow_checkpoint(checkpoint: CheckpointPath, bound: str | None) -> None:
     """Remove the folder of a reprocess, unless the ledger is bound to it."""
     shadow = shadow_checkpoint(checkpoint)
     if bound is None or checkpoint_id(shadow) != bound:
         remove(shadow)
 
 
-def checkpoint_id(checkpoint: Path) -> str | None:
+def checkpoint_id(checkpoint: CheckpointPath) -> str | None:
     """Return the id of the query that a checkpoint belongs to, None where there is none."""
     try:
-        return str(json.loads((checkpoint / "metadata").read_text())["id"])
+        return str(json.loads((checkpoint / MARK).read_text())["id"])
     except (OSError, ValueError, KeyError):
         return None
-
-
-def move(source: Path, target: Path) -> None:
-    source.rename(target)
-
-
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipelines.checkpoint import batch_offsets
+from pipelines.checkpoint_files import MARK, CheckpointPath, StorePath
 from pipelines.sources.file_log import log_entries, log_number
 from state_backends.errors import CheckpointTornError
 
@@ -33,9 +34,12 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointDisk:
-    """Writes the plans that Spark has put into a checkpoint to disk. checkpoint: a folder of a local file system."""
+    """Writes the plans that Spark has put into a checkpoint to disk.
 
-    def __init__(self, checkpoint: Path) -> None:
+    A store keeps what has been closed in it, as far as it can be told to, so there is nothing to write.
+    """
+
+    def __init__(self, checkpoint: CheckpointPath) -> None:
         self._checkpoint = checkpoint
         self._on_disk: set[str] = set()
 
@@ -44,6 +48,8 @@ class CheckpointDisk:
 
         Only what is new since the last call is written. Measured: see docs/adr/0022-a-batch-is-known-by-its-input.md.
         """
+        if isinstance(self._checkpoint, StorePath):
+            return
         folders = _folders(self._checkpoint)
         entries = {entry.path: str(folder) for folder in folders for entry in os.scandir(folder)}
         new = entries.keys() - self._on_disk
@@ -70,25 +76,32 @@ def sync_path(path: Path | str) -> None:
         os.close(descriptor)
 
 
+def sync_folder(folder: CheckpointPath) -> None:
+    """Return once a folder of this machine, with all that is in it, is on disk."""
+    if isinstance(folder, Path):
+        for path in [*folder.rglob("*"), folder]:
+            sync_path(path)
+
+
 def _sync_if_there(path: str) -> None:
     # Spark deletes old files and renames temporary ones meanwhile.
     with suppress(FileNotFoundError):
         sync_path(path)
 
 
-def set_aside_torn(checkpoint: Path) -> None:
+def set_aside_torn(checkpoint: CheckpointPath) -> None:
     """Rename the newest plan, note or log entry of a checkpoint if a power cut has left it empty or cut off.
 
     With a log entry goes the plan that rests on it, and with a plan its note. Call it before Spark opens the folder.
     Raises CheckpointTornError if anything else is torn: an older batch may have been counted, and those after it are
     planned on top of it.
     """
-    metadata = checkpoint / "metadata"
+    metadata = checkpoint / MARK
     if metadata.exists() and not _is_whole(metadata, lines=1):
         raise _torn(metadata, "names the query that the checkpoint belongs to")
     plans, notes = checkpoint / "offsets", checkpoint / "commits"
     _set_aside_newest(plans, lines=3)  # format, settings, an offset per source
-    for log in (each for each in sorted((checkpoint / "sources").glob("*")) if each.name.isdecimal()):
+    for _place, log in log_entries(checkpoint / "sources"):
         _set_aside_newest(log, lines=1)  # format, then a line per file
     if _lacks_its_log(checkpoint):
         for _batch_id, plan in log_entries(plans)[-1:]:
@@ -102,7 +115,7 @@ def set_aside_torn(checkpoint: Path) -> None:
             _set_aside(note, _checksum(note))
 
 
-def _lacks_its_log(checkpoint: Path) -> bool:
+def _lacks_its_log(checkpoint: CheckpointPath) -> bool:
     """Return whether the newest plan takes files from an entry that a source's log does not reach."""
     for batch_id, _plan in log_entries(checkpoint / "offsets")[-1:]:
         for place, offset in enumerate(batch_offsets(checkpoint, batch_id) or []):
@@ -113,7 +126,7 @@ def _lacks_its_log(checkpoint: Path) -> bool:
     return False
 
 
-def _set_aside_newest(folder: Path, lines: int) -> None:
+def _set_aside_newest(folder: CheckpointPath, lines: int) -> None:
     entries = [path for _number, path in log_entries(folder)]
     for path in entries[:-1]:
         if not path.stat().st_size:
@@ -122,31 +135,34 @@ def _set_aside_newest(folder: Path, lines: int) -> None:
         _set_aside_if_torn(path, lines)
 
 
-def _set_aside_if_torn(path: Path, lines: int) -> bool:
+def _set_aside_if_torn(path: CheckpointPath, lines: int) -> bool:
     checksum = _checksum(path)
     if not _is_whole(path, lines):
         _set_aside(path, checksum)
         return True
-    if checksum.exists() and _sums(path) is None:
+    if checksum is not None and checksum.exists() and _sums(path) is None:
         _set_aside(checksum)
     return False
 
 
-def _is_whole(path: Path, lines: int) -> bool:
+def _is_whole(path: CheckpointPath, lines: int) -> bool:
     text, sums = path.read_bytes(), _sums(path)
     if sums is not None:
         return sums == [zlib.crc32(text[at : at + CHUNK_BYTES]) for at in range(0, len(text), CHUNK_BYTES)]
     found = text.decode(errors="replace").splitlines()
     # Spark writes no log entry without files, but a checkpoint that was made from the ledger may have one.
-    made = found == [FORMAT] and not _checksum(path).exists()
+    checksum = _checksum(path)
+    made = found == [FORMAT] and (checksum is None or not checksum.exists())
     return len(found) >= lines and (made or _is_json(found[-1]))
 
 
-def _sums(path: Path) -> list[int] | None:
+def _sums(path: CheckpointPath) -> list[int] | None:
     """Return what Hadoop's checksum file says of each chunk, None if there is none or it has another length."""
-    chunks = math.ceil(path.stat().st_size / CHUNK_BYTES)
+    checksum, chunks = _checksum(path), math.ceil(path.stat().st_size / CHUNK_BYTES)
+    if checksum is None:
+        return None
     try:
-        return list(struct.unpack(f">8x{chunks}I", _checksum(path).read_bytes()))
+        return list(struct.unpack(f">8x{chunks}I", checksum.read_bytes()))
     except (FileNotFoundError, struct.error):
         return None
 
@@ -159,18 +175,19 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _checksum(path: Path) -> Path:
-    return path.with_name(f".{path.name}.crc")
+def _checksum(path: CheckpointPath) -> Path | None:
+    """Return where Hadoop keeps the checksum of a file of this machine. Stores check their files themselves."""
+    return path.with_name(f".{path.name}.crc") if isinstance(path, Path) else None
 
 
-def _set_aside(*paths: Path) -> None:
+def _set_aside(*paths: CheckpointPath | None) -> None:
     for path in paths:
-        if path.exists():
+        if path is not None and path.exists():
             logger.warning("%s is empty or cut off, or belongs to a file that is: added %s to its name", path, TORN)
-            path.replace(path.with_name(path.name + TORN))
+            path.replace(path.with_name(path.name + TORN))  # type: ignore[arg-type]
 
 
-def _torn(path: Path, role: str) -> CheckpointTornError:
+def _torn(path: CheckpointPath, role: str) -> CheckpointTornError:
     return CheckpointTornError(
         f"checkpoint file {str(path)!r} is empty or cut off, and {role}; restore a whole copy of the checkpoint, or "
         "run with --reprocess to rebuild the states from the start of the input"

@@ -11,44 +11,43 @@ Kafka's and Python's readers need nothing of their own.
 """
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.checkpoint_disk import sync_path
+from pipelines.checkpoint_disk import sync_folder, sync_path
+from pipelines.checkpoint_files import MARK, CheckpointPath, move, remove
 from pipelines.sources.source import ListedSource, Source, compact_json
 from state_backends.resume import Files, Offsets, ResumePoint
 
 
 def write_checkpoint(
-    checkpoint: Path, point: ResumePoint, sources: Sequence[Source], read: Sequence[Mapping[int, Files]]
-) -> Path | None:
+    checkpoint: CheckpointPath, point: ResumePoint, sources: Sequence[Source], read: Sequence[Mapping[int, Files]]
+) -> CheckpointPath | None:
     """Replace a checkpoint folder by one that resumes from `point`. Returns where the old one was moved to, if any.
 
     read: per source, the files that each batch has read, by txid.
     May be killed anywhere and called again. Nothing else may use the folder.
     """
     made, kept = (checkpoint.with_name(f"{checkpoint.name}.{word}") for word in ("restored", "before-restore"))
-    shutil.rmtree(made, ignore_errors=True)
+    remove(made)
     _write_batches(made, point, sources)
     for place, (source, files) in enumerate(zip(sources, read, strict=True)):
         if isinstance(source, ListedSource):
             source.restore(made / "sources" / str(place), place, point, files)
-    for path in [*made.rglob("*"), made]:
-        sync_path(path)
+    sync_folder(made)
     had_one = checkpoint.exists()
     if had_one:
-        shutil.rmtree(kept, ignore_errors=True)
-        checkpoint.rename(kept)
-    made.rename(checkpoint)
-    sync_path(checkpoint.parent)
+        move(checkpoint, kept)
+    move(made, checkpoint)
+    if isinstance(checkpoint, Path):
+        sync_path(checkpoint.parent)
     return kept if had_one else None
 
 
-def _write_batches(folder: Path, point: ResumePoint, sources: Sequence[Source]) -> None:
+def _write_batches(folder: CheckpointPath, point: ResumePoint, sources: Sequence[Source]) -> None:
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True)
-    (folder / "metadata").write_text(json.dumps({"id": point.checkpoint_id}))
+    (folder / MARK).write_text(json.dumps({"id": point.checkpoint_id}))
     ends = {point.batch_id - 1: point.before, point.batch_id: point.offsets, point.batch_id + 1: point.opened}
     for batch_id, offsets in ends.items():
         if batch_id >= 0 and offsets is not None:

@@ -5,6 +5,7 @@ and gains nothing from more than a few. So few tasks write a batch, however many
 """
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from pipelines.errors import RuntimeSetupError
+from pipelines.errors import PoolerError, RuntimeSetupError
 from state_backends.session import CLIENT, DURABLE, connection_options
 
 T = TypeVar("T")
@@ -34,22 +35,48 @@ SESSION = {
     "timezone": "UTC",
 }
 
+# A setting that a session is opened with and no other has. A pooler opens sessions of its own, lends them to its
+# clients, and does not hand on what these ask for at the start: PgBouncer refuses it, or is told to ignore it.
+MARK = "tidemark.session"
+NOT_HANDED_ON = "unsupported startup parameter"
+POOLED = (
+    "the database's address leads to a connection pooler, such as PgBouncer: a session is then another client's, too, "
+    "and the locks and settings of a driver and its tasks are those of a session; give the address of the server "
+    "itself (TIDEMARK_MAX_WRITERS limits the connections of a pipeline)"
+)
+
 
 def connect(dsn: str, name: str) -> psycopg.Connection:
     """Open a connection in autocommit mode. name: shown after `tidemark` in pg_stat_activity.application_name.
 
     If either host vanishes, the other notices within 30 s (see state_backends/session.py).
+    Raises PoolerError where a pooler is between the two.
     """
-    conn = psycopg.connect(
-        dsn,
-        autocommit=True,
-        application_name=f"tidemark {name}"[:63],
-        options=session_options(dsn),
-        connect_timeout=10,
-        **CLIENT,
-    )
-    conn.execute(DURABLE)
+    mark = secrets.token_hex(8)
+    with _naming_a_pooler():
+        conn = psycopg.connect(
+            dsn,
+            autocommit=True,
+            application_name=f"tidemark {name}"[:63],
+            options=f"{session_options(dsn)} -c {MARK}={mark}",
+            connect_timeout=10,
+            **CLIENT,
+        )
+    found = conn.execute(f"SELECT current_setting('{MARK}', true), ({DURABLE})").fetchone()
+    if found is None or found[0] != mark:
+        conn.close()
+        raise PoolerError(POOLED)
     return conn
+
+
+@contextmanager
+def _naming_a_pooler() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        if NOT_HANDED_ON not in str(error):
+            raise
+        raise PoolerError(POOLED) from error
 
 
 @contextmanager

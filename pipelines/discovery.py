@@ -201,7 +201,7 @@ def declared_in(reference: str, place: str) -> list[Declaration]:
     Raises PipelineError if the module cannot be imported, has no such attribute, or declares no pipeline.
     """
     module_name, _, attribute = reference.partition(":")
-    module = _imported(module_name.strip())
+    module = imported(module_name.strip())
     if attribute:
         if not hasattr(module, attribute.strip()):
             near = difflib.get_close_matches(attribute, vars(module), n=1)
@@ -255,7 +255,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
 
 
-def _imported(name: str) -> ModuleType:
+def imported(name: str) -> ModuleType:
     """Import a module of the project or of an installed package. Raises PipelineError if that fails."""
     # As `python -m` does: neither manage.py nor a console script has the working directory on its path.
     if (folder := str(Path.cwd())) not in sys.path:

@@ -12,7 +12,6 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,13 +19,14 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from pipelines.check import check
-from pipelines.checkpoint import checkpoint_folder, last_batch, note_batch, settle
+from pipelines.checkpoint import last_batch, note_batch, settle
+from pipelines.checkpoint_files import CheckpointPath, StorePath, checkpoint_folder
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
-from pipelines.sources.source import as_progress
+from pipelines.sources.source import Pending, as_progress
 from state_backends import driver_status
 from state_backends.batch import Batch
 from state_backends.batch_time import BatchClock, max_skew
@@ -37,6 +37,7 @@ from state_backends.errors import FencedError, PipelineHeldError
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 INTERVAL = re.compile(r"[1-9]\d{0,8} (millisecond|second|minute|hour|day)s?")
+STORE_SECONDS = 10.0  # how old the lag may be if the checkpoint is in a store
 MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
 logger = logging.getLogger(__name__)
@@ -46,17 +47,17 @@ logger = logging.getLogger(__name__)
 class RunOptions:
     """How a driver runs its pipeline.
 
-    checkpoint: Spark's checkpoint folder of this pipeline, as a path or a `file:` URI. once: process the available
-    input, then end. one_batch: with `once`, run the batch that the checkpoint has planned, and end. interval: the least
-    time from the start of one batch to that of the next, as `5 seconds`; batch after batch by default. rebind: accept
-    another checkpoint or source than the one that the states were fed from. accept_gap: feed a state or measure again
-    that batches were committed without. max_failures: how many failures in a row, without a batch committed between,
-    end the driver; with `once` the first one does.
+    checkpoint: Spark's checkpoint folder of this pipeline: a path, or the URI of a folder in a store, as
+    `s3a://bucket/orders`. once: process the available input, then end. one_batch: with `once`, run the batch that the
+    checkpoint has planned, and end. interval: the least time from the start of one batch to that of the next, as
+    `5 seconds`; batch after batch by default. rebind: accept another checkpoint or source than the one that the states
+    were fed from. accept_gap: feed a state or measure again that batches were committed without. max_failures: how many
+    failures in a row, without a batch committed between, end the driver; with `once` the first one does.
     Raises PipelineError if max_failures is less than 1, if the interval cannot be read or is combined with `once`, or
-    if the checkpoint has another scheme.
+    if the checkpoint names no folder.
     """
 
-    checkpoint: Path
+    checkpoint: CheckpointPath
     once: bool = False
     one_batch: bool = False
     interval: str | None = None
@@ -88,6 +89,7 @@ class Driver:
 
     dsn: the database, for this process and the executors. on_batch: called with each batch after its commit.
     stopping: setting it stops the driver, as `stop` does. session: the class that acquires and holds the pipeline.
+    commits: how many batches it has committed.
     """
 
     def __init__(
@@ -108,8 +110,10 @@ class Driver:
         self._on_batch = on_batch or (lambda batch: None)
         self._stopping = stopping or threading.Event()
         self._clock = BatchClock(max_skew())
-        self._failures = 0
+        self._failures = self.commits = 0
         self._reason = ""  # of the last failure, until a batch is committed
+        self._left: Pending | None = None
+        self._look_at = 0.0
 
     def stop(self) -> None:
         """Request a stop at the end of the current batch. Safe to call from a signal handler."""
@@ -156,7 +160,11 @@ class Driver:
             self._stopping.wait(WATCH_SECONDS)
 
     def _run_query(self, session: DriverSession) -> bool:
-        """Run the query until it ends or must end. Returns True if it ended by itself."""
+        """Run the query until it ends or must end. Returns True if it ended by itself.
+
+        Dead letters that are to be replayed get a batch of their own, the first one of a query: so it ends for them.
+        """
+        before, waited = self.commits, session.plan_replay(self._options.checkpoint)
         query = QueryRun(
             self.spark,
             session,
@@ -169,12 +177,17 @@ class Driver:
             query.start()
             self._report(session, "running")
             while not query.await_end(WATCH_SECONDS):
-                self._report(session, "running")
+                self._report(session, "running", query.progress.pending)
                 session.record(query.progress.take())
-                if session.desired_state().paused or self._stopping.is_set():
+                query.ask_if_idle()
+                desired = session.desired_state()
+                # Letters that waited at the start wait for the first batch.
+                replay = desired.replay and (not waited or self.commits > before)
+                if desired.paused or replay or self._stopping.is_set():
                     query.end(WATCH_SECONDS)
             query.raise_failure()
-            return not query.was_ended
+            more = session.desired_state().replay and (not waited or self.commits > before)
+            return not query.was_ended and not more
         finally:
             query.close()
             with suppress(psycopg.Error):
@@ -182,6 +195,7 @@ class Driver:
 
     def _after_commit(self, batch: Batch) -> None:
         self._failures, self._reason = 0, ""
+        self.commits += 1
         note_batch(self._options.checkpoint, batch)
         self._on_batch(batch)
 
@@ -215,11 +229,19 @@ class Driver:
                 with suppress(psycopg.Error):
                     session.report("restarting", self._reason, **self._failure_counts(), next_try_at=next_try_at)
 
-    def _report(self, session: DriverSession, status: str) -> None:
-        progress = as_progress(self.pipeline.source.pending(self._options.checkpoint))
+    def _report(self, session: DriverSession, status: str, lag: Pending | None = None) -> None:
+        progress = as_progress(self._pending(status) or lag)
         # A query that runs has not succeeded yet: the reason of the last failure stays visible until a commit.
         reason = self._reason if status == "running" else ""
         session.report(status, reason, progress, **self._failure_counts())
+
+    def _pending(self, status: str) -> Pending | None:
+        """Return what is left of the input. While batches run, a store is asked less often, as it may cost."""
+        if status != "running" or time.monotonic() >= self._look_at:
+            self._left = self.pipeline.source.pending(self._options.checkpoint)
+            is_stored = isinstance(self._options.checkpoint, StorePath)
+            self._look_at = time.monotonic() + (STORE_SECONDS if is_stored else 0)
+        return self._left
 
     def _try_report(self, status: str, message: str = "", next_try_at: datetime | None = None) -> None:
         """Report on a connection of its own, since the session's may be what failed."""

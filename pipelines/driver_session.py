@@ -3,16 +3,20 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar
 
 import psycopg
 
+from pipelines.checkpoint import checkpoint_id, plan_without_input
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.connections import connect
 from pipelines.pipeline import Pipeline
-from state_backends import driver_status, findings
+from state_backends import dead_letter_replay, driver_status, findings
+from state_backends.backfill import check_live
 from state_backends.batch import Batch, record_metrics
-from state_backends.batch_time import BatchClock
+from state_backends.batch_time import DATABASE_CLOCK, BatchClock
 from state_backends.driver_status import DesiredState
 from state_backends.epochs import LastBatch
 from state_backends.errors import PipelineHeldError, SynchronizerError
@@ -24,6 +28,12 @@ from state_backends.spec import StateSpec
 from state_backends.synchronizer.membership import Membership
 
 PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
+
+# A batch that an attempt has begun comes again as it was.
+NEXT_BATCH = """
+SELECT p.checkpoint_id, p.committed_batch_id + 1 FROM tidemark.pipeline p WHERE p.name = %s AND NOT EXISTS (
+    SELECT FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid = p.open_txid)
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +76,7 @@ class DriverSession:
             Catalog(self.conn).install()
             self.ledger = BatchLedger(self.conn, self.name, self._clock)
             self._take_over()
+            self._index_timers()
             self._join()
         except BaseException:
             self.__exit__(None, None, None)
@@ -102,6 +113,27 @@ class DriverSession:
             raise psycopg.OperationalError(f"pipeline {self.name!r}: the session that held its lock has ended")
         return desired
 
+    def plan_replay(self, checkpoint: CheckpointPath) -> bool:
+        """Plan a batch without other input for the dead letters that wait to be replayed. Returns whether any wait.
+
+        No query may run. Where another batch must come first, as it was, that one is left alone.
+        """
+        if not dead_letter_replay.are_waiting(self.conn, self.name):
+            return False
+        row = self.conn.execute(NEXT_BATCH, [self.name]).fetchone()
+        if row is not None and row[0] == checkpoint_id(checkpoint):
+            plan_without_input(checkpoint, row[1])
+        return True
+
+    def clock(self) -> datetime:
+        """Return the database's clock, by which batches have their time."""
+        return self._reports.execute(DATABASE_CLOCK).fetchall()[0][0]  # type: ignore[no-any-return]
+
+    def committed_batch(self) -> Batch:
+        """Return the committed batch, as attempt 0 under this driver's fence."""
+        with self.conn.transaction():
+            return self.ledger.start(self.ledger.lock_committed())
+
     def record(self, measured: Iterable[tuple[Batch, Mapping[str, Any]]]) -> None:
         """Keep what Spark measured of some batches."""
         for batch, metrics in measured:
@@ -111,6 +143,7 @@ class DriverSession:
         """Register the pipeline, acquire its ledger, register its states; tell the backends what is committed."""
         catalog, pipeline = Catalog(self.conn), self.pipeline
         catalog.register_pipeline(pipeline.name, spout=pipeline.source.spout, description=pipeline.description)
+        self._check_backfill()
         self._acquire()
         known = catalog.names()
         for spec in pipeline.specs:
@@ -125,6 +158,9 @@ class DriverSession:
             accept_gap=self.accept_gap,
         )
         self._catch_up(catalog.specs(pipeline.name))
+
+    def _check_backfill(self) -> None:
+        check_live(self.conn, self.name)
 
     def _acquire(self) -> None:
         """Acquire the ledger; wait for the server to end the session of a driver whose host has vanished.
@@ -162,6 +198,13 @@ class DriverSession:
                 warning = BACKENDS[spec.backend].catch_up(self.conn, spec, start, is_new=is_new)
                 findings.warn(self.conn, spec.name, warning)
                 findings.record(self.conn, spec.name, "")
+
+    def _index_timers(self) -> None:
+        timers = [(fed.spec, fed.due) for fed in self.pipeline.timers]
+        for spec, due in timers + [(fed.spec, fed.closing.column) for fed in self.pipeline.closing if fed.closing]:
+            assert spec is not None
+            assert due is not None
+            BACKENDS[spec.backend].index_timers(self.conn, spec, due, shadow=self.shadow)
 
     def _report_copied(self, state: str, rows: int) -> None:
         self.report("starting", f"migrating state {state!r}: {rows} rows copied")

@@ -11,13 +11,13 @@ second: a service that looks up or combines keys uses a StateReader instead.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError, failure_reason
@@ -57,10 +57,10 @@ class Arguments:
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         self._refuse()
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         return None
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         return None
 
     def identity(self) -> Identity:

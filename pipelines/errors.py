@@ -20,12 +20,22 @@ class PipelinePausedError(TidemarkError):
     """The pipeline is paused: resume it, then run it."""
 
 
+class PoolerError(TidemarkError):
+    """The database is reached through a connection pooler: give the address of the server itself."""
+
+
 class SourceSetupError(TidemarkError):
     """The system that events come from is not set up for reading: change it as the message says."""
 
 
 class SourceUnavailableError(TidemarkError):
     """The system that events come from does not answer: try again later."""
+
+    retryable = True
+
+
+class CheckpointUnreachableError(TidemarkError):
+    """The store of a checkpoint does not answer, or refuses: try again later, or correct its settings."""
 
     retryable = True
 
@@ -62,6 +72,10 @@ class RuntimeSetupError(Exception):
     """A server or a tool cannot be started here; the message says where, which value and what to do."""
 
     retryable: ClassVar[bool] = False
+
+
+class SparkVersionError(RuntimeSetupError):
+    """The installed Spark is not one that this runs on: install another, as the message says."""
 
 
 # Our own errors and those of our drivers, as the lines of a Python worker's traceback begin with them.

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType, StringType
 
+from pipelines.errors import PipelineError
 from pipelines.sources.exact import text_misfit
 from pipelines.spark import data_type, spark_type
 from pipelines.stream import PersistentAggregate
@@ -62,10 +63,28 @@ def _checks(aggregate: PersistentAggregate, events: DataFrame) -> list[Check]:
     for measure, aggregator in aggregate.spec.measures.items():
         for reads in getattr(aggregator, "inputs", ()):
             given = events.select(quoted(reads.column)).schema[0].dataType
+            _check_type(aggregate.name, measure, reads, given)
             fails = _misfit(F.col(quoted(reads.column)), given, reads)
             if fails is not None:
                 checks.append(Check(measure, reads, fails))
     return checks
+
+
+def _check_type(state: str, measure: str, reads: Input, given: DataType) -> None:
+    """Raise PipelineError where a measure without a type reads a column whose numbers its own type may not hold."""
+    if reads.is_given:
+        return
+    at = f"state {state!r}: measure {measure!r} has no type, and column {reads.column!r} is "
+    if isinstance(given, FloatType | DoubleType):
+        raise PipelineError(
+            f"{at}a {given.simpleString()}, whose totals are rounded; declare the column as a decimal, which is "
+            f"exact, or ask for doubles: Sum({reads.column!r}, type='double precision')"
+        )
+    if isinstance(given, DecimalType) and not _is_wider(given, data_type(spark_type(reads.type))):
+        raise PipelineError(
+            f"{at}{given.simpleString()}, which has more digits than {reads.type} keeps; say how many, as "
+            f"Sum({reads.column!r}, type='numeric(38, {given.scale})')"
+        )
 
 
 def _misfit(value: Column, given: DataType, reads: Input) -> Column | None:

@@ -12,20 +12,19 @@ The driver may go on until the shadow has nearly caught up. Then it is overtaken
 last batches. One that is interrupted begins again.
 """
 
-import shutil
 import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 from pyspark.sql import SparkSession
 
-from pipelines.checkpoint import checkpoint_folder, remove_shadow_checkpoint, shadow_checkpoint
+from pipelines.checkpoint import remove_shadow_checkpoint, shadow_checkpoint
+from pipelines.checkpoint_files import CheckpointPath, checkpoint_folder, remove
 from pipelines.checkpoint_writer import write_checkpoint
 from pipelines.connections import connect
 from pipelines.driver import Driver, RunOptions
@@ -59,7 +58,7 @@ class PartialReprocess:
     states: Collection[str]
     spark: SparkSession
     dsn: str
-    checkpoint: Path
+    checkpoint: CheckpointPath
     on_batch: OnBatch = lambda batch: None
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -149,7 +148,7 @@ class PartialReprocess:
     def _step(self, conn: psycopg.Connection, swap: PartialSwap, txid: int) -> None:
         """Feed the shadow, as batch `txid`, all that was counted after its last one."""
         folder, point = shadow_checkpoint(self.checkpoint), self._plan(conn, swap, txid)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         read = listed_files(conn, self.pipeline.name, txid, self._sources)
         write_checkpoint(folder, point, self.part.sources, read)
         swap.skip_to(txid)

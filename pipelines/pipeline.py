@@ -10,8 +10,10 @@ from functools import cached_property
 from pipelines.errors import PipelineError
 from pipelines.functions import StateFactory
 from pipelines.guarantee import guarantee
+from pipelines.retraction import check_retraction
 from pipelines.sources.source import Source, Sources
-from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream
+from pipelines.sources.ticks import Ticks
+from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream, Watermark
 from state_backends.spec import NAME, NAME_RULE, StateSpec
 
 
@@ -21,8 +23,9 @@ class Pipeline:
 
     name: its name in the ledger and of the checkpoint; keep it as long as the states exist.
     feeds: the states it feeds; a state that another one reads new values from need not be listed.
-    Raises PipelineError for an invalid name, for no state, for a state fed twice, and for a watermark on a state's new
-    values.
+    description: what the dashboard says of it.
+    Raises PipelineError for an invalid name, for no state, for a state fed twice, for a watermark on a state's new
+    values, and for rows that are taken away from a state whose measures cannot subtract.
     """
 
     name: str
@@ -37,11 +40,24 @@ class Pipeline:
             raise PipelineError(f"pipeline {self.name!r}: feeds no state; give it a persistent_aggregate")
         if len(set(names)) < len(names):
             raise PipelineError(f"pipeline {self.name!r}: feeds a state twice: {', '.join(names)}")
+        for fed in self.ordered:
+            check_retraction(fed)
         for stream in self.watermarked:
             if any(isinstance(node, PersistentAggregate | PartitionPersist) for node in upstream(stream)):
                 raise PipelineError(
                     f"pipeline {self.name!r}: a watermark after new values; put with_watermark before the state"
                 )
+        for fed in self.closing:
+            if not self.watermarked:
+                raise PipelineError(
+                    f"pipeline {self.name!r}: the windows of state {fed.name!r} never close, as no stream has a "
+                    "watermark; give its events one by with_watermark"
+                )
+
+    @property
+    def closing(self) -> list[PersistentAggregate]:
+        """The states whose windows close."""
+        return [fed for fed in self.ordered if isinstance(fed, PersistentAggregate) and fed.closing is not None]
 
     @cached_property
     def ordered(self) -> list[FedState]:
@@ -63,7 +79,38 @@ class Pipeline:
 
     @cached_property
     def sources(self) -> list[Source]:
+        return self._events if self.ticks is None else [*self._events, self.ticks]
+
+    @property
+    def _events(self) -> list[Source]:
         return [node for node in self._nodes if not isinstance(node, Stream | PersistentAggregate | PartitionPersist)]
+
+    @property
+    def watermarks(self) -> list[Watermark]:
+        return [stream.watermark for stream in self.watermarked if stream.watermark is not None]
+
+    @cached_property
+    def ticks(self) -> Ticks | None:
+        """The source of batches for time alone, where a watermark advances on idle input; it comes last.
+
+        None where the query is not ours to add to, since a source's batches are given to the pipeline.
+        """
+        is_given = any(getattr(source, "is_given", False) for source in self._events)
+        return Ticks() if not is_given and any(watermark.idle_after for watermark in self.watermarks) else None
+
+    @cached_property
+    def cutoffs(self) -> list[Stream]:
+        """The streams that leave out what comes too late."""
+        return [node for node in self._nodes if isinstance(node, Stream) and node.cutoff is not None]
+
+    def has_late_reader(self, stream: Stream) -> bool:
+        """Return whether the pipeline itself reads what a stream leaves out as too late."""
+        return any(isinstance(node, Stream) and node.late_of is stream for node in self._nodes)
+
+    @property
+    def timers(self) -> list[PartitionPersist]:
+        """The states whose keys have timers."""
+        return [fed for fed in self.ordered if isinstance(fed, PartitionPersist) and fed.spec and fed.due]
 
     @cached_property
     def source(self) -> Sources:
@@ -83,6 +130,11 @@ class Pipeline:
     def stores(self) -> list[StateFactory]:
         """The user's own stores that it writes."""
         return [fed.state for fed in self.ordered if isinstance(fed, PartitionPersist) and fed.spec is None]  # type: ignore[misc]
+
+    @property
+    def queried(self) -> set[str]:
+        """The names of the states that its streams look up in."""
+        return {node.queries for node in self._nodes if isinstance(node, Stream) and node.queries is not None}
 
     @property
     def guarantees(self) -> dict[str, str]:

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -18,10 +17,14 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pipelines.batch import BatchRunner
-from pipelines.checkpoint import batch_offsets, last_committed
+from pipelines.checkpoint import batch_offsets, fit_ticks, last_committed
 from pipelines.checkpoint_disk import set_aside_torn
+from pipelines.checkpoint_files import CheckpointPath, StorePath, as_location
 from pipelines.driver_session import DriverSession
 from pipelines.errors import InputLostError, PipelineError
+from pipelines.lag import lag
+from pipelines.sources.source import Pending
+from pipelines.spark_conf import manage_files_of_stores
 from state_backends.batch import Batch
 from state_backends.errors import TidemarkError
 from state_backends.source_input import Identity
@@ -57,7 +60,7 @@ class QueryRun:
         self,
         spark: SparkSession,
         session: DriverSession,
-        checkpoint: Path,
+        checkpoint: CheckpointPath,
         on_batch: OnBatch,
         *,
         trigger: Mapping[str, Any],
@@ -92,9 +95,16 @@ class QueryRun:
             # Spark would find the wrong offsets of a source that was replaced, and advise to ignore them.
             self._session.ledger.check_sources(identities)
         set_aside_torn(self._checkpoint)
+        if isinstance(self._checkpoint, StorePath):
+            manage_files_of_stores(self._spark)
+        has_ticks = self._session.pipeline.ticks is not None
+        fit_ticks(self._checkpoint, len(self._session.pipeline.sources) - has_ticks, ticks=has_ticks)
+        if has_ticks:
+            self._runner.look_ahead(self._session.committed_batch())
+            self.ask_if_idle()
         writer = (
             frame.writeStream.queryName(f"{self._session.pipeline.name}-{time.time_ns()}")
-            .option("checkpointLocation", str(self._checkpoint))
+            .option("checkpointLocation", as_location(self._checkpoint))
             .foreachBatch(self._run_batch)
         )
         self._query = (writer.trigger(**self._trigger) if self._trigger else writer).start()
@@ -112,6 +122,11 @@ class QueryRun:
             return True
         self.progress.collect(self._query)
         return ended
+
+    def ask_if_idle(self) -> None:
+        """Ask for a batch without input if a timer is due and no batch runs."""
+        if self._session.pipeline.ticks is not None and not self._in_batch.locked():
+            self._runner.idle.ask(self._session.clock())
 
     def raise_failure(self) -> None:
         """Raise what failed in a batch or in Spark, if anything did."""
@@ -201,9 +216,11 @@ class ProgressLog:
     Spark shows the latest progress and keeps few older ones, so it is collected before each batch and twice a second:
     none is missed, however short the batches are. Progress of an idle query belongs to no batch and is left out.
     One thread runs batches while another may take.
+    pending: what the latest of them says that no batch has read; None where the sources do not tell Spark.
     """
 
     def __init__(self) -> None:
+        self.pending: Pending | None = None
         self._expected: dict[int, Batch] = {}
         self._measured: deque[tuple[Batch, dict[str, Any]]] = deque()
 
@@ -221,6 +238,7 @@ class ProgressLog:
                 batch = self._expected.pop(progress.batchId, None) if _has_run(progress) else None
                 if batch is not None:
                     self._measured.append((batch, metrics(progress)))
+                    self.pending = lag(progress)
         return not self._expected
 
     def take(self) -> Iterator[tuple[Batch, dict[str, Any]]]:

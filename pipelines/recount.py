@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.batch_input import Frames, SourceEvents
 from pipelines.checkpoint import checkpoint_id
+from pipelines.checkpoint_files import CheckpointPath, StorePath, checkpoint_folder
 from pipelines.context import BatchContext
 from pipelines.errors import InputLostError, RecountError, failure_reason
 from pipelines.key_filter import KeyFilter
@@ -70,9 +70,10 @@ class Recount:
         state: str,
         conn: psycopg.Connection,
         spark: Callable[[], SparkSession],
-        checkpoint: Path,
+        checkpoint: CheckpointPath,
     ) -> None:
-        self._pipeline, self._conn, self._start, self._checkpoint = pipeline, conn, spark, checkpoint
+        self._pipeline, self._conn, self._start = pipeline, conn, spark
+        self._checkpoint = checkpoint_folder(checkpoint)
         self._stored = Catalog(conn).get(state)
 
     def audit(self, sample: int) -> Audit:
@@ -88,6 +89,7 @@ class Recount:
             ended, places = self._read_values(begun, keys)
             if ended.at.txid > begun.at.txid:
                 counted = _joined(fed.spec, counted, self._count(fed, begun, ended, KeySample(keys)))
+            counted = {key: value for key, value in counted.items() if not fed.spec.is_empty(value)}
             refused = refused_keys(self._conn, self._pipeline.name, self._stored)
         compared = places["row"].keys() - refused
         if len(compared) < len(places["row"]):
@@ -138,6 +140,8 @@ class Recount:
         return losses
 
     def _in_checkpoint(self, point: ResumePoint) -> list[Files]:
+        if isinstance(self._checkpoint, StorePath):
+            _ = self._spark  # by which the store is read
         if checkpoint_id(self._checkpoint) != point.checkpoint_id:
             return [{}] * len(point.offsets)
         return [

@@ -14,13 +14,14 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from pipelines.checkpoint import batch_offsets, checkpoint_id, last_committed, settle
+from pipelines.checkpoint_files import CheckpointPath, StorePath, checkpoint_folder
 from pipelines.checkpoint_writer import write_checkpoint
 from pipelines.connections import connect
 from pipelines.driver_session import PATIENCE_MS
 from pipelines.errors import Gap, InputLostError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.file_log import ProcessedFiles
-from pipelines.sources.source import ListedSource, listed_files
+from pipelines.sources.source import ListedSource, Source, listed_files
 from state_backends.dead_letters import DeadLetter, write_lost_input
 from state_backends.epochs import new_epoch
 from state_backends.errors import CheckpointMismatchError, ResumeError, RewindError
@@ -35,14 +36,18 @@ from state_backends.state_lock import state_locks
 class Recovery:
     """The operations on one pipeline; each yields what it finds and what it does, a line at a time.
 
-    checkpoint: Spark's folder of the pipeline. spark: makes the session by which some sources must be asked.
+    checkpoint: Spark's folder of the pipeline, as RunOptions has it. spark: makes the session by which some sources
+    must be asked, and a checkpoint in a store.
     All raise PipelineHeldError while a driver lives, and StateBusyError while a state is worked on.
     """
 
     pipeline: Pipeline
     dsn: str
-    checkpoint: Path
+    checkpoint: CheckpointPath
     spark: Callable[[], SparkSession]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checkpoint", checkpoint_folder(self.checkpoint))
 
     @property
     def name(self) -> str:
@@ -115,6 +120,8 @@ class Recovery:
         with ExitStack() as held:
             conn = held.enter_context(connect(self.dsn, f"{self.name} recovery"))
             held.enter_context(BatchLedger(conn, self.name).idle(patience_ms=PATIENCE_MS))
+            if isinstance(self.checkpoint, StorePath):
+                self.spark()
             settle(conn, self.name, self.checkpoint)
             yield conn
 
@@ -152,7 +159,8 @@ class Recovery:
         self._check_count(offsets)
         lost = []
         for source, problem in self.pipeline.source.check_from(offsets, again, self.spark):
-            yield f"{source}: {problem or 'has everything after that batch'}"
+            known = getattr(source, "unasked", "has everything after that batch")
+            yield f"{source}: {problem or known}"
             lost += [problem] if problem else []
         if lost:
             raise InputLostError(f"pipeline {self.name!r} cannot read on from batch {txid}: {lost[0]}")
@@ -161,7 +169,9 @@ class Recovery:
         """Return the offsets from which all input is there, and what is lost before them."""
         self._check_count(offsets)
         left, gaps = list(offsets), list[Gap]()
-        for place, (_, problem) in enumerate(self.pipeline.source.check_from(offsets, lambda _: (), self.spark)):
+        for place, (source, problem) in enumerate(self.pipeline.source.check_from(offsets, lambda _: (), self.spark)):
+            if problem is None and hasattr(source, "unasked"):
+                raise InputLostError(f"pipeline {self.name!r}: {source} {source.unasked}; nothing can be skipped")
             if problem is not None:
                 if problem.left is None:
                     raise problem
@@ -170,26 +180,29 @@ class Recovery:
         return left, gaps
 
     def _check_count(self, offsets: Offsets) -> None:
-        if len(offsets) != len(self.pipeline.sources):
+        if len(offsets) != len(self._sources(offsets)):
             raise ResumeError(
                 f"pipeline {self.name!r}: has {len(self.pipeline.sources)} sources, and the batch read {len(offsets)}; "
                 "run the release that wrote it, or run with --reprocess"
             )
 
     def _write(self, conn: psycopg.Connection, point: ResumePoint) -> Iterator[str]:
-        kept = write_checkpoint(self.checkpoint, point, self.pipeline.sources, self._read(conn, point))
+        kept = write_checkpoint(self.checkpoint, point, self._sources(point.offsets), self._read(conn, point))
         yield f"{self.name}: {self.checkpoint} resumes after batch {point.txid}"
         if kept is not None:
             yield f"{self.name}: the former checkpoint is in {kept}"
 
     def _read(self, conn: psycopg.Connection, point: ResumePoint) -> Sequence[Mapping[int, Files]]:
         last = point.txid + (point.opened is not None)
-        return listed_files(conn, self.name, last, enumerate(self.pipeline.sources))
+        return listed_files(conn, self.name, last, enumerate(self._sources(point.offsets)))
+
+    def _sources(self, offsets: Offsets) -> Sequence[Source]:
+        return self.pipeline.source.at_places(len(offsets))
 
     def _read_after(self, conn: psycopg.Connection, point: ResumePoint, place: int) -> set[str]:
         """Return the files that were read after the point, as the ledger says or the checkpoint that is ahead of it."""
         later = files_after(conn, self.name, point.txid, place)
-        if self._batches_ahead(point) and isinstance(self.pipeline.sources[place], ListedSource):
+        if self._batches_ahead(point) and isinstance(self._sources(point.offsets)[place], ListedSource):
             known = files_up_to(conn, self.name, point.txid, place)
             names = {Path(path).name for files in known.values() for path in files}
             later |= ProcessedFiles(self.checkpoint, place).names() - names

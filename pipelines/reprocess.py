@@ -8,26 +8,25 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
 from pyspark.sql import SparkSession
 
 from pipelines.checkpoint import (
-    checkpoint_folder,
     checkpoint_id,
     kept_checkpoint,
     remove_shadow_checkpoint,
     settle,
     shadow_checkpoint,
 )
+from pipelines.checkpoint_files import CheckpointPath, checkpoint_folder
 from pipelines.connections import connect
 from pipelines.driver import Driver, RunOptions
 from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
-from state_backends.batch import Batch
+from state_backends.backfill import BackfillRecord, backfill_of
 from state_backends.errors import RollBackError, ShorterInputError
 from state_backends.ledger import BatchLedger
 from state_backends.protocols import BACKENDS
@@ -89,7 +88,7 @@ class Reprocess:
     pipeline: Pipeline
     spark: SparkSession
     dsn: str
-    checkpoint: Path
+    checkpoint: CheckpointPath
     on_batch: OnBatch = lambda batch: None
     stopping: threading.Event = field(default_factory=threading.Event)
     keep_old: timedelta = KEEP_OLD
@@ -127,31 +126,37 @@ class Reprocess:
         settle_former(conn, pipeline.name, self.checkpoint)
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             if not swap.exists:
-                self._check_sources(CountedInput(conn, pipeline.name))
+                self._check_sources(conn)
                 # What one left that was aborted; Spark would take it for the beginning of this one.
                 remove_shadow_checkpoint(self.checkpoint, BatchLedger(conn, pipeline.name).checkpoint_id())
             swap.begin(pipeline.specs, spout=spout, description=description, checkpoint=str(self.checkpoint.absolute()))
 
     def _pass(self) -> int:
         """Run through the input there is; return the number of batches."""
-        batches = 0
-
-        def note(batch: Batch) -> None:
-            nonlocal batches
-            batches += 1
-            self.on_batch(batch)
-
         options = RunOptions(shadow_checkpoint(self.checkpoint), once=True)
-        Driver(self.pipeline, self.spark, self.dsn, options, note, self.stopping, ShadowSession).run()
-        return batches
+        driver = Driver(self.pipeline, self.spark, self.dsn, options, self.on_batch, self.stopping, ShadowSession)
+        driver.run()
+        return driver.commits
 
-    def _check_sources(self, counted: CountedInput) -> None:
+    def _check_sources(self, conn: psycopg.Connection) -> None:
         """Before the hours of work: raise ShorterInputError where a source has less than was counted, and knows it."""
+        if (history := backfill_of(conn, self.pipeline.name)) is not None:
+            self._check_history(history)
+            return
+        counted = CountedInput(conn, self.pipeline.name)
         missing = self.pipeline.source.missing(self.spark, counted) if counted.is_any else []
         if missing and not self.accept_shorter:
             raise ShorterInputError(
                 f"pipeline {self.pipeline.name!r}: a reprocess would count less than the states have counted: "
                 f"{'; '.join(missing)}; bring the input back, or run with --reprocess --accept-shorter to do without it"
+            )
+
+    def _check_history(self, history: BackfillRecord) -> None:
+        if not self.accept_shorter:
+            raise ShorterInputError(
+                f"pipeline {self.pipeline.name!r}: its history was backfilled from {history.source!r}, which a "
+                f"reprocess does not read; retire it (`tidemark retire --pipeline {self.pipeline.name} --drop`) and "
+                "backfill it again, or run with --reprocess --accept-shorter to do without the history"
             )
 
     def _check_counted(self, conn: psycopg.Connection, swap: Swap, counted: CountedInput) -> None:
@@ -173,19 +178,19 @@ class Reprocess:
         _settle(conn, self.pipeline.name, self.checkpoint)
 
 
-def settle_former(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+def settle_former(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
     """Finish the reprocess before this one, whose checkpoint may be where this one's belongs."""
     former = current(conn, pipeline)
     if former is not None and former.phase in AFTER_MOVE:
         _settle(conn, pipeline, checkpoint)
 
 
-def _settle(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+def _settle(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
     with BatchLedger(conn, pipeline).idle(patience_ms=HANDOVER_PATIENCE_MS):
         settle(conn, pipeline, checkpoint)
 
 
-def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
+def abort(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
     """Give a reprocess up: its tables, its ledger and its checkpoint go.
 
     Raises PipelineHeldError while it runs, SwapError once it has replaced the states and has not moved its checkpoint.
@@ -199,7 +204,7 @@ def abort(pipeline: str, dsn: str, checkpoint: Path) -> None:
         remove_shadow_checkpoint(checkpoint, BatchLedger(conn, pipeline).checkpoint_id())
 
 
-def roll_back(pipeline: str, dsn: str, checkpoint: Path) -> None:
+def roll_back(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
     """Put the states back that the last reprocess has replaced, with their ledger and checkpoint.
 
     The source is read on from where they stopped, by their old declarations. Killed anywhere, it is finished by the
@@ -213,7 +218,7 @@ def roll_back(pipeline: str, dsn: str, checkpoint: Path) -> None:
         settle(conn, pipeline, checkpoint)
 
 
-def _put_back(conn: psycopg.Connection, pipeline: str, checkpoint: Path) -> None:
+def _put_back(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
     kept = Kept(conn, pipeline)
     kept.check()
     folder, wanted = kept_checkpoint(checkpoint), kept.checkpoint_id()

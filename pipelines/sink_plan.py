@@ -5,7 +5,7 @@ An updater gets the tuples by key. Spark analyses one text of SQL in a fraction 
 built by calls from Python, each of which is a message to another process.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.misfits import MISFITS, misfit
 from pipelines.spark import arrow_schema, most_tasks, spark_type, sql_of_type
-from pipelines.stream import FedState, PartitionPersist, PersistentAggregate, Stream
+from pipelines.stream import SIGN, FedState, PartitionPersist, PersistentAggregate, Stream, check_sign
 from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec, stored_column
 
@@ -121,7 +121,9 @@ class PartialAggregates:
 
     @classmethod
     def over(cls, events: DataFrame, aggregate: PersistentAggregate, misfits: str = MISFITS) -> "PartialAggregates":
-        """Return the query for events of these types."""
+        """Return the query for events of these types. Raises PipelineError where the sign of retracted ones is gone."""
+        if aggregate.stream.retracts:
+            check_sign(events)
         return cls(aggregate, misfits, misfit(aggregate, events))
 
     def sql(self, view: str) -> str:
@@ -131,7 +133,7 @@ class PartialAggregates:
         partials = [
             f"{expression} AS {quoted(stored_column(measure, suffix))}"
             for measure, aggregator in spec.measures.items()
-            for suffix, expression in aggregator.partial().items()
+            for suffix, expression in self._partials(aggregator).items()
         ]
         chosen = [*typed_key(spec), *map(quoted, spec.partial_columns)]
         if self.is_misfit is not None:
@@ -142,6 +144,11 @@ class PartialAggregates:
         grouping = f" GROUP BY {', '.join(map(str, range(1, len(keys) + 1)))}" if keys else ""
         order = "" if spec.folds_in_sql or not spec.key else f" SORT BY {', '.join(map(quoted, spec.key))}"
         return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(keys + partials)} FROM {view}{grouping}){order}"
+
+    def _partials(self, aggregator: Any) -> Mapping[str, str]:
+        retracts = self.aggregate.stream.retracts
+        partials: Mapping[str, str] = aggregator.signed_partial(quoted(SIGN)) if retracts else aggregator.partial()
+        return partials
 
 
 def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> DataFrame:

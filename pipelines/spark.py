@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
@@ -30,6 +31,7 @@ from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
 from pipelines.jvm_log import start_java
 from pipelines.spark_conf import PACKAGES_SETTING, SETTINGS, check_conf
+from pipelines.spark_versions import check_version, spark_version
 from state_backends.aggregators.column import quoted
 from state_backends.types import type_of
 
@@ -49,7 +51,7 @@ def start_session(
     ui_port: int | None = None,
     modules: Iterable[str] = (),
 ) -> SparkSession:
-    """Return a Spark session on `SPARK_MASTER`, or on the cores of this machine.
+    """Return a Spark session on the master of `spark-submit`, on `SPARK_MASTER`, or on the cores of this machine.
 
     packages: Maven coordinates of the jars that the sources need; Spark downloads those it does not have.
     conf: settings of the user's (see check_conf). ui_port: where Spark's pages are served, if they are.
@@ -60,8 +62,9 @@ def start_session(
     Raises RuntimeSetupError if no suitable Java is found, if a variable or setting is invalid, or if Spark does not
     start with the packages.
     """
+    check_version()
     conf = check_conf(conf or {})
-    master = master or os.environ.get("SPARK_MASTER") or f"local[{_cores()}]"
+    master = master or _submitted_to() or os.environ.get("SPARK_MASTER") or f"local[{_cores()}]"
     local = is_local(master)
     partitions, files = _shuffle_partitions(local), user_files()
     _set_environment(local)
@@ -83,6 +86,14 @@ def start_session(
 def is_local(master: str) -> bool:
     """Return whether a master runs its tasks on this machine, with this process's files."""
     return master == "local" or master.startswith("local[")
+
+
+def _submitted_to() -> str | None:
+    """Return the master that `spark-submit` was given: it has started Java already, and its settings hold."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()
+    return SparkConf().get("spark.master")
 
 
 def _shuffle_partitions(local: bool) -> int:
@@ -223,4 +234,6 @@ def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def as_arrow(schema: StructType) -> pa.Schema:
-    return to_arrow_schema(schema, timezone="UTC")
+    # Before Spark 4.2, UTC is what it always takes.
+    options: dict[str, Any] = {"timezone": "UTC"} if spark_version() >= (4, 2) else {}
+    return to_arrow_schema(schema, **options)

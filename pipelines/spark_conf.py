@@ -2,27 +2,45 @@
 
 from collections.abc import Mapping
 
+from pyspark.sql import SparkSession
+
 from pipelines.errors import RuntimeSetupError
+from pipelines.spark_versions import checkpoint_file_manager
 
-CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing"  # Spark's package
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+# Settings of a session that the queries of a batch rely on, whatever those of the session that its input comes from.
+BATCH_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
+    # A value that does not fit its type must be an error, and not null.
+    "spark.sql.ansi.enabled": "true",
     # Adaptive execution plans each stage again, which a small micro-batch waits for (0.37 s a state instead of 0.19 s,
     # measured), and combines the shuffle into one partition, so that one connection would do all the work.
     "spark.sql.adaptive.enabled": "false",
+    # How the texts of queries are read: quoted names, groups by number, types by name.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.groupByOrdinal": "true",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Rows of an Arrow batch, each sent as one COPY message: more rows save calls, fewer save memory.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+
+SETTINGS = {
+    **BATCH_SETTINGS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     # How long an idle query waits before it checks for input; Spark's default of 10 ms lists folders all the time.
     "spark.sql.streaming.pollingDelay": "100ms",
     # Spark's default asks Hadoop's other file API, which without Hadoop's native library starts some 50 processes per
-    # trigger (`chmod`, `readlink`): 0.08 s of 0.13. On a local disk both write a file beside and rename it.
-    "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINT_FILES}.FileSystemBasedCheckpointFileManager",
+    # trigger (`chmod`, `readlink`): 0.08 s of 0.13. On a local disk both write a file beside and rename it. For a
+    # checkpoint in a store see `manage_files_of_stores`.
+    FILE_MANAGER: checkpoint_file_manager(),
     # Spark compiles some four classes per state and forgets all but the last 100 by default: a pipeline of 100 states
     # compiled them for every batch, which took a quarter of Java's processor time.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # Rows of an Arrow batch, each sent as one COPY message: more rows save calls, fewer save memory.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # A task that does not react must not delay a stop without limit.
     "spark.sql.streaming.stopTimeout": "30s",
 }
@@ -36,7 +54,6 @@ RELIED_ON = {
     "spark.sql.session.timeZone": "windows and texts of times are in UTC",
     "spark.sql.ansi.enabled": "a value that does not fit its type must be an error, and not null",
     "spark.sql.adaptive.enabled": "the tasks of a batch are the connections that write it, which are counted before",
-    "spark.sql.streaming.checkpointFileManagerClass": "the files of a checkpoint are synced as this class writes them",
     "spark.ui.enabled": "use --ui",
     "spark.ui.port": "use --ui PORT",
 }
@@ -51,3 +68,12 @@ def check_conf(conf: Mapping[str, str]) -> Mapping[str, str]:
         if name in RELIED_ON:
             raise RuntimeSetupError(f"{name!r} cannot be set, since Tidemark relies on it: {RELIED_ON[name]}")
     return conf
+
+
+def manage_files_of_stores(spark: SparkSession) -> None:
+    """Let Spark choose how the files of checkpoints are written, unless the user has: that depends on the store.
+
+    It stays so in this session, whose running queries have made their choice.
+    """
+    if spark.conf.get(FILE_MANAGER, None) == checkpoint_file_manager():
+        spark.conf.unset(FILE_MANAGER)

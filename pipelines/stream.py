@@ -7,30 +7,54 @@ expression is Spark SQL; a function is Python.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import starmap
 from typing import TYPE_CHECKING, Literal, Union
 
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
+from pipelines.event_time import interval
 from pipelines.functions import Function, MapGet, QueryFunction, StateFactory, StateUpdater
+from pipelines.guarantee import Spout
+from pipelines.sources.given import Given
 from pipelines.sources.source import Source
+from pipelines.windows import Window
 from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+# The column of an event's window where windows close.
+WINDOW = "_window"
 
 # What a verb does to one micro-batch: called with its context and the frame of each input, it returns a frame.
 Step = Callable[..., "DataFrame"]
 
+# The column of a stream of changes: below 0 for a row as it was before, which is taken away again.
+SIGN = "_sign"
+
 
 @dataclass(frozen=True)
 class Watermark:
-    """The latest time seen in `column`, less `delay` (a Spark interval, as `1 hour`)."""
+    """The latest time seen in `column`, less `delay` (a Spark interval, as `1 hour`); see Stream.with_watermark."""
 
     column: str
     delay: str
     drop_late: bool
+    idle_after: str | timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """Which tuples come too late, and are left out.
+
+    is_late: the condition on a frame; None where nothing is late yet. why: for their dead letters.
+    """
+
+    is_late: Callable[[BatchContext, "DataFrame"], "Column | None"]
+    why: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +63,9 @@ class Stream:
 
     inputs: a source, streams, or a state whose new values it reads. step: what it does to the inputs' frames.
     costly: worth caching if more than one stream reads it. scope: what the step looks at, if that is known: each tuple
-    by itself, or also a state; None: the frames that it makes tell.
+    by itself, or also a state; None: the frames that it makes tell. queries: the name of the state that it looks up in.
+    cutoff: what it leaves out as too late. late_of: the stream whose late tuples it has.
+    signed: whether its tuples have a SIGN. watermark: of its tuples, if it has one.
     Two streams are equal only if they are the same object.
     """
 
@@ -48,11 +74,30 @@ class Stream:
     watermark: Watermark | None = None
     costly: bool = False
     scope: Literal["tuple", "state"] | None = None
+    queries: str | None = None
+    cutoff: Cutoff | None = None
+    late_of: "Stream | None" = None
+    signed: bool = False
+
+    @property
+    def retracts(self) -> bool:
+        """Whether tuples with a sign below 0 are taken away from the states that it feeds."""
+        return self.signed or any(each.retracts for each in self.inputs if isinstance(each, Stream))
 
     @classmethod
     def read(cls, source: Source) -> "Stream":
         """Return the stream of a source's events, with the columns of its schema."""
         return cls((source,), _unchanged)
+
+    @classmethod
+    def given(cls, schema: Union[str, "StructType", None] = None, *, spout: Spout = "opaque") -> "Stream":
+        """Return the stream of the rows that a Spark application gives to `tidemark.sink(pipeline)`.
+
+        schema: the columns that are read of its DataFrame, as Spark DDL or a StructType; None: all, as they are.
+        spout: what its query promises when a batch comes again: `opaque` for other rows under the same number,
+        `transactional` for the same ones.
+        """
+        return cls((Given(schema, spout),), _unchanged)
 
     def where(self, condition: str) -> "Stream":
         """Keep the tuples for which a condition is true, as `dep_time is not null`. Trident's filter."""
@@ -76,30 +121,77 @@ class Stream:
         return Stream((self,), _apply(function, tuple(on), columns), costly=True, scope="tuple")
 
     def transform(self, step: Callable[["DataFrame"], "DataFrame"]) -> "Stream":
-        """Apply a function from DataFrame to DataFrame to each micro-batch. It must be deterministic."""
+        """Apply `step`, a function from DataFrame to DataFrame, to each micro-batch. It must be deterministic."""
         return Stream((self,), lambda context, events: step(events))
 
+    def retract(self, sign: str = SIGN) -> "Stream":
+        """Take the tuples with a sign below 0 away from the states that this feeds, instead of counting them.
+
+        sign: Spark SQL, below 0 for a row as it was before a change, as `if(op = 'delete', -1, 1)`; by default the
+        column that `PostgresChanges(.., old_rows="full")` has. The verbs that follow keep it in the column `_sign`;
+        `aggregate()` and an updater see it as a column. A row that is taken away must be the same as when it was
+        counted, so what follows must depend on nothing but the tuple.
+        The states need measures that can subtract: Count, RowCount, and exact Sum and Mean; RetractableMin and
+        RetractableMax. A pipeline that feeds others is refused by a PipelineError.
+        """
+        return Stream((self,), _with_sign(sign), signed=True)
+
     def merge(self, *others: "Stream") -> "Stream":
-        """Combine the tuples of streams by column name; a missing column becomes null. Trident's merge."""
+        """Combine the tuples with those of `others` by column name; a missing column becomes null. Trident's merge."""
         return Stream((self, *others), _merge)
 
     def partition_by(self, *columns: str) -> "Stream":
-        """Put tuples with equal values into one partition, for a `partition_persist` into your own store.
+        """Put tuples with equal values of `columns` into one partition, for a `partition_persist` into your own store.
 
         Trident's partitionBy.
         """
         return self.transform(lambda events: events.repartition(*map(quoted, columns)))
 
-    def with_watermark(self, column: str, delay: str, *, drop_late: bool = False) -> "Stream":
+    def with_watermark(
+        self,
+        column: str,
+        delay: str,
+        *,
+        drop_late: bool = False,
+        allowed_lateness: str | timedelta | None = None,
+        idle_after: str | timedelta | None = None,
+    ) -> "Stream":
         """Declare how late tuples may arrive: `with_watermark("time", "1 hour")`.
 
         column: a timestamp. delay: a Spark interval. A tuple is late if its time is before the watermark of the
-        earlier batches. Late tuples are counted in the batch's figures, and dropped if `drop_late` is set; a tuple
-        without a time is never late. The watermark fires timers (see `partition_persist`). A pipeline with several
-        watermarks uses the earliest. A time more than a day after the batch's own time does not advance it.
-        When the pipeline starts, raises PipelineError if the column is not a timestamp or the delay not an interval.
+        earlier batches. Late tuples are counted in the batch's figures; a tuple without a time is never late. The
+        watermark fires timers (see `partition_persist`). A pipeline with several watermarks uses the earliest. A time
+        more than a day after the batch's own time does not advance it.
+        allowed_lateness: tuples that are later than this are left out, counted, and kept as dead letters, or given to
+        `late()`. drop_late: leave out all late tuples, which are counted only.
+        idle_after: a stream without tuples for this long, by the clock of the batches, does not hold the watermark
+        back; once all are idle, the watermark goes on with that clock, and the timers that it reaches fire in batches
+        without input. For a source that pauses for less than that; needs Spark 4.
+        Raises PipelineError for an interval of no fixed length; when the pipeline starts, if the column is not a
+        timestamp or the delay not an interval.
         """
-        return Stream((self,), _drop_late(column, drop_late), Watermark(column, delay, drop_late))
+        if idle_after is not None and interval(idle_after) <= timedelta():
+            raise PipelineError(f"watermark on {column!r}: idle_after {idle_after!r} must be longer than nothing")
+        if drop_late and allowed_lateness is not None:
+            raise PipelineError(f"watermark on {column!r}: give drop_late or allowed_lateness, not both")
+        marked = Stream((self,), _drop_late(column, drop_late), Watermark(column, delay, drop_late, idle_after))
+        if allowed_lateness is None:
+            return marked
+        allowed = interval(allowed_lateness)
+        why = f"{column} is more than {allowed} before the watermark"
+        return marked._without_late(Cutoff(_before_watermark(column, allowed), why))
+
+    def late(self) -> "Stream":
+        """Return the tuples that this stream leaves out as too late. They are no dead letters then.
+
+        Raises PipelineError unless it was declared with `allowed_lateness`.
+        """
+        if self.cutoff is None:
+            raise PipelineError("the stream leaves nothing out as too late; call late() on what allowed_lateness gave")
+        return Stream(self.inputs, _late(self.cutoff), late_of=self)
+
+    def _without_late(self, cutoff: Cutoff) -> "Stream":
+        return Stream((self,), _in_time(cutoff), cutoff=cutoff)
 
     def group_by(self, *columns: str, **expressions: str) -> "GroupedStream":
         """Group by columns and by named expressions: `group_by("origin", hour=tumbling("time", "1 hour"))`.
@@ -109,13 +201,16 @@ class Stream:
         return GroupedStream(self, {column: quoted(column) for column in columns} | expressions)
 
     def aggregate(self, **columns: str) -> "Stream":
-        """Aggregate each batch on its own into one tuple: `aggregate(total="sum(count)")`. Trident's aggregate."""
+        """Aggregate each batch on its own into one tuple: `aggregate(total="sum(count)")`. Trident's aggregate.
+
+        columns: name to an aggregate in Spark SQL.
+        """
         return GroupedStream(self, {}).aggregate(**columns)
 
     def persistent_aggregate(self, spec: StateSpec) -> "PersistentAggregate":
         """Fold all events into the single row of a state without key columns.
 
-        Raises PipelineError if the state has key columns, or no measures.
+        spec: of the state. Raises PipelineError if the state has key columns, or no measures.
         """
         return GroupedStream(self, {}).persistent_aggregate(spec)
 
@@ -137,7 +232,8 @@ class Stream:
         feeds the state and it is not opaque, since a replay would then find its own rows.
         """
         step = _query(state, tuple(on), function or MapGet(tuple(columns)), columns)
-        return Stream((self,), step, costly=True, scope="state")
+        queried = state.name if isinstance(state, StateSpec) else None
+        return Stream((self,), step, costly=True, scope="state", queries=queried)
 
     def partition_persist(
         self,
@@ -176,10 +272,16 @@ class GroupedStream:
         """Aggregate each group within each batch: `group_by("word").aggregate(n="count(1)")`."""
         return self.stream.transform(lambda events: _aggregate(events, self.keys, columns))
 
-    def persistent_aggregate(self, spec: StateSpec) -> "PersistentAggregate":
+    def persistent_aggregate(
+        self, spec: StateSpec, *, allowed_lateness: str | timedelta | None = None
+    ) -> "PersistentAggregate":
         """Fold each group into the row of its key. The groups must have the names of the state's key columns.
 
-        Raises PipelineError if they have not, or if the state has no measures.
+        allowed_lateness: one of the keys is a window, which closes once the watermark is so far beyond its end. An
+        event that comes after its window has closed is left out, counted, and kept as a dead letter, or given to
+        `late()`. `closed_windows()` has what the windows held as they closed.
+        Raises PipelineError if the names differ, if the state has no measures, or if no key, or more than one, is a
+        window that could close.
         """
         if set(self.keys) != set(spec.key) or not spec.measures:
             raise PipelineError(
@@ -187,7 +289,44 @@ class GroupedStream:
                 f"{', '.join(spec.key) or 'empty'} and its measures are {', '.join(spec.measures) or 'none'}; "
                 "name the groups after the key columns, and give the state a measure"
             )
-        return PersistentAggregate(self.stream, self.keys, spec)
+        if allowed_lateness is None:
+            return PersistentAggregate(self.stream, self.keys, spec)
+        windows = [name for name, key in self.keys.items() if isinstance(key, Window)]
+        if len(windows) != 1 or spec.key[windows[0]] != "timestamptz":
+            raise PipelineError(
+                f"state {spec.name!r}: allowed_lateness closes windows, and its keys have {len(windows)}; give it one, "
+                "as start=tumbling(..), of type timestamptz"
+            )
+        closing = Closing(windows[0], self.keys[windows[0]], interval(allowed_lateness))  # type: ignore[arg-type]
+        windowed = self.stream.each(**{WINDOW: closing.window})._without_late(closing.cutoff)
+        return PersistentAggregate(windowed, self.keys | {windows[0]: WINDOW}, spec, closing)
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When the windows of a state close. column: the key column of a window's start. lateness: after its end."""
+
+    column: str
+    window: Window
+    lateness: timedelta
+
+    def open_from(self, watermark: datetime | None) -> datetime | None:
+        """Return the start of the first window that a watermark leaves open; None: it closes none."""
+        return None if watermark is None else self.window.open_from(watermark - self.lateness)
+
+    def closes_at(self, start: datetime) -> datetime:
+        """Return the watermark that closes the window."""
+        return self.window.end(start) + self.lateness
+
+    @property
+    def cutoff(self) -> Cutoff:
+        def is_late(context: BatchContext, events: "DataFrame") -> "Column | None":
+            from pyspark.sql import functions as F
+
+            first = self.open_from(context.late_before)
+            return None if first is None else F.col(WINDOW) < F.lit(first)
+
+        return Cutoff(is_late, f"its window has closed, {self.lateness} after its end")
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +336,7 @@ class PersistentAggregate:
     stream: Stream
     keys: dict[str, str]
     spec: StateSpec
+    closing: Closing | None = None
 
     @property
     def name(self) -> str:
@@ -209,6 +349,28 @@ class PersistentAggregate:
         readers saw it before the batch, null if the key is new.
         """
         return Stream((self,), _unchanged)
+
+    def closed_windows(self) -> Stream:
+        """Return the stream of the windows that close: each once, in the batch that closes it, in order of its start.
+
+        Columns: the key, and each measure as readers see it. A window whose row has expired by then is left out, so
+        choose a ttl that is longer than a window stays open.
+        Raises PipelineError unless the state was declared with `allowed_lateness`.
+        """
+        self._check_closing("closed_windows")
+        return Stream((self,), _closed_windows(self), costly=True, scope="state")
+
+    def late(self) -> Stream:
+        """Return the events that came after their window had closed, with its start as `_window`; see Stream.late."""
+        self._check_closing("late")
+        return self.stream.late()
+
+    def _check_closing(self, verb: str) -> None:
+        if self.closing is None:
+            raise PipelineError(
+                f"state {self.name!r}: {verb}() needs windows that close; give persistent_aggregate an "
+                "allowed_lateness, as '0 seconds'"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,23 +415,13 @@ FedState = PersistentAggregate | PartitionPersist
 Node = Source | Stream | FedState
 
 
-def tumbling(column: str, width: str, start: str = "0 seconds") -> str:
-    """Return the expression for the start of an event's window: `tumbling("time_hour", "1 hour")`.
+def _closed_windows(fed: PersistentAggregate) -> Step:
+    def closed(context: BatchContext, new_values: "DataFrame") -> "DataFrame":
+        from pipelines.closed_windows import closed_windows
 
-    width, start: as for `sliding`.
-    """
-    return f"window({quoted(column)}, '{width}', '{width}', '{start}').start"
+        return closed_windows(new_values.sparkSession, fed, context)
 
-
-def sliding(column: str, width: str, slide: str, start: str = "0 seconds") -> str:
-    """Return the expression for the starts of all windows of an event, for `each` or `group_by`: one row per window.
-
-    width, slide, start: Spark intervals of weeks or less, as `25 minutes`; slide is at most width, and start less than
-    slide. Windows begin at 1970-01-01T00:00Z plus start and every slide before and after it, whatever the time zone: a
-    day has 24 hours. An event without a time is in no window, so its row is left out.
-    They are the windows of Spark's own `window(column, width, slide, start)`.
-    """
-    return f"window({quoted(column)}, '{width}', '{slide}', '{start}').start"
+    return closed
 
 
 def _unchanged(context: BatchContext, events: "DataFrame") -> "DataFrame":
@@ -280,6 +432,24 @@ def _merge(context: BatchContext, first: "DataFrame", *others: "DataFrame") -> "
     for other in others:
         first = first.unionByName(other, allowMissingColumns=True)
     return first
+
+
+def _with_sign(sign: str) -> Step:
+    def add(context: BatchContext, events: "DataFrame") -> "DataFrame":
+        return check_sign(events) if sign == SIGN else _with_columns(events, {SIGN: sign})
+
+    return add
+
+
+def check_sign(events: "DataFrame") -> "DataFrame":
+    """Return the events. Raises PipelineError if they have no sign."""
+    if SIGN not in events.columns:
+        raise PipelineError(
+            f"the stream has no column {SIGN!r}, which says whether a row is taken away; there are "
+            f"{', '.join(events.columns)}; keep it in project(), leave out aggregate(), read PostgresChanges(.., "
+            "old_rows='full'), or give retract() the sign"
+        )
+    return events
 
 
 def _with_columns(events: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
@@ -307,6 +477,34 @@ def _drop_late(column: str, drop_late: bool) -> Step:
         return events.where(F.coalesce(F.col(column) >= F.lit(context.late_before), F.lit(True)))
 
     return drop
+
+
+def _before_watermark(column: str, allowed: timedelta) -> Callable[[BatchContext, "DataFrame"], "Column | None"]:
+    def is_late(context: BatchContext, events: "DataFrame") -> "Column | None":
+        from pyspark.sql import functions as F
+
+        return None if context.late_before is None else F.col(column) < F.lit(context.late_before - allowed)
+
+    return is_late
+
+
+def _in_time(cutoff: Cutoff) -> Step:
+    def keep(context: BatchContext, events: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        late = cutoff.is_late(context, events)
+        # Null for a tuple without a time.
+        return events if late is None else events.where(~F.coalesce(late, F.lit(False)))
+
+    return keep
+
+
+def _late(cutoff: Cutoff) -> Step:
+    def late_ones(context: BatchContext, events: "DataFrame") -> "DataFrame":
+        late = cutoff.is_late(context, events)
+        return events.where("false") if late is None else events.where(late)
+
+    return late_ones
 
 
 def _apply(function: Function, on: tuple[str, ...], columns: dict[str, str]) -> Step:

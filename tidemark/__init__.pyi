@@ -3,6 +3,7 @@
 A name that is here stays, with its meaning, until a major version; what is only in another module may change.
 """
 
+from pipelines.application_sink import sink as sink
 from pipelines.driver import Driver as Driver
 from pipelines.driver import RunOptions as RunOptions
 from pipelines.drpc import Arguments as Arguments
@@ -12,6 +13,7 @@ from pipelines.errors import BadInputError as BadInputError
 from pipelines.errors import InputLostError as InputLostError
 from pipelines.errors import PipelineError as PipelineError
 from pipelines.errors import PipelinePausedError as PipelinePausedError
+from pipelines.errors import PoolerError as PoolerError
 from pipelines.errors import RecountError as RecountError
 from pipelines.errors import RuntimeSetupError as RuntimeSetupError
 from pipelines.errors import SourceSetupError as SourceSetupError
@@ -28,9 +30,11 @@ from pipelines.operators.counts import TopN as TopN
 from pipelines.operators.counts import distinct as distinct
 from pipelines.operators.join import join as join
 from pipelines.operators.keyed import fold_by_key as fold_by_key
+from pipelines.operators.old_rows import with_old_rows as with_old_rows
 from pipelines.operators.reorder import in_order as in_order
 from pipelines.operators.sessions import closed_sessions as closed_sessions
 from pipelines.pipeline import Pipeline as Pipeline
+from pipelines.register import register as register
 from pipelines.sources.files import CsvFiles as CsvFiles
 from pipelines.sources.files import JsonFiles as JsonFiles
 from pipelines.sources.files import ParquetFiles as ParquetFiles
@@ -38,19 +42,23 @@ from pipelines.sources.files import TextFiles as TextFiles
 from pipelines.sources.kafka import KafkaTopics as KafkaTopics
 from pipelines.sources.postgres_changes import PostgresChanges as PostgresChanges
 from pipelines.sources.redis_streams import RedisStreams as RedisStreams
+from pipelines.sources.registry import Registry as Registry
 from pipelines.sources.simple import Rate as Rate
 from pipelines.sources.simple import Socket as Socket
 from pipelines.sources.source import Parsed as Parsed
 from pipelines.sources.source import Pending as Pending
 from pipelines.sources.source import Source as Source
 from pipelines.sources.source import Span as Span
+from pipelines.sources.spark_source import SparkSource as SparkSource
 from pipelines.spark import start_session as start_session
 from pipelines.stream import Stream as Stream
-from pipelines.stream import sliding as sliding
-from pipelines.stream import tumbling as tumbling
+from pipelines.windows import calendar as calendar
+from pipelines.windows import sliding as sliding
+from pipelines.windows import tumbling as tumbling
 from state_backends import BACKENDS as BACKENDS
 from state_backends import BackendSetupError as BackendSetupError
 from state_backends import BackendUnavailable as BackendUnavailable
+from state_backends import BackfillError as BackfillError
 from state_backends import Batch as Batch
 from state_backends import BatchLedger as BatchLedger
 from state_backends import BatchOrderError as BatchOrderError
@@ -74,6 +82,8 @@ from state_backends import FencedError as FencedError
 from state_backends import FindingError as FindingError
 from state_backends import First as First
 from state_backends import FoldRangeError as FoldRangeError
+from state_backends import FormerPipelineError as FormerPipelineError
+from state_backends import FormerStateError as FormerStateError
 from state_backends import IBackingMap as IBackingMap
 from state_backends import InputChangedError as InputChangedError
 from state_backends import InvalidLogError as InvalidLogError
@@ -82,6 +92,7 @@ from state_backends import KeyValueStore as KeyValueStore
 from state_backends import KeyValueStoreError as KeyValueStoreError
 from state_backends import Last as Last
 from state_backends import Latest as Latest
+from state_backends import LifeError as LifeError
 from state_backends import LoggedMap as LoggedMap
 from state_backends import LostBatchesError as LostBatchesError
 from state_backends import LostWritesError as LostWritesError
@@ -110,10 +121,14 @@ from state_backends import Reducer as Reducer
 from state_backends import Replace as Replace
 from state_backends import RestorePlan as RestorePlan
 from state_backends import ResumeError as ResumeError
+from state_backends import RetiredError as RetiredError
+from state_backends import RetractableMax as RetractableMax
+from state_backends import RetractableMin as RetractableMin
 from state_backends import RevisionedStream as RevisionedStream
 from state_backends import RevisionError as RevisionError
 from state_backends import RewindError as RewindError
 from state_backends import RollBackError as RollBackError
+from state_backends import RowCount as RowCount
 from state_backends import SchemaVersionError as SchemaVersionError
 from state_backends import ServerVersionError as ServerVersionError
 from state_backends import ShorterInputError as ShorterInputError

@@ -60,13 +60,14 @@ def needs_servers(words: list[str]) -> bool:
 def overview(program: str) -> str:
     """Return the list of commands. It imports none, so it works whatever is installed."""
     short = {name: f"The same as {command}." for name, command in SHORT.items()}
-    commands = dict(sorted([*_own_commands(), *OTHERS.items(), *short.items()]))
+    commands = dict(sorted([*own_commands(), *OTHERS.items(), *short.items()]))
     width = max(map(len, commands))
     lines = (f"  {name:{width}}  {summary}" for name, summary in commands.items())
     return OVERVIEW.format(version=tidemark.__version__, program=program, commands="\n".join(lines))
 
 
-def _own_commands() -> Iterator[tuple[str, str]]:
+def own_commands() -> Iterator[tuple[str, str]]:
+    """Yield each command of webapp and the first line about it."""
     for file in (SITE / "webapp").glob("*/management/commands/[!_]*.py"):
         documentation = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         yield file.stem, documentation.partition("\n")[0]

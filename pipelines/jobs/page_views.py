@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream, tumbling
+from pipelines.stream import Stream
+from pipelines.windows import tumbling
 from state_backends import Count, Max, StateSpec
 
 VIEW = "user string NOT NULL, page string, at timestamp NOT NULL"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream, tumbling
+from pipelines.stream import Stream
+from pipelines.windows import tumbling
 from state_backends import Count, DistinctCount, Quantiles, StateSpec, Sum
 
 REQUEST = "site string NOT NULL, user string, bytes bigint, millis double, at timestamp NOT NULL"

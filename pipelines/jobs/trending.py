@@ -6,7 +6,8 @@ from pathlib import Path
 from pipelines.operators.counts import TopN
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream, tumbling
+from pipelines.stream import Stream
+from pipelines.windows import tumbling
 from state_backends import Count, StateSpec
 
 VIEW = "page string NOT NULL, at timestamp NOT NULL"

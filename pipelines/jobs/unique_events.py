@@ -12,9 +12,7 @@ from state_backends import Count, StateSpec, Sum
 PURCHASE = "id string NOT NULL, product string NOT NULL, amount decimal(18,2), at timestamp"
 
 SEEN = StateSpec("seen_events", key={"id": "text"}, value="jsonb", ttl=timedelta(days=7))
-PURCHASES = StateSpec(
-    "purchases", key={"product": "text"}, measures={"sold": Count(), "amount": Sum("amount", type="numeric")}
-)
+PURCHASES = StateSpec("purchases", key={"product": "text"}, measures={"sold": Count(), "amount": Sum("amount")})
 
 
 def unique_events(folder: Path, files_per_batch: int = 100) -> Pipeline:

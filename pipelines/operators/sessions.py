@@ -1,9 +1,10 @@
 """Sessions: the events of a key with no pause of `gap` or more between them, exact for any order of arrival.
 
-A session is open, and can be looked up, until the watermark has passed its end plus the gap: from then on no event that
-is in time can join it. It is closed once and never changed. An event that comes later cannot reopen it, so it starts a
-session of its own, or joins an open one, and is counted there as late. So no event is lost, and a session without late
-events is exact for all events that came in time; one with late events may continue a session that was closed.
+A session is open, and can be looked up, until the watermark has passed its end plus the gap and the allowed lateness:
+from then on no event that is in time can join it. Until then one may, and may make one of two. It is closed once and
+never changed. An event that comes later cannot reopen it, so it starts a session of its own, or joins an open one, and
+is counted there as late. So no event is lost, and a session is exact for all events that came in time; one with later
+events may continue a session that was closed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from pipelines.event_time import interval
 from pipelines.functions import BatchState, Collector
 from pipelines.operators.keyed import LATE, after, as_text, check_can_hold, fold_by_key, has_passed, timed
 from pipelines.spark import spark_type
@@ -20,18 +22,29 @@ from state_backends.spec import StateSpec
 MEASURED = {"started": "timestamp", "ended": "timestamp", "events": "bigint", "late": "bigint"}
 
 
-def closed_sessions(stream: Stream, open_sessions: StateSpec, time: str, gap: timedelta) -> Stream:
+def closed_sessions(
+    stream: Stream,
+    open_sessions: StateSpec,
+    time: str,
+    gap: timedelta,
+    *,
+    allowed_lateness: str | timedelta = timedelta(),
+) -> Stream:
     """Return the sessions as they close: the key, `started`, `ended` (first and last event), `events`, `late`.
 
     The stream needs a watermark. open_sessions: the state of open sessions; opaque, with value="jsonb" and no ttl; its
     key is the session's. A session with late events may start at the same time as one that was closed before; add them
     up. Tuples without a time are left out.
+    allowed_lateness: how long after its end and the gap a session stays open, by the watermark. With the same bound on
+    the stream's own watermark, which keeps later events out, all sessions are exact. `late` counts the events behind
+    the watermark, allowed or not.
     """
     check_can_hold(open_sessions)
     key = tuple(open_sessions.key)
     tuples = timed(stream, time).transform(lambda events: events.select(*key, events[time].alias("at"), LATE))
     emits = {name: spark_type(kind) for name, kind in open_sessions.key.items()} | MEASURED
-    stored = tuples.partition_persist(open_sessions, Sessions(key, gap), emits=emits, due="due")
+    updater = Sessions(key, gap, interval(allowed_lateness))
+    stored = tuples.partition_persist(open_sessions, updater, emits=emits, due="due")
     return stored.new_values_stream()
 
 
@@ -62,7 +75,7 @@ def merged(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
 
 @dataclass(frozen=True)
 class Sessions:
-    """Keeps the open sessions of each key. key: the state's key columns.
+    """Keeps the open sessions of each key. key: the state's key columns. lateness: how much later they close.
 
     Takes the key, `at`, `late`; emits the key and the measures of a session that closes. A value: `{"sessions":
     [{"start", "end", "events", "late"}, ..], "due": when the first of them closes}`.
@@ -70,12 +83,13 @@ class Sessions:
 
     key: tuple[str, ...]
     gap: timedelta
+    lateness: timedelta = timedelta()
 
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         def fold(value: Any, rows: list[Mapping[str, Any]]) -> Any:
             still_open = []
             for session in merged([*_stored(value), *_events(rows)], self.gap):
-                if has_passed(state.watermark, after(session.end, self.gap)):
+                if has_passed(state.watermark, self._closes(session)):
                     key = (rows[0][name] for name in self.key)
                     collector.emit(*key, session.start, session.end, session.events, session.late)
                 else:
@@ -88,7 +102,10 @@ class Sessions:
         if not sessions:
             return None
         shown = [vars(each) | {"start": as_text(each.start), "end": as_text(each.end)} for each in sessions]
-        return {"sessions": shown, "due": as_text(after(sessions[0].end, self.gap))}
+        return {"sessions": shown, "due": as_text(self._closes(sessions[0]))}
+
+    def _closes(self, session: Session) -> datetime:
+        return after(session.end, self.gap + self.lateness)
 
 
 def _events(rows: list[Mapping[str, Any]]) -> list[Session]:

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlparse
 
+from pipelines.checkpoint_files import CheckpointPath, StorePath
 from pipelines.sources.source import compact_json
+from state_backends.resume import ResumePoint
 
 # Path to time of modification, in ms since 1970.
 Files = dict[Path, int]
 
 # As in Spark's setting `spark.sql.streaming.fileSource.log.compactInterval`.
 COMPACT_INTERVAL = 10
+COMPACT = ".compact"
 
 # What java.net.URI leaves as it is in a path.
 PLAIN = frozenset(string.ascii_letters + string.digits + "-_.!~'()*,;:$&+=@/")
@@ -32,7 +35,7 @@ class ProcessedFiles:
     asking every second stays cheap.
     """
 
-    def __init__(self, checkpoint: Path, place: int = 0) -> None:
+    def __init__(self, checkpoint: CheckpointPath, place: int = 0) -> None:
         self._log = checkpoint / "sources" / str(place)
         self._names: set[str] = set()
         self._read_up_to = -1
@@ -47,15 +50,16 @@ class ProcessedFiles:
         return self._names
 
 
-def log_entries(folder: Path) -> list[tuple[int, Path]]:
+def log_entries(folder: CheckpointPath) -> list[tuple[int, CheckpointPath]]:
     """Return the entries of one of Spark's logs with their numbers, the newest last; none of a folder that is gone."""
     if not folder.is_dir():
         return []
-    named = ((path.name.removesuffix(".compact"), path) for path in folder.iterdir())
-    return sorted((int(number), path) for number, path in named if number.isdecimal())
+    paths = {path.name: path for path in folder.iterdir()}
+    numbers = ((name.removesuffix(COMPACT), name) for name in paths)
+    return [(number, paths[name]) for number, name in sorted((int(n), name) for n, name in numbers if n.isdecimal())]
 
 
-def _names(path: Path) -> set[str]:
+def _names(path: CheckpointPath) -> set[str]:
     return {path_of(line["path"]).name for line in _lines(path)}
 
 
@@ -64,7 +68,7 @@ def path_of(file: str) -> Path:
     return Path(unquote(urlparse(file).path))
 
 
-def logged_files(log: Path, first: int, last: int) -> Files | None:
+def logged_files(log: CheckpointPath, first: int, last: int) -> Files | None:
     """Return the files of the entries `first` to `last`, or None if the log lacks one of them."""
     files: Files = {}
     for number in range(first, last + 1):
@@ -75,7 +79,7 @@ def logged_files(log: Path, first: int, last: int) -> Files | None:
     return files
 
 
-def taken_files(log: Path, last: int) -> Files:
+def taken_files(log: CheckpointPath, last: int) -> Files:
     """Return the files of all entries up to `last`, as far as the log has them; a driver may be writing it."""
     files: Files = {}
     for _number, path in log_entries(log):
@@ -83,7 +87,7 @@ def taken_files(log: Path, last: int) -> Files:
     return files
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: CheckpointPath) -> Iterator[dict[str, Any]]:
     try:
         _version, *lines = path.read_text("utf-8").split("\n")
     except FileNotFoundError:  # Spark has compacted it since; the compact one has its lines
@@ -104,17 +108,16 @@ def log_number(offset: Any) -> int:
     return -1 if offset is None else int(offset["logOffset"])
 
 
-def _holder(log: Path, number: int) -> Path | None:
+def _holder(log: CheckpointPath, number: int) -> CheckpointPath | None:
     """Return the file that has the entry: its own, or the first compact one after it."""
     own = log / str(number)
     if own.exists():
         return own
-    compact = [int(path.stem) for path in log.glob("*.compact") if path.stem.isdecimal()]
-    later = [each for each in compact if each >= number]
-    return log / f"{min(later)}.compact" if later else None
+    later = [path for each, path in log_entries(log) if each >= number and path.name.endswith(COMPACT)]
+    return later[0] if later else None
 
 
-def _lines_of(holder: Path, number: int) -> Iterator[dict[str, Any]]:
+def _lines_of(holder: CheckpointPath, number: int) -> Iterator[dict[str, Any]]:
     """Yield the lines of one entry. They are in order, so a compact one of a million lines is read from its end."""
     for text in _lines_from_end(holder):
         line = json.loads(text)
@@ -124,14 +127,21 @@ def _lines_of(holder: Path, number: int) -> Iterator[dict[str, Any]]:
             yield line
 
 
-def _lines_from_end(holder: Path) -> Iterator[bytes]:
+def _lines_from_end(holder: CheckpointPath) -> Iterator[bytes]:
     """Yield all lines but the first, which has the format's version."""
+    if isinstance(holder, StorePath):
+        yield from _from_end(holder.read_bytes())
+        return
     with holder.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        end = len(text)
-        while (begin := text.rfind(b"\n", 0, end) + 1) > 0:
-            if begin < end:
-                yield text[begin:end]
-            end = begin - 1
+        yield from _from_end(text)
+
+
+def _from_end(text: bytes | mmap.mmap) -> Iterator[bytes]:
+    end = len(text)
+    while (begin := text.rfind(b"\n", 0, end) + 1) > 0:
+        if begin < end:
+            yield text[begin:end]
+        end = begin - 1
 
 
 def file_uri(path: Path) -> str:
@@ -139,7 +149,7 @@ def file_uri(path: Path) -> str:
     return "file://" + "".join(map(_quoted, str(path.absolute())))
 
 
-def write_log(log: Path, entries: Mapping[int, Files]) -> None:
+def write_log(log: CheckpointPath, entries: Mapping[int, Files]) -> None:
     """Write a log that has read these files. entries: number to files.
 
     All up to the last compact entry are in that one; Spark wants each entry after it, empty or not.
@@ -149,9 +159,27 @@ def write_log(log: Path, entries: Mapping[int, Files]) -> None:
     compact = (last + 1) // COMPACT_INTERVAL * COMPACT_INTERVAL - 1
     if compact >= 0:
         numbers = [number for number in sorted(entries) if number <= compact]
-        (log / f"{compact}.compact").write_text(_text(numbers, entries), "utf-8")
+        (log / f"{compact}{COMPACT}").write_text(_text(numbers, entries), "utf-8")
     for number in range(compact + 1, last + 1):
         (log / str(number)).write_text(_text([number], entries), "utf-8")
+
+
+def restore_log(
+    log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Mapping[str, int]], folder: Path
+) -> None:
+    """Write the log of a checkpoint that resumes from `point`.
+
+    place: which of the query's sources this is. read: what each batch has read, by txid: path in `folder` to time of
+    modification.
+    """
+    end, before = log_number(point.offsets[place]), log_number(point.before[place])
+    entries: dict[int, Files] = {end: {}}
+    for txid, files in read.items():
+        number = before if txid < point.txid else end
+        if txid > point.txid and point.opened is not None:
+            number = log_number(point.opened[place])
+        entries.setdefault(number, {}).update({folder / name: at for name, at in files.items()})
+    write_log(log, entries)
 
 
 def _text(numbers: Iterable[int], entries: Mapping[int, Files]) -> str:

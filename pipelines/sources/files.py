@@ -5,7 +5,7 @@ as no file changes once it has landed (write it elsewhere, then move it in).
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipelines.sources.file_log import path_of
 from pipelines.sources.folder import FILE, Folder
 from pipelines.sources.parsing import (
     A_HEADER,
+    BAD_BYTES,
     BAD_LINE,
     CORRUPT,
     csv_events,
@@ -29,7 +30,7 @@ from pipelines.sources.parsing import (
 )
 from pipelines.sources.source import Parsed, nullable, required
 from state_backends.aggregators.column import quoted
-from state_backends.dead_letters import DeadLetter
+from state_backends.dead_letters import DeadLetter, record_bytes, record_value
 
 # More columns for CSV and Parquet files: where a line or row is in its file, and a header that is not the schema's.
 BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
@@ -40,6 +41,8 @@ LINE = StructType().add("line", "string")
 class _LineFiles(Folder):
     """One event per line that is not blank."""
 
+    records = "line of a file"
+
     def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
         return self._frame(spark, files, "text").select("value", F.col("_metadata.file_path").alias(FILE))
 
@@ -47,7 +50,22 @@ class _LineFiles(Folder):
         numbers = line_numbers(self._is_header)
         for row in parsed.where(f"{BAD_LINE} is not null").orderBy(FILE).toLocalIterator():
             path, line = path_of(row[FILE]), row[BAD_LINE]
-            yield DeadLetter(path.name, line, self._why_bad(row), numbers(path, line))
+            yield DeadLetter(path.name, line, self._why_bad(row), numbers(path, line), record=self._record(row))
+
+    def parse_again(self, spark: SparkSession, records: Sequence[Mapping[str, Any]]) -> Parsed:
+        lines = [(bytearray(record_bytes(record["line"]) or b""), record["file"]) for record in records]
+        schema = StructType().add("value", "binary").add(FILE, "string")
+        return self._parsed(spark.createDataFrame(lines, schema).withColumn("value", F.col("value").cast("string")))
+
+    def _record(self, row: Row) -> dict[str, Any] | None:
+        return {"record": self.records, "file": row[FILE], "line": record_value(row[BAD_BYTES])}
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        raise NotImplementedError
+
+    def _parsed(self, lines: DataFrame) -> Parsed:
+        """Parse lines that are events, whatever stands above them in their file."""
+        return self.parse(lines)
 
     def _is_header(self, line: str) -> bool:
         return False
@@ -59,6 +77,7 @@ class _LineFiles(Folder):
 class JsonFiles(_LineFiles):
     """JSON-lines files (`*.json`, `*.jsonl`): one object per line.
 
+    folder: created if absent; names that begin with `_` or a dot are left out. files_per_batch: at most, of a batch.
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Fields that the schema
     does not name are left out, absent ones are null. A line that is not a JSON object, has a value of another type
     or lacks a required column is bad: it goes to the dead letters and into no state.
@@ -78,6 +97,7 @@ class JsonFiles(_LineFiles):
 class CsvFiles(_LineFiles):
     """CSV files (`*.csv`, `*.tsv`): one line per event, its fields in the schema's order.
 
+    folder, files_per_batch: as for JsonFiles.
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. An empty field is null.
     header: each file's first line names the columns, and is not an event. It must name the schema's columns in their
     order; in a file where it does not, every line is bad, so that no value lands in another's column.
@@ -125,6 +145,15 @@ class CsvFiles(_LineFiles):
             events = csv_events(lines, self.schema, self.delimiter, [FILE])
         return Parsed(events, tuple(self.schema.names), BAD_LINE, by_row=not self.header)
 
+    def _parsed(self, lines: DataFrame) -> Parsed:
+        lines = lines.withColumn(FOUND_HEADER, F.lit(None).cast("string"))
+        events = csv_events(lines, self.schema, self.delimiter, [FILE, FOUND_HEADER], self._names_the_schema("value"))
+        return Parsed(events, tuple(self.schema.names), BAD_LINE)
+
+    def _record(self, row: Row) -> dict[str, Any] | None:
+        # Under a wrong header, nobody knows which column a value belongs to.
+        return None if self.header and row[FOUND_HEADER] is not None else super()._record(row)
+
     def _events_under_headers(self, lines: DataFrame) -> DataFrame:
         # A task reads a file's lines in order, and a large file in blocks, of which the one from 0 has the header.
         lines = lines.withColumn(ORDER, F.monotonically_increasing_id())
@@ -164,6 +193,7 @@ class CsvFiles(_LineFiles):
 class TextFiles(_LineFiles):
     """Text files (`*.txt`): one event per line that is not blank, in the column `line`. No line is bad.
 
+    folder, files_per_batch: as for JsonFiles.
     Bytes that are not UTF-8 become the replacement character.
     """
 
@@ -183,6 +213,7 @@ class TextFiles(_LineFiles):
 class ParquetFiles(Folder):
     """Parquet files (`*.parquet`): one event per row.
 
+    folder, files_per_batch: as for JsonFiles.
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Columns that the schema
     does not name are left out; one that a file lacks is null in all its rows, so make required what must be there.
     A row without a required value, or with a number outside the range of a tinyint or smallint column, is bad: it goes

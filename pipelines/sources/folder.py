@@ -15,16 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pipelines.checkpoint import offset_range
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, SourceSetupError
 from pipelines.guarantee import Spout
-from pipelines.sources.file_log import Files as FilesByPath
 from pipelines.sources.file_log import (
     ProcessedFiles,
     log_number,
     logged_files,
     modified_now,
+    restore_log,
     taken_files,
-    write_log,
 )
 from pipelines.sources.parsing import RESERVED
 from pipelines.sources.source import Pending, Span, compact_json, declared
@@ -70,7 +70,7 @@ class Folder:
         self.folder = Path(folder)
         self.files_per_batch = files_per_batch
         self.max_bad_share = max_bad_share
-        self._processed: dict[Path, ProcessedFiles] = {}
+        self._processed: dict[CheckpointPath, ProcessedFiles] = {}
 
     @cached_property
     def schema(self) -> StructType:
@@ -88,14 +88,14 @@ class Folder:
             )
         return self._raw(spark, span.files)
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         """Return the files that have landed and that no committed batch has read."""
         seen = self._processed.setdefault(checkpoint, ProcessedFiles(checkpoint, place)).names()
         waiting = [path.stat().st_mtime for path in self._landed() if path.name not in seen]
         oldest = datetime.fromtimestamp(min(waiting), UTC).isoformat() if waiting else None
         return Pending(len(waiting), "files", oldest)
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         """Return the batch's files, by path in the folder, with the time of modification that they have now."""
         offsets = offset_range(checkpoint, batch_id, place)
         if offsets is None:
@@ -128,17 +128,10 @@ class Folder:
                 f"{missing[0]!r}; put them back, or leave an empty file in the place of each that shall not count"
             )
 
-    def restore(self, log: Path, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
-        end, before = log_number(point.offsets[place]), log_number(point.before[place])
-        entries: dict[int, FilesByPath] = {end: {}}
-        for txid, files in read.items():
-            number = before if txid < point.txid else end
-            if txid > point.txid and point.opened is not None:
-                number = log_number(point.opened[place])
-            entries.setdefault(number, {}).update({self.folder / name: at for name, at in files.items()})
-        write_log(log, entries)
+    def restore(self, log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
+        restore_log(log, place, point, read, self.folder)
 
-    def taken(self, log: Path, offset: Any) -> Files:
+    def taken(self, log: CheckpointPath, offset: Any) -> Files:
         return {self._name(path): at for path, at in taken_files(log, log_number(offset)).items()}
 
     def __str__(self) -> str:

@@ -9,8 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Literal
 
 import pyspark
@@ -21,26 +20,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.checkpoint import offset_range
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError, SourceUnavailableError, failure_reason
 from pipelines.guarantee import Spout
 from pipelines.sources.kafka_admin import KafkaAdmin, Lag, Offsets, check_partitions, first_offsets
-from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
-from pipelines.sources.source import Parsed, Pending, Span, compact_json, declared
+from pipelines.sources.kafka_messages import MESSAGE, Messages
+from pipelines.sources.kafka_start import start_fault, start_offsets, start_options
+from pipelines.sources.registry import Registry
+from pipelines.sources.source import Parsed, Pending, Span, compact_json
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource, later_start
 from state_backends.source_input import Identity, SourceInput
 
 # Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-
-# Columns beside the value's: the place of a message. Types are Kafka's own.
-MESSAGE = {
-    "kafka_key": "string",
-    "kafka_topic": "string",
-    "kafka_partition": "integer",
-    "kafka_offset": "long",
-    "kafka_timestamp": "timestamp",
-}
 
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SERVER = re.compile(r"[^\s,]+:\d+")
@@ -53,20 +46,29 @@ OURS = {"kafka.bootstrap.servers"}
 class KafkaTopics:
     """Messages of Kafka topics.
 
-    servers: `host:port`, one or more. topics: their names, one or more.
+    servers: `host:port`, one or more.
+    topics: their names, one or more; or a compiled pattern for all topics whose whole name it matches, also those that
+    are made later. Spark reads it as Java does.
     schema: the columns of a value that is a JSON object, as Spark DDL or a StructType, read as JsonFiles reads a line;
     None: the value is a text, in the column `value`.
-    starting: where a query without a checkpoint starts: at the `earliest` message that is kept, or after the `latest`.
+    starting: where a query without a checkpoint starts: at the `earliest` message that is kept, after the `latest`, at
+    the first message of a time or later, or at the offset of each partition, as {"orders": {0: 120}}; partitions that
+    are not named start at the earliest.
     max_offsets_per_batch: how many messages one batch takes at most, over all partitions.
     max_bad_share: a batch with more than this share of bad messages (and more than 10) stops the pipeline.
+    tombstones: whether a message without a value is an event: its value's columns are null, and `kafka_tombstone` is
+    true. By default it is left out.
+    registry: the schema registry by which values were written, in Avro, Protobuf or JSON Schema; `schema` names the
+    columns that are asked of them, whatever versions their schemas have. decode_keys: whether keys were, too;
+    `kafka_key` then is JSON.
     options: settings of Kafka's consumer, their names after `kafka.`, as {"kafka.security.protocol": "SASL_SSL"}.
     packages: Maven coordinates of the connector; none where its jars are on Spark's class path.
     Raises PipelineError if one of these is invalid; an option's value is never shown.
 
-    Every event has `kafka_key` (null where it is not UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset` and
-    `kafka_timestamp` beside the value's columns. A value that cannot be read is bad: a dead letter whose source is
-    `topic/partition` and whose line number is the offset, from 0. A message without a value, by which Kafka's
-    compaction drops its key, is not an event and is left out.
+    Every event has `kafka_key` (null where it is not UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset`,
+    `kafka_timestamp` and `kafka_headers` (an array of structs of `key` and `value`, a text and bytes; null if there are
+    none) beside the value's columns. A value that cannot be read is bad: a dead letter whose source is
+    `topic/partition` and whose line number is the offset, from 0.
     Offsets that Kafka no longer has stop the pipeline: their messages would be missing from the states. So does a topic
     that was deleted and made again, whose offsets mean other messages: each topic's id is compared before every batch.
     """
@@ -76,48 +78,51 @@ class KafkaTopics:
     def __init__(
         self,
         servers: str | Sequence[str],
-        topics: str | Sequence[str],
+        topics: str | Sequence[str] | re.Pattern[str],
         *,
         schema: str | StructType | None = None,
-        starting: Literal["earliest", "latest"] = "earliest",
+        starting: Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]] = "earliest",
         max_offsets_per_batch: int = 500_000,
         max_bad_share: float = 0.5,
+        tombstones: bool = False,
+        registry: Registry | None = None,
+        decode_keys: bool = False,
         options: Mapping[str, str] | None = None,
         packages: Sequence[str] = (CONNECTOR,),
     ) -> None:
         self.servers = tuple([servers] if isinstance(servers, str) else servers)
-        self.topics = tuple([topics] if isinstance(topics, str) else topics)
+        named = [topics] if isinstance(topics, str) else topics
+        self.topics = named if isinstance(named, re.Pattern) else tuple(named)
         self.starting = starting
         self.max_offsets_per_batch = max_offsets_per_batch
         self.max_bad_share = max_bad_share
         self.packages = tuple(packages)
-        self._schema = schema
+        if decode_keys and registry is None:
+            raise PipelineError(f"source {self._name!r}: decode_keys needs a registry")
+        self._messages = Messages(
+            repr(self._name), schema, tombstones=tombstones, registry=registry, decode_keys=decode_keys
+        )
+        self.records = self._messages.records
         self._options = DEFAULTS | dict(options or {})
         self._check_options()
         self._settings = self._options | {"kafka.bootstrap.servers": ",".join(self.servers)}
         self._admin: KafkaAdmin | None = None
         self._lag: Lag | None = None
 
-    @cached_property
+    @property
     def schema(self) -> StructType:
-        columns = StructType().add("value", "string")
-        if self._schema is not None:
-            columns = declared(self._schema, repr(self._name), (*RESERVED, *MESSAGE))
-        for name, kind in MESSAGE.items():
-            columns = columns.add(name, kind)
-        return columns
+        return self._messages.schema
 
     def load(self, spark: SparkSession) -> DataFrame:
-        messages = self._messages(
-            spark.readStream.option("subscribe", ",".join(self.topics))
-            .option("startingOffsets", self.starting)
-            .option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
-        )
         if self._admin is not None:
             self._admin.close()
         self._admin = KafkaAdmin(spark, self._settings, self.topics)
         self._lag = Lag(self._admin)
-        return messages
+        by, names = "subscribe", ",".join(self._given)
+        if isinstance(self.topics, re.Pattern):
+            by, names = "subscribePattern", self.topics.pattern
+        reader = spark.readStream.option(by, names).option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
+        return self._raw(reader.options(**self._start()))
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
         if span.counted.count > len(span.counted.first):
@@ -129,44 +134,31 @@ class KafkaTopics:
         # Spark reads a partition that was added later from its first message on.
         begin = {topic: {each: start.get(topic, {}).get(each, 0) for each in ends} for topic, ends in span.end.items()}
         self.check_from(begin, (), lambda: spark)
-        return self._messages(
+        return self._raw(
             spark.read.option("assign", compact_json({topic: list(map(int, ends)) for topic, ends in span.end.items()}))
             .option("startingOffsets", compact_json(begin))
             .option("endingOffsets", compact_json(span.end))
         )
 
-    def _messages(self, reader: Any) -> DataFrame:
+    def _raw(self, reader: Any) -> DataFrame:
         try:
             messages: DataFrame = (
-                reader.format("kafka").options(**self._settings).option("failOnDataLoss", "true").load()
+                reader.format("kafka").options(**self._settings, failOnDataLoss="true", includeHeaders="true").load()
             )
         except AnalysisException as error:
-            raise PipelineError(
-                f"source {self._name!r}: Spark has no Kafka connector; start the session with "
-                f"packages={list(self.packages or [CONNECTOR])!r}, or put its jars on Spark's class path"
-            ) from error
+            raise self._no_connector() from error
         return messages.select("value", *(F.col(name.removeprefix("kafka_")).alias(name) for name in MESSAGE))
 
     def parse(self, batch: DataFrame) -> Parsed:
-        key = F.col("kafka_key").cast("string")
-        texts = batch.where("value is not null").withColumns(
-            {"value": F.col("value").cast("string"), "kafka_key": F.try_validate_utf8(key)}
-        )
-        if self._schema is None:
-            valid = F.is_valid_utf8("value")
-            rows = texts.withColumns({BAD_LINE: F.when(~valid, F.make_valid_utf8("value"))})
-        else:
-            rows = json_events(texts, self._value_schema, list(MESSAGE))
-        return Parsed(rows, tuple(self.schema.names), BAD_LINE)
+        return self._messages.parse(batch)
+
+    def parse_again(self, spark: SparkSession, records: Sequence[Mapping[str, Any]]) -> Parsed:
+        return self._messages.parse(self._messages.raw(spark, records))
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
-        place = ["kafka_topic", "kafka_partition", "kafka_offset"]
-        bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, *place).orderBy(*place)
-        for line, topic, partition, offset in bad.toLocalIterator():
-            reason = "not UTF-8" if self._schema is None else why_bad(line, self._value_schema)
-            yield DeadLetter(f"{topic}/{partition}", line, reason, offset)
+        return self._messages.dead_letters(parsed)
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         """Return the messages that no committed batch has read, or None if Kafka or the checkpoint does not say.
 
         Counted by offsets, so transaction markers and messages that compaction removed count too.
@@ -174,7 +166,7 @@ class KafkaTopics:
         count = None if self._lag is None else self._lag.messages(checkpoint, place)
         return None if count is None else Pending(count, "messages", None)
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         """Return the offsets [from, to] of each partition that the batch reads; from is null for a new partition."""
         offsets = offset_range(checkpoint, batch_id, place)
         if offsets is None or offsets[1] is None:
@@ -221,8 +213,10 @@ class KafkaTopics:
         if counted.unit != "partitions":
             return ""
         with closing(KafkaAdmin(spark, self._settings, self.topics)) as admin:
-            available = Lag(admin).earliest_and_latest()
-        earliest = available[0] if available else {}
+            try:
+                earliest = start_offsets(self.starting, admin, admin.earliest_and_latest()[0])
+            except Py4JJavaError:
+                earliest = {}  # nothing is known
         late = [
             later_start(f"{topic}/{partition}", start, earliest[topic][partition])
             for topic, partition, start in _starts(counted)
@@ -230,26 +224,51 @@ class KafkaTopics:
         ]
         return f"{self._name}: {', '.join(late)}" if late else ""
 
+    def _no_connector(self) -> PipelineError:
+        return PipelineError(
+            f"source {self._name!r}: Spark has no Kafka connector; start the session with "
+            f"packages={list(self.packages or [CONNECTOR])!r}, or put its jars on Spark's class path"
+        )
+
+    def _start(self) -> dict[str, str]:
+        assert self._admin is not None
+        try:
+            return start_options(self.starting, self._admin)
+        except TypeError as error:  # a class that Java does not have
+            raise self._no_connector() from error
+        except LookupError as absent:
+            raise PipelineError(f"source {self._name!r}: starting: there is no partition {absent.args[0]!r}") from None
+        except Py4JJavaError as error:
+            raise SourceUnavailableError(
+                f"source {self._name!r}: Kafka does not tell its partitions: {failure_reason(error)}; see that it runs "
+                "and has the topics"
+            ) from None
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        """The topics that are named."""
+        return () if isinstance(self.topics, re.Pattern) else self.topics
+
     @property
     def _name(self) -> str:
-        return f"kafka {','.join(self.topics)}"
-
-    @cached_property
-    def _value_schema(self) -> StructType:
-        return StructType([field for field in self.schema if field.name not in MESSAGE])
+        names = self.topics.pattern if isinstance(self.topics, re.Pattern) else ",".join(self.topics)
+        return f"kafka {names}"
 
     def _check_options(self) -> None:
+        pattern = self.topics if isinstance(self.topics, re.Pattern) else None
         bad_servers = [server for server in self.servers if not SERVER.fullmatch(server)]
-        bad_topics = [topic for topic in self.topics if not TOPIC.fullmatch(topic)]
+        bad_topics = [topic for topic in self._given if not TOPIC.fullmatch(topic)]
         # Names only: a value may be a password.
         foreign = sorted(name for name in self._options if not name.startswith("kafka.") or name in OURS)
         fault = ""
         if bad_servers or not self.servers:
             fault = f"servers {bad_servers!r}: give each as 'host:port'"
-        elif bad_topics or not self.topics:
+        elif bad_topics or not (pattern or self._given):
             fault = f"topics {bad_topics!r}: give each by its name, of letters, digits, '.', '_' and '-'"
-        elif self.starting not in ("earliest", "latest"):
-            fault = f"starting {self.starting!r}: give 'earliest' or 'latest'"
+        elif pattern is not None and pattern.flags & ~re.UNICODE:
+            fault = f"topics {pattern!r}: give the pattern without flags, since Java reads it"
+        elif start_fault(self.starting, None if pattern else self._given):
+            fault = start_fault(self.starting, None if pattern else self._given)
         elif self.max_offsets_per_batch < 1:
             fault = f"max_offsets_per_batch {self.max_offsets_per_batch!r}: give 1 or more"
         elif foreign:

@@ -4,18 +4,21 @@ Spark asks Kafka for itself alone; what it does not say of some topics is asked 
 """
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.checkpoint import committed_offset
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import Gap, InputLostError
+
+Topics = Sequence[str] | re.Pattern[str]
 
 # Topic to partition to offset.
 Offsets = dict[str, dict[str, int]]
@@ -30,10 +33,11 @@ IDS_TIMEOUT_MS = 60_000
 class KafkaAdmin:
     """Kafka's own client in Spark's JVM, for what Spark does not say of some topics. settings: named after `kafka.`.
 
+    topics: by name, or all whose whole name a pattern matches, at each question.
     One client is kept open, since opening one takes longer than most questions.
     """
 
-    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Sequence[str]) -> None:
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Topics) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._settings = settings
         self._topics = topics
@@ -49,7 +53,25 @@ class KafkaAdmin:
         none = self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID
         return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
 
+    def partitions(self) -> dict[str, list[int]]:
+        described = self._described(IDS_TIMEOUT_MS).items()
+        return {topic: [part.partition() for part in found.partitions()] for topic, found in described}
+
     def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
+        specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        earliest, latest = self._listed(specs.earliest(), specs.latest())
+        return earliest, latest
+
+    def offsets_at(self, ms: int) -> Offsets:
+        """Return the offset of each partition's first message of a time, or later; after the last if there is none."""
+        specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        found, latest = self._listed(specs.forTimestamp(ms), specs.latest())
+        return {
+            topic: {each: offset if offset >= 0 else latest[topic][each] for each, offset in partitions.items()}
+            for topic, partitions in found.items()
+        }
+
+    def _listed(self, *specs: Any) -> list[Offsets]:
         kafka, jvm = self._jvm.org.apache.kafka.clients.admin, self._jvm
         partitions = [
             jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
@@ -58,12 +80,8 @@ class KafkaAdmin:
         ]
         committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
         committed = committed.timeoutMs(LAG_TIMEOUT_MS)
-
-        def offsets(spec: Any) -> Offsets:
-            wanted = _java_map(jvm, [(partition, spec) for partition in partitions])
-            return _offsets(self._client.listOffsets(wanted, committed).all().get())
-
-        return offsets(kafka.OffsetSpec.earliest()), offsets(kafka.OffsetSpec.latest())
+        asked = [_java_map(jvm, [(partition, spec) for partition in partitions]) for spec in specs]
+        return [_offsets(self._client.listOffsets(each, committed).all().get()) for each in asked]
 
     @cached_property
     def _client(self) -> Any:
@@ -74,8 +92,14 @@ class KafkaAdmin:
 
     def _described(self, timeout_ms: int) -> dict[str, Any]:
         options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(timeout_ms)
-        described = self._client.describeTopics(_java_list(self._jvm, self._topics), options).allTopicNames().get()
-        return {topic: described[topic] for topic in self._topics}
+        names = self._names()
+        described = self._client.describeTopics(_java_list(self._jvm, names), options).allTopicNames().get()
+        return {topic: described[topic] for topic in names}
+
+    def _names(self) -> Sequence[str]:
+        if not isinstance(self._topics, re.Pattern):
+            return self._topics
+        return sorted(name for name in self._client.listTopics().names().get() if self._topics.fullmatch(name))
 
 
 class Lag:
@@ -86,7 +110,7 @@ class Lag:
         self._offsets: tuple[Offsets, Offsets] | None = None
         self._refreshed_at = float("-inf")
 
-    def messages(self, checkpoint: Path, place: int) -> int | None:
+    def messages(self, checkpoint: CheckpointPath, place: int) -> int | None:
         """Return how many messages were not read, or None if Kafka does not answer or the checkpoint does not say."""
         read = committed_offset(checkpoint, place) or first_offsets(checkpoint, place)
         available = self.earliest_and_latest()
@@ -136,7 +160,7 @@ def _offsets(listed: Any) -> Offsets:
     return offsets
 
 
-def first_offsets(checkpoint: Path, place: int) -> Offsets | None:
+def first_offsets(checkpoint: CheckpointPath, place: int) -> Offsets | None:
     try:
         text = (checkpoint / "sources" / str(place) / "0").read_text()
         offsets: Offsets = json.loads(text.partition("\n")[2])  # the first line names the format

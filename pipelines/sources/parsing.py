@@ -44,9 +44,10 @@ from pipelines.errors import PipelineError
 from pipelines.sources.exact import csv_misfit, is_plain_time, json_misfit, plain_times, text_misfit
 from pipelines.sources.source import nullable, required
 
-BAD_LINE, CORRUPT = "_bad_line", "_corrupt"
+# The text of a bad row, and its bytes as they are; both null in every good row.
+BAD_LINE, BAD_BYTES, CORRUPT = "_bad_line", "_bad_bytes", "_corrupt"
 # Columns of the rows that are not an event's own.
-RESERVED = (BAD_LINE, CORRUPT)
+RESERVED = (BAD_LINE, BAD_BYTES, CORRUPT)
 
 SHOWN_CHARACTERS = 60  # of a value, in a reason
 WHOLE_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
@@ -114,13 +115,15 @@ def _events(
     bad = bad | row.getField(CORRUPT).isNotNull() | again.getField(CORRUPT).isNotNull() | ~F.is_valid_utf8("value")
     bad = reduce(or_, [values[name].isNull() for name in required(schema)], bad)
     changed = misfit(row, schema, again.isNotNull())
-    bad = bad if changed is None else bad | changed
+    # A message may have no value, and then no columns; a line always has one.
+    bad = F.col("value").isNotNull() & (bad if changed is None else bad | changed)
     return (
         texts.select("value", *keep, read(_texts(schema, times)).alias("row"))
         .select("value", *keep, "row", F.when(~is_plain, read(schema)).alias("again"))
         .select(
             *(value.alias(name) for name, value in values.items()),
             F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE),
+            F.when(bad, F.col("value").cast("binary")).alias(BAD_BYTES),
             *keep,
         )
     )

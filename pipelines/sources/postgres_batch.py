@@ -5,9 +5,10 @@ position lies between records of the server's log, and a transaction belongs to 
 begins. Positions are what Spark stores as offsets.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pipelines.errors import InputLostError, SourceSetupError
 from pipelines.sources.pgoutput import (
@@ -23,6 +24,7 @@ from pipelines.sources.pgoutput import (
 from pipelines.sources.postgres_table import Table
 
 # Values in the order of the wanted columns, then the kind of change, the LSN, and the commit time in microseconds.
+# Before the kind there is a JSON list of the columns that were not sent, where updates are preceded by keys.
 Row = list[str | int | None]
 
 
@@ -86,19 +88,27 @@ def position(offset: Mapping[str, Any]) -> Position:
     return Position(as_number(offset["lsn"]), seen, **copy)
 
 
+OldRows = Literal["full", "key"]
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """The changes to read. columns: of the table. truncates: whether a TRUNCATE is an error."""
+    """The changes to read. columns: of the table. truncates: whether a TRUNCATE is an error.
+
+    old_rows: what an update is preceded by: the row as it was, its key alone, or None.
+    """
 
     table: Table
     columns: tuple[str, ...]
     truncates: bool
+    old_rows: OldRows | None = None
 
 
 def rows(changes: Iterable[Change], wanted: Wanted, start: Position, end: Position) -> Iterator[Row]:
     """Yield the rows of the changes between two positions, without those that the copy has seen.
 
-    An update of a key is a delete of the old one and an insert of the new.
+    An update of a key is a delete of the old one and an insert of the new; other updates come after `update_before`
+    where old rows are wanted.
     Raises InputLostError at a TRUNCATE, SourceSetupError if a value was not sent or a column does not exist.
     """
     transaction, is_wanted, relation = None, False, None
@@ -130,6 +140,8 @@ def _rows_of(change: Change, places: list[int], wanted: Wanted) -> Iterator[Row]
         if wanted.truncates:
             raise _truncated(change, wanted)
         return
+    if wanted.old_rows == "full" and change.kind != "insert" and not change.old_is_whole:
+        raise _no_old_row(change, wanted)
     if change.kind == "delete":
         assert change.old is not None
         yield _row(change.old, "delete", change, places, wanted)
@@ -138,18 +150,36 @@ def _rows_of(change: Change, places: list[int], wanted: Wanted) -> Iterator[Row]
     if change.old is not None and _key_moved(change, new, wanted.table):
         yield _row(change.old, "delete", change, places, wanted)
         yield _row(new, "insert", change, places, wanted)
-    else:
-        yield _row(new, change.kind, change, places, wanted)
+        return
+    if wanted.old_rows and change.kind == "update":
+        yield _row(_before(change, new, wanted), "update_before", change, places, wanted)
+    yield _row(new, change.kind, change, places, wanted)
 
 
 def _row(values: Values, kind: str, change: Change, places: list[int], wanted: Wanted) -> Row:
     picked: Row = []
+    unchanged = []
     for place, column in zip(places, wanted.columns, strict=True):
         value = values[place]
         if isinstance(value, Unchanged):
-            raise _not_sent(column, change, wanted)
+            # Under a new key, nobody knows the value.
+            if wanted.old_rows != "key" or kind != "update":
+                raise _not_sent(column, change, wanted)
+            unchanged.append(column)
+            value = None
         picked.append(value)
+    if wanted.old_rows == "key":
+        picked.append(json.dumps(unchanged) if unchanged else None)
     return [*picked, kind, change.lsn, change.transaction.at]
+
+
+def _before(change: Change, new: Values, wanted: Wanted) -> Values:
+    """Return the row as it was before an update that left its key; only its key where no more is wanted."""
+    if wanted.old_rows == "full":
+        assert change.old is not None
+        return change.old
+    key = _places_of(wanted.table.key, change.relation)
+    return [value if place in key else None for place, value in enumerate(new)]
 
 
 def _completed(change: Change) -> Values:
@@ -184,10 +214,18 @@ def _places(relation: Relation, wanted: Wanted, lsn: int) -> list[int]:
 
 
 def _truncated(change: Change, wanted: Wanted) -> InputLostError:
+    or_else = "" if wanted.old_rows else ", or keep the counts by ignore_truncate=True"
     return InputLostError(
         f"table {str(wanted.table)!r}: was truncated at LSN {as_text(change.lsn)}, and the log does not have the "
-        "removed rows; start again from the table as it is (PostgresChanges.drop(), then --reprocess), or keep the "
-        "counts by ignore_truncate=True"
+        f"removed rows; start again from the table as it is (PostgresChanges.drop(), then --reprocess){or_else}"
+    )
+
+
+def _no_old_row(change: Change, wanted: Wanted) -> SourceSetupError:
+    return SourceSetupError(
+        f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} came without the row as it was, "
+        "so REPLICA IDENTITY was not FULL then; ALTER TABLE .. REPLICA IDENTITY FULL and start again "
+        "(PostgresChanges.drop(), then --reprocess)"
     )
 
 

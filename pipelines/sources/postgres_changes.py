@@ -12,31 +12,34 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.parsing import by_cast, check_types, why_unreadable
 from pipelines.sources.pgoutput import as_text
-from pipelines.sources.postgres_batch import Wanted, position
+from pipelines.sources.postgres_batch import OldRows, Wanted, position
 from pipelines.sources.postgres_copy import FirstCopy
-from pipelines.sources.postgres_reader import AT, CHANGE, LSN, ChangeSettings, PostgresChangeReader
+from pipelines.sources.postgres_reader import AT, CHANGE, LSN, UNCHANGED, ChangeSettings, PostgresChangeReader
 from pipelines.sources.postgres_slot import IDENTITY, Slot, connect
-from pipelines.sources.postgres_table import Table, find_table
-from pipelines.sources.source import Parsed, Pending, offsets_held, python_stream
+from pipelines.sources.postgres_table import Table, check_old_rows, find_table
+from pipelines.sources.python_reader import python_stream
+from pipelines.sources.source import Parsed, Pending, offsets_held
+from pipelines.spark_versions import LIMITED_READERS, require_spark
+from pipelines.stream import SIGN
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource
 from state_backends.source_input import Identity, SourceInput
 
 DELETED, BAD, REASON = "_deleted", "_bad", "_reason"
-OWN = (CHANGE, DELETED, LSN, AT)
+OWN = (CHANGE, DELETED, LSN, AT, SIGN, UNCHANGED)
 MAX_NAME_BYTES = 63
 
 
@@ -45,7 +48,8 @@ class PostgresChanges:
 
     table: `schema.table`; a partitioned one is read as a whole. It needs a primary key or REPLICA IDENTITY FULL, its
     server `wal_level = logical`, and the URL's user the right to create a publication, a slot and a schema.
-    schema: the columns to read, as Spark DDL or a StructType; default all that are not generated. Types are the
+    schema: the columns to read, as Spark DDL or a StructType; default all that are not generated, and with `old_rows`
+    those of them that the table had when the stream began. Types are the
     nearest that Spark has: numeric without digits, json, uuid, arrays, enums, times and intervals come as the text that
     PostgreSQL writes; declare `decimal(38,9)` or another type that this text can be read as.
     An event also has `_change` (`snapshot`, `insert`, `update` or `delete`), `_deleted` (true for a delete: its
@@ -57,8 +61,13 @@ class PostgresChanges:
     slot, publication: created if absent; default `tidemark_` and the table's name. A slot belongs to one pipeline.
     max_changes_per_batch: approximate; each transaction counts as two more, and a larger one is a batch of its own:
     PostgreSQL then holds it on disk, and a task reads it in chunks.
+    max_bad_share: a batch with more than this share of bad rows (and more than 10) stops the pipeline.
     max_slot_bytes: of the server's log; if the slot keeps more, the pipeline's progress has an alarm.
     ignore_truncate: skip a TRUNCATE, which does not list rows and so removes none; otherwise it stops the pipeline.
+    old_rows: `full` precedes each update by the row as it was, with `_change` `update_before`, and adds `_sign`: -1 for
+    that and for a delete, else 1, for `Stream.retract`. The table needs REPLICA IDENTITY FULL. `key` is for
+    `with_old_rows`, which keeps the rows in a state: `update_before` has the key alone, and `_unchanged` names the
+    columns that the log leaves out since their large values did not change. See docs/changing-tables.md.
 
     A slot keeps the server's log as long as it exists. `drop()` removes it when the pipeline is abandoned; in SQL,
     `SELECT pg_drop_replication_slot('<slot>'); DROP PUBLICATION <publication>; DROP TABLE IF EXISTS
@@ -79,6 +88,7 @@ class PostgresChanges:
         max_changes_per_batch: int = 100_000,
         max_slot_bytes: int = 1_000_000_000,
         ignore_truncate: bool = False,
+        old_rows: OldRows | None = None,
         max_bad_share: float = 0.5,
     ) -> None:
         self.table = table
@@ -88,6 +98,14 @@ class PostgresChanges:
             raise PipelineError(f"{self}: max_changes_per_batch is {max_changes_per_batch}; it must be 1 or more")
         if self.slot != _slot_name(self.slot, prefix=""):
             raise PipelineError(f"{self}: slot {self.slot!r} is not a valid name; use a-z, 0-9 and _, at most 63")
+        if old_rows not in (None, *get_args(OldRows)):
+            raise PipelineError(f"{self}: old_rows {old_rows!r} is not one of {', '.join(get_args(OldRows))}")
+        if old_rows and ignore_truncate:
+            raise PipelineError(
+                f"{self}: ignore_truncate leaves the rows of a truncated table counted for ever, where old_rows are to "
+                "be taken away; leave one of them out"
+            )
+        self.old_rows = old_rows
         self.max_changes_per_batch = max_changes_per_batch
         self.max_slot_bytes = max_slot_bytes
         self.max_bad_share = max_bad_share
@@ -107,7 +125,7 @@ class PostgresChanges:
     @cached_property
     def fields(self) -> StructType:
         """The columns that come from the table."""
-        fields = self._table.spark_schema() if self._declared is None else _parsed(self._declared)
+        fields = self._all_fields() if self._declared is None else _parsed(self._declared)
         check_types(str(self), fields, (*OWN, BAD, REASON))
         unknown = [name for name in fields.names if name not in self._table.columns]
         if unknown:
@@ -115,13 +133,29 @@ class PostgresChanges:
             raise PipelineError(f"{self}: unknown or generated column {', '.join(unknown)}; it has {columns}")
         return fields
 
+    def _all_fields(self) -> StructType:
+        fields = self._table.spark_schema()
+        if not self.old_rows:
+            return fields
+        # Rows were counted without the columns that were added since, and could not be taken away with them.
+        with self._connect() as conn:
+            first = FirstCopy(conn, Slot(conn, self.slot, self.publication)).types() or self._table.columns
+        return StructType([field for field in fields if field.name in first])
+
     @cached_property
     def schema(self) -> StructType:
         own = StructType().add(CHANGE, "string").add(DELETED, "boolean").add(LSN, "long").add(AT, "timestamp")
+        if self.old_rows:
+            own = own.add(SIGN, "integer", False)
+        if self.old_rows == "key":
+            own = own.add(UNCHANGED, ArrayType(StringType()))
         return StructType([*self.fields, *own])
 
     def load(self, spark: SparkSession) -> DataFrame:
+        require_spark(LIMITED_READERS, "PostgresChanges")
         settings = self.reader_settings(tuple(self.fields.names))
+        if self.old_rows:
+            self._check_old_rows()
         return python_stream(spark, "postgres_changes", settings.raw(), partial(PostgresChangeReader, settings))
 
     def parse(self, batch: DataFrame) -> Parsed:
@@ -130,8 +164,14 @@ class PostgresChanges:
         values = [_value(_text(field.name), field).alias(field.name) for field in fields]
         reason = why_unreadable(fields, _text, _value)
         bad = F.when(F.col(REASON).isNotNull(), F.to_json(F.struct(*map(_text, fields.names))))
-        deleted = (F.col(CHANGE) == "delete").alias(DELETED)
-        rows = batch.withColumn(REASON, reason).select(*values, CHANGE, deleted, LSN, AT, REASON, bad.alias(BAD))
+        is_old = F.col(CHANGE).isin("delete", "update_before")
+        deleted = (is_old if self.old_rows == "key" else F.col(CHANGE) == "delete").alias(DELETED)
+        own = [F.col(CHANGE), deleted, F.col(LSN), F.col(AT)]
+        if self.old_rows:
+            own.append(F.when(is_old, -1).otherwise(1).alias(SIGN))
+        if self.old_rows == "key":
+            own.append(F.from_json(UNCHANGED, "array<string>").alias(UNCHANGED))
+        rows = batch.withColumn(REASON, reason).select(*values, *own, REASON, bad.alias(BAD))
         return Parsed(rows, tuple(self.schema.names), BAD)
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
@@ -139,7 +179,7 @@ class PostgresChanges:
         for lsn, change, line, reason in bad.toLocalIterator():
             yield DeadLetter(f"table {self.table}, {change} at LSN {as_text(lsn)}", line, reason)
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         """Return the bytes of the server's log that the slot keeps: an upper bound of unread input, never quite 0.
 
         None if the server is unavailable, or the slot does not exist yet.
@@ -152,7 +192,7 @@ class PostgresChanges:
             return None
         return Pending(state.retained_bytes, "bytes of log", None, self._alarm(state.retained_bytes))
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         """Return the positions [from, to] in the copy or in the server's log."""
         return offsets_held(checkpoint, batch_id, place, f"slot {self.slot}")
 
@@ -200,8 +240,15 @@ class PostgresChanges:
             FirstCopy(conn, slot).forget()
 
     def reader_settings(self, columns: tuple[str, ...]) -> ChangeSettings:
-        wanted = Wanted(self._table, columns, truncates=not self._ignore_truncate)
+        wanted = Wanted(self._table, columns, truncates=not self._ignore_truncate, old_rows=self.old_rows)
         return ChangeSettings(self.slot, self.publication, wanted, self.max_changes_per_batch, self._known_url())
+
+    def _check_old_rows(self) -> None:
+        with self._connect() as conn:
+            check_old_rows(conn, self._table, full=self.old_rows == "full")
+        missing = [name for name in self._table.key if name not in self.fields.names]
+        if self.old_rows == "key" and missing:
+            raise SourceSetupError(f"{self}: old_rows='key' needs the key column {', '.join(missing)} in the schema")
 
     def _connect(self) -> psycopg.Connection:
         return connect(self._known_url(), self.slot)

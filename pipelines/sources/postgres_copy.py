@@ -7,21 +7,23 @@ in `tidemark_source`, until its last batch is done.
 """
 
 import json
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import psycopg
 from psycopg import sql
 
-from pipelines.errors import InputLostError
+from pipelines.errors import InputLostError, SourceSetupError
 from pipelines.sources.pgoutput import as_number
 from pipelines.sources.postgres_batch import Position, Seen, position
 from pipelines.sources.postgres_slot import START_AGAIN, Slot
-from pipelines.sources.postgres_table import Table
+from pipelines.sources.postgres_table import Table, column_types
 
 SCHEMA = "tidemark_source"
 INSTALL = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.beginning (slot text PRIMARY KEY, offset_ jsonb NOT NULL);
+ALTER TABLE {SCHEMA}.beginning ADD COLUMN IF NOT EXISTS types jsonb;
 """
 
 
@@ -61,6 +63,36 @@ class FirstCopy:
                 f"this pipeline a slot of its own, or {START_AGAIN}"
             )
 
+    def types(self) -> dict[str, str]:
+        """Return the columns that the table had when the stream began, name to type; none before that."""
+        row = self._conn.execute("SELECT to_regclass(%s) IS NOT NULL", [f"{SCHEMA}.beginning"]).fetchone()
+        if row != (True,):
+            return {}
+        # An earlier version has left the column out.
+        found = self._conn.execute(
+            sql.SQL("SELECT to_jsonb(b) -> 'types' FROM {}.beginning b WHERE slot = %s").format(sql.Identifier(SCHEMA)),
+            [self._slot.name],
+        ).fetchone()
+        return (found and found[0]) or {}
+
+    def check_types(self, table: Table, columns: Iterable[str]) -> None:
+        """Raise SourceSetupError if columns have other types than when the stream began.
+
+        PostgreSQL then rewrites the rows and logs no change of them, so they would be taken away with other values
+        than they were counted with.
+        """
+        first, now = self.types(), column_types(self._conn, table)
+        changed = [
+            f"{name} was {first.get(name, 'absent')}, and is {now.get(name, 'gone')}"
+            for name in columns
+            if first and first.get(name) != now.get(name)
+        ]
+        if changed:
+            raise SourceSetupError(
+                f"table {str(table)!r}: column {', '.join(changed)}: rows would be taken away with other values than "
+                f"they were counted with; leave the column out of the source's schema, or {START_AGAIN}"
+            )
+
     def _take(self, table: Table) -> Position:
         state = self._slot.state()
         assert state is not None
@@ -70,8 +102,10 @@ class FirstCopy:
             rows, pages = self._copy(table)
             first = Position(state.confirmed, seen[0], 0, pages, rows, seen[1])
             self._conn.execute(
-                sql.SQL("INSERT INTO {}.beginning VALUES (%s, %s)").format(sql.Identifier(SCHEMA)),
-                [self._slot.name, json.dumps(first.as_offset())],
+                sql.SQL("INSERT INTO {}.beginning (slot, offset_, types) VALUES (%s, %s, %s)").format(
+                    sql.Identifier(SCHEMA)
+                ),
+                [self._slot.name, json.dumps(first.as_offset()), json.dumps(table.columns)],
             )
         return first
 

@@ -15,15 +15,16 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pipelines.sources.pgoutput import decode
 from pipelines.sources.postgres_batch import Position, Row, Wanted, position, rows
 from pipelines.sources.postgres_copy import FirstCopy
 from pipelines.sources.postgres_slot import Slot, connect, log_end
+from pipelines.sources.python_reader import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 CHANGE, LSN, AT = "_change", "_lsn", "_at"
+UNCHANGED = "_unchanged"
 
 ROWS_PER_ARROW_BATCH = 10_000
 COPY_TASKS = 4
@@ -49,6 +50,8 @@ class ChangeSettings:
         schema = StructType()
         for name in self.wanted.columns:
             schema = schema.add(name, "string")
+        if self.wanted.old_rows == "key":
+            schema = schema.add(UNCHANGED, "string")
         return schema.add(CHANGE, "string").add(LSN, "long").add(AT, "timestamp")
 
 
@@ -110,7 +113,12 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pages = max(1, before.pages * at_most // max(before.rows, 1))
             return before.after_pages(pages).as_offset()
         end = self._end(before, at_most)
-        return start if end is None else before.after_changes(end).as_offset()
+        if end is None:
+            return start
+        if self.settings.wanted.old_rows:
+            # After the end is known: a change under another type comes after the change of the type.
+            self._copy.check_types(self.settings.wanted.table, self.settings.wanted.columns)
+        return before.after_changes(end).as_offset()
 
     def _end(self, start: Position, at_most: int) -> int | None:
         """Return the LSN where the next batch ends, or None if there is nothing to read."""
@@ -157,9 +165,10 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read_copy(self, pages: CopyPages) -> Iterator[Row]:
         at = int(datetime.fromisoformat(pages.at).timestamp() * 1_000_000)
         with self._copy.read(self.settings.wanted.columns, pages.first, pages.end) as copy:
+            unchanged = [None] if self.settings.wanted.old_rows == "key" else []
             for values in copy.rows():
                 # LSN 0 sorts before every change of the row.
-                yield [*values, "snapshot", 0, at]
+                yield [*values, *unchanged, "snapshot", 0, at]
 
     def _read_changes(self, partition: InputPartition) -> Iterator[Row]:
         assert isinstance(partition, ChangeRange)

@@ -46,6 +46,14 @@ SELECT c.oid::regclass::text
 """
 
 
+OTHER_IDENTITY = """
+SELECT c.oid::regclass::text
+  FROM pg_class c
+ WHERE (c.oid = %(table)s::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree(%(table)s)))
+   AND c.relkind = 'r' AND position(c.relreplident in %(kinds)s) = 0 ORDER BY 1
+"""
+
+
 @dataclass(frozen=True)
 class Table:
     """columns: name to PostgreSQL's type, in order, without generated ones. key: the primary key, if there is one."""
@@ -85,6 +93,12 @@ def find_table(conn: psycopg.Connection, name: str) -> Table:
     return Table(schema, relation, columns, tuple(column for (column,) in conn.execute(KEY, [oid])))
 
 
+def column_types(conn: psycopg.Connection, table: Table) -> dict[str, str]:
+    """Return the columns of a table as they are now, name to type."""
+    row = conn.execute("SELECT to_regclass(%s)::oid", [table.identifier.as_string(conn)]).fetchone()
+    return dict(conn.execute(COLUMNS, [row and row[0]]).fetchall())
+
+
 def check_identity(conn: psycopg.Connection, table: Table) -> None:
     """Raise SourceSetupError if publishing the table would make its own updates and deletes fail."""
     without = conn.execute(WITHOUT_IDENTITY, {"table": table.identifier.as_string(conn)}).fetchall()
@@ -93,6 +107,23 @@ def check_identity(conn: psycopg.Connection, table: Table) -> None:
         raise SourceSetupError(
             f"table {str(table)!r}: {names} has no replica identity, so PostgreSQL would refuse updates and deletes "
             "once changes are published; give it a primary key, or ALTER TABLE .. REPLICA IDENTITY FULL"
+        )
+
+
+def check_old_rows(conn: psycopg.Connection, table: Table, *, full: bool) -> None:
+    """Raise SourceSetupError unless the log has of every change the whole row as it was, or else at least its key."""
+    identities = "f" if full else "fd"
+    others = conn.execute(OTHER_IDENTITY, {"table": table.identifier.as_string(conn), "kinds": identities}).fetchall()
+    names = ", ".join(name for (name,) in others)
+    if full and others:
+        raise SourceSetupError(
+            f"table {str(table)!r}: old_rows='full' needs the rows as they were in the log; ALTER TABLE {names} "
+            "REPLICA IDENTITY FULL, or read old_rows='key' and keep the rows in a state by with_old_rows()"
+        )
+    if others or not (full or table.key):
+        raise SourceSetupError(
+            f"table {str(table)!r}: old_rows='key' needs a primary key in the log of {names or 'the table'}; give it "
+            "one, with REPLICA IDENTITY DEFAULT, or read old_rows='full' with REPLICA IDENTITY FULL"
         )
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import redis
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
+from pipelines.sources.python_reader import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 STREAM, ID, ENTRY, PROBLEM = "_stream", "_id", "_entry", "_problem"
 RAW = StructType().add(STREAM, "string").add(ID, "string").add(ENTRY, "string").add(PROBLEM, "string")

@@ -6,11 +6,10 @@ by then: an opaque spout. Lost entries are reported: see `on_loss`. Works with R
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -19,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from pipelines.checkpoint import committed_offset, offset_range
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
 from pipelines.sources.exact import json_misfit
@@ -31,6 +31,7 @@ from pipelines.sources.parsing import (
     why_bad,
     why_unreadable,
 )
+from pipelines.sources.python_reader import python_batch, python_stream
 from pipelines.sources.redis_reader import (
     ENTRY,
     ID,
@@ -45,7 +46,8 @@ from pipelines.sources.redis_reader import (
     count_entries,
     last_id,
 )
-from pipelines.sources.source import Parsed, Pending, Span, python_batch, python_stream
+from pipelines.sources.source import Parsed, Pending, Span
+from pipelines.spark_versions import LIMITED_READERS, require_spark
 from state_backends.aggregators.column import quoted
 from state_backends.dead_letters import DeadLetter
 from state_backends.schema.counted import CountedSource
@@ -76,6 +78,7 @@ class RedisStreams:
     """
 
     spout: Spout = "opaque"
+    records = "entry of a stream"
     packages: tuple[str, ...] = ()
 
     def __init__(
@@ -119,6 +122,7 @@ class RedisStreams:
         return StructType([*self.fields, *own])
 
     def load(self, spark: SparkSession) -> DataFrame:
+        require_spark(LIMITED_READERS, "RedisStreams")
         return python_stream(spark, "redis_streams", RAW, partial(RedisStreamReader, self._settings()))
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
@@ -141,7 +145,7 @@ class RedisStreams:
         rows = self._from_fields(batch) if self._json_field is None else self._from_json(batch)
         at = F.timestamp_millis(F.substring_index(ID, "-", 1).cast("bigint"))
         bad = F.when(F.col(REASON).isNotNull(), F.col(ENTRY))
-        rows = rows.select(*map(quoted, self.fields.names), STREAM, ID, at.alias(AT), REASON, bad.alias(BAD))
+        rows = rows.select(*map(quoted, self.fields.names), STREAM, ID, at.alias(AT), PROBLEM, REASON, bad.alias(BAD))
         return Parsed(rows, tuple(self.schema.names), BAD)
 
     def _from_fields(self, batch: DataFrame) -> DataFrame:
@@ -152,7 +156,7 @@ class RedisStreams:
         text = F.col("_text").getField
         values = [by_cast(text(field.name), field).alias(field.name) for field in self.fields]
         return given.select(
-            *values, STREAM, ID, ENTRY, F.coalesce(PROBLEM, why_unreadable(self.fields, text)).alias(REASON)
+            *values, STREAM, ID, ENTRY, PROBLEM, F.coalesce(PROBLEM, why_unreadable(self.fields, text)).alias(REASON)
         )
 
     def _from_json(self, batch: DataFrame) -> DataFrame:
@@ -165,18 +169,25 @@ class RedisStreams:
             bad = bad | (F.lit(not field.nullable) & F.col("_row").getField(field.name).isNull())
         # The reason is found in Python, for the few that are bad.
         reason = F.coalesce(PROBLEM, F.when(bad, F.lit("")))
-        return rows.select("_row.*", STREAM, ID, ENTRY, reason.alias(REASON))
+        return rows.select("_row.*", STREAM, ID, ENTRY, PROBLEM, reason.alias(REASON))
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
-        bad = parsed.where(F.col(REASON).isNotNull()).select(STREAM, ID, BAD, REASON)
-        for stream, entry_id, entry, reason in bad.toLocalIterator():
-            yield DeadLetter(f"stream {stream}, entry {entry_id}", entry, reason or self._why_bad_json(entry))
+        bad = parsed.where(F.col(REASON).isNotNull()).select(STREAM, ID, BAD, REASON, PROBLEM)
+        for stream, entry_id, entry, reason, problem in bad.toLocalIterator():
+            where, why = f"stream {stream}, entry {entry_id}", reason or self._why_bad_json(entry)
+            # With a problem, the entry is not as Redis has it.
+            record = {"record": self.records, "stream": stream, "id": entry_id, "entry": entry}
+            yield DeadLetter(where, entry, why, record=None if problem else record)
+
+    def parse_again(self, spark: SparkSession, records: Sequence[Mapping[str, Any]]) -> Parsed:
+        rows = [(record["stream"], record["id"], record["entry"], None) for record in records]
+        return self.parse(spark.createDataFrame(rows, RAW))
 
     def _why_bad_json(self, entry: str) -> str:
         line = json.loads(entry).get(self._json_field)
         return f"field {self._json_field!r}: {'absent' if line is None else why_bad(line, self.fields)}"
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         """Return the entries that no committed batch has read; a stream's count stops at 10 000.
 
         None if Redis is unavailable.
@@ -195,7 +206,7 @@ class RedisStreams:
             return None
         return Pending(count, "entries", _time_of(oldest))
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         """Return the ids (from, to] of each stream that the batch reads."""
         offsets = offset_range(checkpoint, batch_id, place)
         if offsets is None or offsets[1] is None:

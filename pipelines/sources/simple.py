@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
 from pipelines.sources.source import Parsed, Pending, compact_json
@@ -27,10 +27,10 @@ class _WithoutReplay:
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         return iter(())
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         return None
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         return None
 
     def identity(self) -> Identity:
@@ -50,7 +50,10 @@ class _WithoutReplay:
 
 
 class Rate(_WithoutReplay):
-    """Numbers counted up from 0 in the column `value`, each with its `timestamp`."""
+    """Numbers counted up from 0 in the column `value`, each with its `timestamp`.
+
+    rows_per_second: 1 or more. Raises PipelineError for less.
+    """
 
     def __init__(self, rows_per_second: int) -> None:
         if rows_per_second < 1:
@@ -71,6 +74,7 @@ class Rate(_WithoutReplay):
 class Socket(_WithoutReplay):
     """Lines of text from a server's socket, in the column `line`; `nc -lk 9999` is such a server.
 
+    host, port: of the server. Raises PipelineError for a port that none can have.
     A line can be read once. Bytes that are not UTF-8 become the replacement character. A blank line is not an event.
     """
 

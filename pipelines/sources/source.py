@@ -7,17 +7,16 @@ together.
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import psycopg
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.checkpoint import offset_range
+from pipelines.checkpoint import batch_offsets, offset_range
+from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError
 from pipelines.guarantee import Spout
 from state_backends.aggregators.column import quoted
@@ -32,8 +31,9 @@ STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
 
 @dataclass(frozen=True)
 class Pending:
-    """Input that no committed batch has read. oldest: when the oldest of it arrived, ISO, or None.
+    """Input that no committed batch has read: `count` of a `unit`, as 3 files.
 
+    oldest: when the oldest of it arrived, ISO, or None.
     alarm: a problem that an operator should solve before it gets worse, or None.
     """
 
@@ -87,13 +87,13 @@ class Source(Protocol):
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         """Yield each bad row with its place in the input and the reason."""
 
-    def pending(self, checkpoint: Path, place: int = 0) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
         """Return the input that no committed batch has read, or None where that is unknown.
 
         place: which of the query's sources this is; Spark numbers them in the checkpoint.
         """
 
-    def held(self, checkpoint: Path, batch_id: int, place: int = 0) -> SourceInput | None:
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
         """Return what the checkpoint says that a planned batch holds of this source, or None where it does not say.
 
         The same input gives the same items; a batch that comes again is compared by them.
@@ -123,15 +123,34 @@ class Source(Protocol):
 class ListedSource(Protocol):
     """A source whose items are read once for all time, by a list that Spark keeps in the checkpoint: files."""
 
-    def restore(self, log: Path, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
+    def restore(self, log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
         """Write the list of a checkpoint that resumes from `point`.
 
         log: Spark's folder for it. place: which of the query's sources this is. read: what each batch has read, by
         txid, up to the open one if that must come again as it was.
         """
 
-    def taken(self, log: Path, offset: Any) -> Files:
+    def taken(self, log: CheckpointPath, offset: Any) -> Files:
         """Return the items that Spark's list has up to an offset, named as the ledger names them; log: its folder."""
+
+
+@runtime_checkable
+class DiscoveredSource(Protocol):
+    """A source whose columns are known once Spark has looked at what it reads."""
+
+    def schema_in(self, spark: SparkSession) -> StructType:
+        """Return the columns of an event. Raises SourceSetupError where it cannot be read."""
+
+
+@runtime_checkable
+class GivenSource(Protocol):
+    """A source whose rows an application gives, batch by batch, of a query with any number of sources of its own."""
+
+    def parse_given(self, batch: DataFrame) -> Parsed:
+        """Return the rows of a micro-batch with the columns of the stream."""
+
+    def refuse(self) -> NoReturn:
+        """Raise PipelineError: a driver would have to read the rows."""
 
 
 def listed_files(
@@ -162,6 +181,14 @@ class Span:
 
 
 @runtime_checkable
+class HeldSource(Protocol):
+    """A source of which a server keeps something for its pipeline, as a replication slot."""
+
+    def drop(self) -> None:
+        """Let the server forget it, for good. Repeatable."""
+
+
+@runtime_checkable
 class RereadSource(Protocol):
     """A source whose counted input can be read again beside the query that has read it."""
 
@@ -170,6 +197,19 @@ class RereadSource(Protocol):
 
         Raises InputLostError where some of it is gone or has changed since.
         """
+
+
+@runtime_checkable
+class ReplayedSource(Protocol):
+    """A source whose dead letters keep the raw record, so that they can be parsed again.
+
+    records: what such a record is called; it says which source can read it.
+    """
+
+    records: str
+
+    def parse_again(self, spark: SparkSession, records: Sequence[Mapping[str, Any]]) -> Parsed:
+        """Parse raw records of dead letters, as `dead_letters` gives them, by the rules of `parse`."""
 
 
 class Sources:
@@ -199,6 +239,8 @@ class Sources:
 
     def split(self, batch: DataFrame) -> list[Parsed]:
         """Return the parsed input of each source in a micro-batch of the query that was loaded."""
+        if isinstance(self._sources[0], GivenSource):
+            return [self._sources[0].parse_given(batch)]
         parts = [batch]
         if len(self._sources) > 1:
             parts = [batch.where(f"_{place} is not null").select(f"_{place}.*") for place in range(len(self._sources))]
@@ -207,9 +249,20 @@ class Sources:
             for source, parsed, part in zip(self._sources, self._parsed, parts, strict=True)
         ]
 
-    def held(self, checkpoint: Path, batch_id: int) -> list[SourceInput | None]:
+    def held(self, checkpoint: CheckpointPath, batch_id: int) -> list[SourceInput | None]:
         """Return what each source gave to a planned batch, None where the checkpoint does not say."""
-        return [source.held(checkpoint, batch_id, place) for place, source in enumerate(self._sources)]
+        places = self.at_places(len(batch_offsets(checkpoint, batch_id) or self._sources))
+        return [source.held(checkpoint, batch_id, place) for place, source in enumerate(places)]
+
+    def at_places(self, count: int) -> Sequence[Source]:
+        """Return the source of each place of a query that has `count` sources in its checkpoint."""
+        from pipelines.sources.ticks import Ticks
+
+        if isinstance(self._sources[0], GivenSource):
+            return [self._sources[0]] * count
+        # A pipeline may get its ticks, or lose them, between two runs.
+        events = [source for source in self._sources if not isinstance(source, Ticks)]
+        return {len(events): events, len(events) + 1: [*events, Ticks()]}.get(count, self._sources)
 
     def identities(self) -> list[Identity]:
         """Return what each source reads, with its id."""
@@ -227,21 +280,25 @@ class Sources:
 
         again: the place of a source to the items that it has read after that.
         """
-        for place, (source, offset) in enumerate(zip(self._sources, offsets, strict=True)):
+        for place, (source, offset) in enumerate(zip(self.at_places(len(offsets)), offsets, strict=True)):
             try:
                 source.check_from(offset, again(place), spark)
                 yield source, None
             except InputLostError as lost:
                 yield source, lost
 
-    def pending(self, checkpoint: Path) -> Pending | None:
+    def pending(self, checkpoint: CheckpointPath) -> Pending | None:
         """Return what all sources together have pending, or None where no source knows."""
-        parts = [source.pending(checkpoint, place) for place, source in enumerate(self._sources)]
-        known = [part for part in parts if part is not None]
-        if not known:
-            return None
-        oldest = min((part.oldest for part in known if part.oldest), default=None)
-        return Pending(sum(part.count for part in known), " and ".join(sorted({part.unit for part in known})), oldest)
+        return combined([source.pending(checkpoint, place) for place, source in enumerate(self._sources)])
+
+
+def combined(parts: Iterable[Pending | None]) -> Pending | None:
+    """Return what several sources have pending as one; None where none of them knows."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    oldest = min((part.oldest for part in known if part.oldest), default=None)
+    return Pending(sum(part.count for part in known), " and ".join(sorted({part.unit for part in known})), oldest)
 
 
 def compact_json(value: Any) -> str:
@@ -255,7 +312,7 @@ def as_progress(pending: Pending | None) -> dict[str, Any]:
     return {"pending": {name: value for name, value in vars(pending).items() if name != "alarm" or value is not None}}
 
 
-def offsets_held(checkpoint: Path, batch_id: int, place: int, name: str) -> SourceInput | None:
+def offsets_held(checkpoint: CheckpointPath, batch_id: int, place: int, name: str) -> SourceInput | None:
     """Return what a batch holds of a source that is read as a whole, by its offsets [from, to]."""
     offsets = offset_range(checkpoint, batch_id, place)
     if offsets is None:
@@ -304,65 +361,3 @@ def required(schema: StructType) -> list[str]:
 def nullable(schema: StructType) -> StructType:
     """Return the same columns, none of them required: where one is, Spark may fill an absent value with a default."""
     return StructType([StructField(field.name, field.dataType, True) for field in schema])
-
-
-def python_stream(
-    spark: SparkSession, name: str, columns: StructType, reader: Callable[[], DataSourceStreamReader]
-) -> DataFrame:
-    """Return the streaming DataFrame of a reader written in Python; `name` is what plans call it.
-
-    The reader's settings travel inside the pickled class, so workers need nothing in their environment. A data source's
-    options would be simpler, but plans print those, and a URL holds a password.
-    """
-
-    class PythonStream(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> StructType:
-            return columns
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-            return reader()
-
-    # A second source of that name replaces the first; frames that are loaded already keep theirs.
-    spark.dataSource.register(PythonStream)
-    return spark.readStream.format(name).load()
-
-
-def python_batch(
-    spark: SparkSession,
-    name: str,
-    columns: StructType,
-    reader: Callable[[], DataSourceStreamReader],
-    start: Any,
-    end: Any,
-) -> DataFrame:
-    """Return as a batch what the reader of `python_stream` gives between two offsets."""
-
-    class PythonBatch(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> StructType:
-            return columns
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            return _Between(reader(), start, end)
-
-    spark.dataSource.register(PythonBatch)
-    return spark.read.format(name).load()
-
-
-class _Between(DataSourceReader):
-    def __init__(self, reader: DataSourceStreamReader, start: Any, end: Any) -> None:
-        self._reader, self._start, self._end = reader, start, end
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return self._reader.partitions(self._start, self._end)
-
-    def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        # Spark asks for a partition None where there is none.
-        return iter(()) if partition is None else self._reader.read(partition)

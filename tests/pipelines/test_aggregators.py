@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
@@ -10,15 +11,21 @@ from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import StateSpec
 from state_backends.aggregators import (
+    Count,
     DistinctCount,
     DistinctSet,
     First,
     Last,
     Latest,
     Max,
+    Mean,
     Min,
     Quantiles,
+    RetractableMax,
+    RetractableMin,
+    RowCount,
     StdDev,
+    Sum,
     TopK,
     Variance,
 )
@@ -44,6 +51,61 @@ class TestSpread:
             assert math.isnan(Variance("x").finish(moments([1.0, x])))
         assert moments([1e-200, -1e-200]) == {"count": 2, "mean": 0.0, "m2": 0.0}
         assert moments([None]) == {"count": 0, "mean": None, "m2": None}
+
+
+class TestTakenAway:
+    """What a batch adds and takes away again, by the sign of each row."""
+
+    @pytest.fixture
+    def signed(self, spark):
+        """Has Spark aggregate values with signs."""
+
+        def signed(aggregator, sql_type, *rows):
+            frame = spark.createDataFrame(rows, f"x {sql_type}, s int").coalesce(1)
+            parts = [f"{text} AS `_{suffix}`" for suffix, text in aggregator.signed_partial("s").items()]
+            [row] = frame.selectExpr(*parts).toArrow().to_pylist()
+            return {suffix: row[f"_{suffix}"] for suffix in aggregator.signed_partial("s")}
+
+        return signed
+
+    def test_counts_and_exact_totals_subtract(self, signed):
+        rows = [(Decimal("0.10"), 1), (Decimal("7.25"), 1), (None, 1), (Decimal("0.10"), -1), (None, -1)]
+
+        assert signed(RowCount(), "decimal(5,2)", *rows) == {"": 1}
+        assert signed(Count("x > 1"), "decimal(5,2)", *rows, (Decimal("3.00"), -1)) == {"": 0}
+        assert signed(Sum("x", type="numeric"), "decimal(5,2)", *rows) == {"": Decimal("7.25")}
+        assert signed(Mean("x", type="numeric"), "decimal(5,2)", *rows) == {"sum": Decimal("7.25"), "count": 1}
+        assert signed(Sum("x", type="bigint"), "bigint", (None, -1)) == {"": 0}
+
+    def test_the_smallest_bigint_can_be_taken_away_and_a_total_out_of_range_is_null(self, signed):
+        total = Sum("x", type="bigint")
+
+        assert signed(total, "bigint", (-(2**63), -1), (-1, 1)) == {"": 2**63 - 1}
+        assert signed(total, "bigint", (-(2**63), -1)) == {"": None}
+
+    @pytest.mark.parametrize(
+        ("sql_type", "spark_type", "values"),
+        [
+            ("bigint", "bigint", [5, -7, 2**62]),
+            ("numeric", "decimal(12,2)", [Decimal("0.00"), Decimal("12.50"), Decimal("-3.07")]),
+            ("double precision", "double", [0.1, 1e300, -2.0]),
+            ("text", "string", ["b", "", "é"]),
+            ("boolean", "boolean", [True, False]),
+            ("timestamptz", "timestamp", [datetime(2013, 1, 1, 9, 0, 0, 1, UTC), datetime(1969, 1, 1, tzinfo=UTC)]),
+        ],
+    )  # fmt: skip
+    def test_extremes_go_back_to_what_is_left(self, signed, sql_type, spark_type, values):
+        low, high = RetractableMin("x", sql_type), RetractableMax("x", sql_type)
+        ordered = sorted(values)
+        first = signed(low, spark_type, *((value, 1) for value in values), (values[0], 1), (None, 1))
+        then = signed(low, spark_type, (ordered[0], -1), (ordered[-1], -1), (None, -1))
+
+        both = low.fold({}, first)
+        assert (both[""], high.fold({}, first)[""]) == (ordered[0], ordered[-1])
+        rest = sorted([*values, values[0]])
+        rest.remove(ordered[0])
+        rest.remove(ordered[-1])
+        assert (low.fold(both, then)[""], high.fold(both, then)[""]) == (min(rest), max(rest))
 
 
 class TestByTime:

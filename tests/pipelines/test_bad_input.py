@@ -13,7 +13,9 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "origin string NOT NULL, carrier string, delay int, at timestamp"
 FLIGHTS = StateSpec(
-    "flights", key={"origin": "text", "carrier": "text"}, measures={"flights": Count(), "delay": Sum("delay")}
+    "flights",
+    key={"origin": "text", "carrier": "text"},
+    measures={"flights": Count(), "delay": Sum("delay", "double precision")},
 )
 
 
@@ -115,7 +117,9 @@ def test_a_renamed_measure_is_refused_with_the_difference(workspace):
     workspace.run(flights(workspace.input))
 
     with pytest.raises(SpecMismatchError, match="measure 'flights' is gone; measure 'departures' is new"):
-        workspace.run(flights(workspace.input, measures={"departures": Count(), "delay": Sum("delay")}))
+        workspace.run(
+            flights(workspace.input, measures={"departures": Count(), "delay": Sum("delay", "double precision")})
+        )
 
     assert workspace.values("flights") == {("JFK", "AA"): {"flights": 1, "delay": 5}}
 

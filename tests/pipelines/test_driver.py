@@ -13,6 +13,7 @@ from pipelines.checkpoint import last_batch
 from pipelines.context import BatchContext
 from pipelines.driver import Driver, RunOptions
 from pipelines.driver_session import DriverSession
+from pipelines.errors import PipelineError
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.tasks import MergeTask, written
@@ -261,3 +262,9 @@ def step_clock(workspace, ahead):
         "CREATE OR REPLACE FUNCTION tidemark.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
         f"RETURN clock_timestamp() + interval '{ahead.total_seconds()} s'"
     )
+
+
+def test_a_client_of_spark_connect_is_refused_before_anything_is_touched(tmp_path):
+    """Its session has no Java process behind it, which is what tells the two apart."""
+    with pytest.raises(PipelineError, match="its Spark session is a client of Spark Connect"):
+        Driver(word_count(tmp_path), object(), "", RunOptions(tmp_path / "checkpoint")).run()

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
@@ -22,8 +23,8 @@ def spec(**measures):
     return StateSpec("shops", key={"shop": "text"}, measures={"events": Count(), **measures})
 
 
-def feed(workspace, state, *batches):
-    events = Stream.read(JsonFiles(workspace.input, schema=SCHEMA, files_per_batch=1))
+def feed(workspace, state, *batches, schema=SCHEMA):
+    events = Stream.read(JsonFiles(workspace.input, schema=schema, files_per_batch=1))
     for batch in batches:
         workspace.land(f"{len(list(workspace.input.iterdir()))}.json", *batch)
     grouped = events.group_by(*state.key) if state.key else events
@@ -57,7 +58,7 @@ def test_a_sum_that_overflows_across_batches_is_a_dead_letter_and_the_pipeline_g
 
 
 def test_a_total_that_overflows_within_a_batch_is_a_dead_letter(workspace):
-    state = spec(total=Sum("n", type="bigint"), large=Sum("x"))
+    state = spec(total=Sum("n", type="bigint"), large=Sum("x", "double precision"))
 
     feed(
         workspace,
@@ -90,6 +91,37 @@ def test_money_with_more_places_than_a_sum_keeps_is_a_dead_letter(workspace):
     assert re.search(message_of("Values that cannot be counted", 2), reason)
 
 
+def test_a_sum_without_a_type_is_exact_over_decimals_and_whole_numbers(workspace):
+    tenths = [[{"shop": "a", "price": 0.1, "n": 2**62}] for _ in range(3)]
+
+    feed(workspace, spec(total=Sum("price"), n=Sum("n")), *tenths, schema="shop string, price decimal(12, 2), n bigint")
+
+    assert workspace.rows("SELECT total, n FROM tidemark_live.shops") == [(Decimal("0.3"), Decimal(3 * 2**62))]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            "x",
+            "is a double, whose totals are rounded; declare the column as a decimal, which is exact, or ask for "
+            "doubles: Sum('x', type='double precision')",
+        ),
+        (
+            "price",
+            "is decimal(38,12), which has more digits than numeric keeps; say how many, as "
+            "Sum('price', type='numeric(38, 12)')",
+        ),
+    ],
+)
+def test_a_sum_without_a_type_over_what_it_may_not_hold_is_refused_before_the_first_batch(workspace, column, message):
+    with pytest.raises(PipelineError) as refused:
+        feed(workspace, spec(total=Sum(column)), [{"shop": "a", column: 1}])
+
+    assert str(refused.value) == f"state 'shops': measure 'total' has no type, and column {column!r} {message}"
+    assert workspace.rows("SELECT count(*) FROM tidemark.state") == [(0,)]
+
+
 def test_twelve_places_are_exact_where_they_are_declared(workspace):
     state = spec(total=Sum("price", type="numeric(38, 12)"))
 
@@ -107,8 +139,12 @@ def test_twelve_places_are_exact_where_they_are_declared(workspace):
         (Sum("x", type="numeric"), {"x": 1e-10}, "measure m: x is no numeric that it takes: 1.0E-10"),
         (Sum("x", type="numeric"), {"x": 1e30}, "measure m: x is no numeric that it takes: 1.0E30"),
         (Sum("text", type="numeric"), {"text": "0.1234567891"}, "measure m: text is no numeric that it takes: 0.12"),
-        (Sum("text"), {"text": "many"}, "measure m: text is no double precision that it takes: many"),
-        (Sum("x"), {"x": "NaN"}, "measure m: x is no double precision that it takes: NaN"),
+        (
+            Sum("text", "double precision"),
+            {"text": "many"},
+            "measure m: text is no double precision that it takes: many",
+        ),
+        (Sum("x", "double precision"), {"x": "NaN"}, "measure m: x is no double precision that it takes: NaN"),
         (Mean("x"), {"x": "-Infinity"}, "measure m: x is no double precision that it takes: -Infinity"),
         (Variance("x"), {"x": 1e141}, "measure m: x is no double precision that it takes: 1.0E141"),
         (Quantiles("x"), {"x": "NaN"}, "measure m: x is no double precision that it takes: NaN"),

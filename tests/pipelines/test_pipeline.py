@@ -1,7 +1,5 @@
 """Pipelines as they are declared: names, states, guarantees, and the jobs that come with Tidemark."""
 
-from pathlib import Path
-
 import pytest
 
 from pipelines.discovery import Search, examples
@@ -52,7 +50,7 @@ def test_a_pipeline_over_two_sources_has_the_weaker_guarantee():
 
 @pytest.mark.parametrize("example", Search([examples()]).declarations, ids=str)
 def test_every_example_has_its_name_and_its_states_survive_the_catalog(example):
-    pipeline = example.pipeline(Path("in"))
+    pipeline = example.pipeline()
 
     assert example.module == f"pipelines.jobs.{pipeline.name}"
     assert pipeline.description

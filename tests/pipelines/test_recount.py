@@ -56,7 +56,7 @@ SOLD = StateSpec(
         "dear": Count(where="price > 10"),
         "total": Sum("price", type="numeric(20,2)"),
         "whole": Sum("n", type="bigint"),
-        "weight": Sum("weight"),
+        "weight": Sum("weight", "double precision"),
         "mean": Mean("weight"),
         "variance": Variance("weight"),
         "deviation": StdDev("weight"),

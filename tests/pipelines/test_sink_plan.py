@@ -88,7 +88,11 @@ def test_groups_and_an_updater_share_a_query(workspace):
         "odd_names",
         [
             events.group_by(name="`odd name`").persistent_aggregate(
-                StateSpec("grouped", key={"name": "text"}, measures={"n": Count(), "seconds": Sum("seconds")})
+                StateSpec(
+                    "grouped",
+                    key={"name": "text"},
+                    measures={"n": Count(), "seconds": Sum("seconds", "double precision")},
+                )
             ),
             events.each(name="`odd name`").partition_persist(
                 StateSpec("updated", key={"name": "text"}, value="jsonb"), CountTuples()

@@ -4,7 +4,8 @@ import pytest
 
 from pipelines.errors import PipelineError
 from pipelines.sources.files import TextFiles
-from pipelines.stream import Stream, tumbling
+from pipelines.stream import Stream
+from pipelines.windows import tumbling
 from state_backends import Count, StateSpec
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})

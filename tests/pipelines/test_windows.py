@@ -12,7 +12,8 @@ from pipelines.check import check
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream, sliding, tumbling
+from pipelines.stream import Stream
+from pipelines.windows import sliding, tumbling
 from state_backends import Count, StateSpec
 
 VIEWS = StateSpec("views", key={"start": "timestamptz"}, measures={"count": Count()})

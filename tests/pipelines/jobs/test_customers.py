@@ -1,10 +1,9 @@
-import json
-from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from pipelines.jobs.customers import customers
-from tests.pipelines.jobs.job_input import land, opaque
+from tidemark.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark
 
@@ -31,60 +30,33 @@ SETTINGS = [
 ]
 
 
-def recount(profiles, settings):
-    """The newest value of every field that has one, both sides in one row."""
-    rows = {}
-    for lines, side, time in [(profiles, "profile", "changed_at"), (settings, "settings", "set_at")]:
-        for line in sorted(lines, key=lambda line: line[time]):
-            row = rows.setdefault(
-                line["user"],
-                {"profile": {"name": None, "city": None}, "settings": {"language": None, "newsletter": None}},
-            )
-            row[side] |= {field: line[field] for field in row[side] if line[field] is not None}
-    return rows
+BATCHES = [{"profiles": some, "settings": others} for some, others in zip(PROFILES, SETTINGS, strict=True)]
+OF_ONE_FOLD = {"customers": ["one fold of all rows"]}
 
 
-@pytest.fixture
-def filled(workspace):
-    """Two batches, each with a file of either side."""
-    for batch, (profiles, settings) in enumerate(zip(PROFILES, SETTINGS, strict=True)):
-        land(workspace, f"profiles/{batch}.json", *profiles)
-        land(workspace, f"settings/{batch}.json", *settings)
-    return workspace
+def test_either_side_comes_first_and_changes_its_own_fields_only(tidemark_run):
+    result = tidemark_run(customers(Path("input")), BATCHES)
 
-
-def test_either_side_comes_first_and_changes_its_own_fields_only(filled):
-    batches = filled.run(customers(filled.input, files_per_batch=1))
-
-    assert batches == [(1, 1), (2, 1)]
-    assert filled.values("customers") == recount(chain(*PROFILES), chain(*SETTINGS))
-    assert filled.values("customers")["ann"] == {
+    assert result.checked == OF_ONE_FOLD
+    assert result["customers"]["ann"] == {
         "profile": {"name": "Ann", "city": "Bern"},
         "settings": {"language": "no", "newsletter": True},
     }
 
 
-def test_a_replay_without_a_change_reverts_it_and_an_equal_replay_changes_nothing(filled):
-    def run():
-        return filled.run(opaque(customers(filled.input, files_per_batch=1)))
+def test_a_replay_without_a_change_reverts_it_and_an_equal_replay_changes_nothing(tidemark_run):
+    fewer = {"profiles": PROFILES[1][:1], "settings": SETTINGS[1]}
 
-    run()
-    before = filled.values("customers")
-    filled.forget_last_commit()
-    assert run() == [(2, 2)]
-    assert filled.values("customers") == before
+    result = tidemark_run(customers(Path("input")), [*BATCHES, Crash(), Replay(), Replay(fewer)])
 
-    filled.forget_last_commit()
-    (filled.input / "profiles" / "1.json").write_text(json.dumps(PROFILES[1][0]) + "\n")
-    assert run() == [(2, 3)]
-    assert filled.values("customers") == recount([*PROFILES[0], PROFILES[1][0]], chain(*SETTINGS))
+    assert [batch.attempts for batch in result.batches] == [1, 3]
+    assert result["customers"]["ann"]["profile"] == {"name": "Ann", "city": "Oslo"}
 
 
-def test_a_change_without_a_time_is_a_dead_letter(workspace):
-    land(workspace, "profiles/1.json", profile("ann", 1, "Ann"), {"user": "ann", "name": "Ghost"})
-    land(workspace, "settings/1.json", setting("ann", 1, "no"))
+def test_a_change_without_a_time_is_a_dead_letter(tidemark_run):
+    profiles = [profile("ann", 1, "Ann"), {"user": "ann", "name": "Ghost"}]
 
-    workspace.run(customers(workspace.input))
+    result = tidemark_run(customers(Path("input")), [{"profiles": profiles, "settings": [setting("ann", 1, "no")]}])
 
-    assert workspace.values("customers")["ann"]["profile"]["name"] == "Ann"
-    assert workspace.rows("SELECT source FROM tidemark.dead_letter") == [("1.json",)]
+    assert result["customers"]["ann"]["profile"]["name"] == "Ann"
+    assert [letter.line_number for letter in result.dead_letters] == [2]

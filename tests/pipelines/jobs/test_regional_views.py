@@ -1,9 +1,9 @@
-import json
+from pathlib import Path
 
 import pytest
 
 from pipelines.jobs.regional_views import regional_views
-from tests.pipelines.jobs.job_input import land, opaque
+from tidemark.testing import Replay
 
 pytestmark = pytest.mark.spark
 
@@ -41,27 +41,17 @@ def recount(users, views):
     return counts
 
 
-def counts(workspace):
-    return {region: value["views"] for region, value in workspace.values("regional_views").items()}
+def test_views_count_in_the_region_committed_before_their_batch_also_in_a_replay(tidemark_run):
+    batches = [{"users": users, "views": views} for users, views in zip(USERS, VIEWS, strict=True)]
+    fewer = {"users": [user("ann", "moon", 9)], "views": [view("cat"), view("ann")]}
+
+    first = tidemark_run(regional_views(Path("input")), batches)
+    replayed = tidemark_run(regional_views(Path("input")), [*batches, Replay(fewer)])
+
+    assert counts(first) == {"unknown": 5, "north": 1, "east": 2, "south": 2, "west": 1} == recount(USERS, VIEWS)
+    assert counts(replayed) == recount(USERS, [*VIEWS[:2], fewer["views"]])
+    assert replayed["regions"]["ann"] == {"region": "moon"}
 
 
-def test_views_count_in_the_region_committed_before_their_batch_also_in_a_replay(workspace):
-    def run():
-        return workspace.run(opaque(regional_views(workspace.input, files_per_batch=1)))
-
-    for batch, (users, views) in enumerate(zip(USERS, VIEWS, strict=True)):
-        land(workspace, f"users/{batch}.json", *users)
-        land(workspace, f"views/{batch}.json", *views)
-
-    assert run() == [(1, 1), (2, 1), (3, 1)]
-    assert counts(workspace) == recount(USERS, VIEWS)
-    assert counts(workspace) == {"unknown": 5, "north": 1, "east": 2, "south": 2, "west": 1}
-
-    workspace.forget_last_commit()
-    fewer = [view("cat"), view("ann")]
-    (workspace.input / "views" / "2.json").write_text("".join(json.dumps(line) + "\n" for line in fewer))
-    (workspace.input / "users" / "2.json").write_text(json.dumps(user("ann", "moon", 9)) + "\n")
-
-    assert run() == [(3, 2)]
-    assert counts(workspace) == recount(USERS, [*VIEWS[:2], fewer])
-    assert workspace.values("regions")["ann"] == {"region": "moon"}
+def counts(result):
+    return {region: value["views"] for (region,), value in result["regional_views"].items()}

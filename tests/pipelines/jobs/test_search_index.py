@@ -1,13 +1,12 @@
-import json
 import re
 from collections import Counter
-from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from pipelines.jobs.search_index import POSTINGS, search_index
 from state_backends import PostgresBackingMap
-from tests.pipelines.jobs.job_input import opaque, refusing
+from tidemark.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark
 
@@ -31,50 +30,40 @@ BATCHES = [
 ]
 
 
-def recount(*batches):
+def recount(lines):
     """How often each word is in the newest text of each document."""
     texts = {}
-    for line in sorted(chain(*batches), key=lambda line: line["changed_at"]):
+    for line in sorted(lines, key=lambda line: line["changed_at"]):
         texts[line["doc"]] = "" if line["deleted"] else line["text"]
     return {
-        (word, doc): times
+        (word, doc): {"frequency": times}
         for doc, text in texts.items()
         for word, times in Counter(re.findall(r"\w+", text.lower())).items()
     }
 
 
-def postings(workspace):
-    return {key: value["frequency"] for key, value in workspace.values("postings").items()}
+def test_the_postings_are_those_of_the_newest_texts_also_after_a_crash_whose_replay_brings_others(tidemark_run):
+    replay = Replay([document("d1", 7, "dog")])
+
+    first = tidemark_run(search_index(Path("documents")), BATCHES, expected={"postings": recount})
+    tidemark_run(
+        search_index(Path("documents")), [*BATCHES, Crash("mid_write"), replay], expected={"postings": recount}
+    )
+
+    assert ("gone", "d3") not in first["postings"]
 
 
-def test_the_postings_are_those_of_the_newest_texts_also_after_a_crash_whose_replay_brings_others(workspace):
-    def run():
-        return workspace.run(opaque(search_index(workspace.input, files_per_batch=1)))
+def test_a_change_writes_the_postings_that_differ_and_a_posting_list_is_one_prefix(tidemark_run):
+    batches = [
+        [document("d1", 1, "the dog bites the man"), document("d2", 1, "dog")],
+        [document("d1", 2, "the dog bites a man"), document("d3", 2, "doghouse")],
+    ]
 
-    files = [workspace.land(f"{place}.json", *batch) for place, batch in enumerate(BATCHES)]
+    conn = tidemark_run(search_index(Path("documents")), batches).conn
 
-    assert run() == [(1, 1), (2, 1), (3, 1)]
-    assert postings(workspace) == recount(*BATCHES)
-    assert ("gone", "d3") not in postings(workspace)
-
-    workspace.forget_last_commit()
-    with refusing(workspace.conn, "postings"), pytest.raises(Exception, match="failed by the test"):
-        run()
-    files[2].write_text(json.dumps(document("d1", 7, "dog")) + "\n")
-
-    assert run() == [(3, 3)]
-    assert postings(workspace) == recount(*BATCHES[:2], [document("d1", 7, "dog")])
-
-
-def test_a_change_writes_the_postings_that_differ_and_a_posting_list_is_one_prefix(workspace):
-    workspace.land("1.json", document("d1", 1, "the dog bites the man"), document("d2", 1, "dog"))
-    workspace.land("2.json", document("d1", 2, "the dog bites a man"), document("d3", 2, "doghouse"))
-
-    workspace.run(search_index(workspace.input, files_per_batch=1))
-
-    written = workspace.rows("SELECT word, doc FROM tidemark_state.postings WHERE txid = 2 ORDER BY word")
+    written = conn.execute("SELECT word, doc FROM tidemark_state.postings WHERE txid = 2 ORDER BY word").fetchall()
     assert written == [("a", "d1"), ("doghouse", "d3"), ("the", "d1")]
-    dogs = PostgresBackingMap(workspace.conn, POSTINGS).scan(prefix=("dog",))
+    dogs = PostgresBackingMap(conn, POSTINGS).scan(prefix=("dog",))
     assert [(key, row.value) for key, row in dogs] == [
         (("dog", "d1"), {"frequency": 1}),
         (("dog", "d2"), {"frequency": 1}),

@@ -2,10 +2,12 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from pipelines.jobs.sessions import GAP, sessions
+from tidemark.testing import Crash
 
 pytestmark = pytest.mark.spark
 
@@ -34,55 +36,42 @@ def plainly(actions):
     return found
 
 
-def closed(workspace):
-    rows = workspace.rows('SELECT "user", started, ended, events, late FROM tidemark_live.closed_sessions')
-    return {(user, started): (ended, events, late) for user, started, ended, events, late in rows}
-
-
-def opaque(folder):
-    pipeline = sessions(folder, 1)
-    pipeline.sources[0].spout = "opaque"
-    return pipeline
-
-
-def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorted_events(workspace):
+def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorted_events(tidemark_run):
     chance = random.Random(7)
     actions = [action(chance.choice("abcd"), chance.randrange(400)) for _ in range(120)]
     # Each comes up to nine minutes after its time.
     arriving = sorted(
         actions, key=lambda line: datetime.fromisoformat(line["at"]) + timedelta(minutes=chance.random() * 9)
     )
-    for number in range(3):
-        workspace.land(f"{number}.json", *arriving[number * 40 : number * 40 + 40])
-    workspace.run(opaque(workspace.input))
-    workspace.forget_last_commit()
-    workspace.land("9.json", action("last", 1000))
+    batches = [arriving[first : first + 40] for first in (0, 40, 80)]
+    expected = {key: closed(end, events) for key, (end, events) in plainly(actions).items()}
 
-    batches = workspace.run(opaque(workspace.input))
+    result = tidemark_run(
+        sessions(Path("actions")),
+        [*batches, Crash(), [action("last", 1000)]],
+        expected={"closed_sessions": expected},
+    )
 
-    expected = {key: (end, events, 0) for key, (end, events) in plainly(actions).items()}
-    assert batches == [(3, 2), (4, 1)]
-    assert closed(workspace) == expected
-    assert set(workspace.values("open_sessions")) == {"last"}
-    assert workspace.rows("SELECT sum(late) FROM tidemark.batch") == [(0,)]
+    assert set(result["open_sessions"]) == {("last",)}
+    assert [(each.attempts, each.late) for each in result.batches] == [(1, 0), (1, 0), (2, 0), (1, 0)]
 
 
-def test_an_event_joins_two_open_sessions_and_one_that_is_late_is_counted_as_such(workspace):
-    workspace.land("1.json", action("ann", 0), action("ann", 35), action("bob", 0))
-    workspace.run(sessions(workspace.input, 1))
-    two = workspace.values("open_sessions")["ann"]["sessions"]
-    workspace.land("2.json", action("ann", 28), {"user": "bob", "at": "+12345-01-01T00:00:00Z"})
-    workspace.run(sessions(workspace.input, 1))
-    one = workspace.values("open_sessions")["ann"]["sessions"]
-    workspace.land("3.json", action("bob", 80))
-    workspace.land("4.json", action("ann", 36))
+def test_an_event_joins_two_open_sessions_and_one_that_is_late_is_counted_as_such(tidemark_run):
+    begun = [[action("ann", 0), action("ann", 35), action("bob", 0)]]
+    joined = [*begun, [action("ann", 28), {"user": "bob", "at": "+12345-01-01T00:00:00Z"}]]
 
-    workspace.run(sessions(workspace.input, 1))
+    two = tidemark_run(sessions(Path("actions")), begun)["open_sessions"]["ann"]["sessions"]
+    one = tidemark_run(sessions(Path("actions")), joined)["open_sessions"]["ann"]["sessions"]
+    result = tidemark_run(sessions(Path("actions")), [*joined, [action("bob", 80)], [action("ann", 36)]])
 
     assert [each["events"] for each in two] == [1, 1]
     assert [(each["start"][11:16], each["end"][11:16], each["events"]) for each in one] == [("09:00", "09:35", 3)]
-    assert closed(workspace) == {
-        ("ann", minute(0)): (minute(35), 3, 0),
-        ("bob", minute(0)): (minute(0), 1, 0),
-        ("ann", minute(36)): (minute(36), 1, 1),
+    assert result["closed_sessions"] == {
+        ("ann", minute(0)): closed(minute(35), 3),
+        ("bob", minute(0)): closed(minute(0), 1),
+        ("ann", minute(36)): closed(minute(36), 1, 1),
     }
+
+
+def closed(ended, events, late=0):
+    return {"ended": ended, "events": events, "late": late}

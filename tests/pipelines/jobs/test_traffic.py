@@ -1,18 +1,18 @@
-import json
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from pipelines.jobs.traffic import BY_DAY, BY_HOUR, BY_MINUTE, GRAINS, traffic
 from state_backends import StateReader
-from tests.pipelines.jobs.job_input import opaque
+from tidemark.testing import Replay
 
 pytestmark = pytest.mark.spark
 
 START = datetime(2024, 1, 1, 22, 0, tzinfo=UTC)
 SPANS = {"1 minute": timedelta(minutes=1), "1 hour": timedelta(hours=1), "1 day": timedelta(days=1)}
-KINDS = ("requests", "bytes", "users")
 
 
 def requests(seed, count=250):
@@ -39,46 +39,33 @@ def recount(lines, span):
     for line in lines:
         groups.setdefault((line["site"], window(datetime.fromisoformat(line["at"]), span)), []).append(line)
     return {
-        key: (len(group), sum(line["bytes"] for line in group), len({line["user"] for line in group}))
+        key: {
+            "requests": len(group),
+            "bytes": sum(line["bytes"] for line in group),
+            "users": len({line["user"] for line in group}),
+        }
         for key, group in groups.items()
     }
 
 
-def rows(workspace, spec):
-    return {
-        (site, datetime.fromisoformat(start).astimezone(UTC)): tuple(value[kind] for kind in KINDS)
-        for (site, start), value in workspace.values(spec.name).items()
-    }
-
-
-def assert_coarse_rows_are_their_fine_rows_folded(workspace, fine, coarse, span):
-    minutes = rows(workspace, fine)
-    reader = StateReader(workspace.conn, fine)
-    for key, value in workspace.values(coarse.name).items():
-        site, start = key[0], datetime.fromisoformat(key[1])
-        within = [minute for minute in minutes if minute[0] == site and start <= minute[1] < start + span]
+def assert_coarse_rows_are_their_fine_rows_folded(result, fine, coarse, span):
+    reader = StateReader(result.conn, fine)
+    for (site, start), value in result[coarse.name].items():
+        within = [(its, minute) for its, minute in result[fine.name] if its == site and start <= minute < start + span]
         [folded] = reader.combine(within).parsed()
         assert folded == {"keys": len(within), "missing": 0, "expired": 0, "value": value}
 
 
-def test_the_grains_agree_with_a_recount_and_with_each_other_also_after_a_smaller_replay(workspace):
-    def run():
-        return workspace.run(opaque(traffic(workspace.input, files_per_batch=1)))
+def test_the_grains_agree_with_a_recount_and_with_each_other_also_after_a_smaller_replay(tidemark_run):
+    expected = {spec.name: partial(recount, span=SPANS[width]) for width, spec in GRAINS.items()}
 
-    first = requests(1)
-    workspace.land("1.json", *first)
-    second = workspace.land("2.json", *requests(2))
-    assert run() == [(1, 1), (2, 1)]
-    workspace.forget_last_commit()
-    second.write_text("".join(json.dumps(line) + "\n" for line in requests(3, 20)))
+    result = tidemark_run(
+        traffic(Path("requests")), [requests(1), requests(2), Replay(requests(3, 20))], expected=expected
+    )
 
-    assert run() == [(2, 2)]
-
-    lines = [*first, *requests(3, 20)]
-    for width, spec in GRAINS.items():
-        assert rows(workspace, spec) == recount(lines, SPANS[width])
-    assert_coarse_rows_are_their_fine_rows_folded(workspace, BY_MINUTE, BY_HOUR, SPANS["1 hour"])
-    assert_coarse_rows_are_their_fine_rows_folded(workspace, BY_HOUR, BY_DAY, SPANS["1 day"])
+    assert [batch.attempts for batch in result.batches] == [1, 2]
+    assert_coarse_rows_are_their_fine_rows_folded(result, BY_MINUTE, BY_HOUR, SPANS["1 hour"])
+    assert_coarse_rows_are_their_fine_rows_folded(result, BY_HOUR, BY_DAY, SPANS["1 day"])
 
 
 def test_each_grain_is_kept_for_its_own_time():

@@ -86,6 +86,32 @@ def test_late_events_count_once_and_sessions_without_late_ones_do_not_overlap(dr
         assert one[0] != other[0] or other[1] - one[2] >= GAP
 
 
+@given(arriving(actions, lambda event: (event["at"] - minute(0)).seconds // 60).flatmap(batched))
+def test_sessions_with_allowed_lateness_are_exact_for_events_that_come_so_late(drawn):
+    # Every event that comes less than DELAY after a later one is behind this watermark, and allowed.
+    batches = Batches(OPEN, Sessions(("user",), GAP, DELAY), "at", timedelta())
+
+    run_all(batches, drawn, FAR)
+
+    expected = []
+    for user in ("ann", "bob"):
+        mine = [event["at"] for rows, _ in drawn for event in rows if event["user"] == user]
+        expected += [
+            (user, minute(start), minute(end), number)
+            for start, end, number in plainly([(at - minute(0)).total_seconds() / 60 for at in mine])
+        ]
+    assert sorted(each[:4] for each in batches.all_emitted()) == sorted(expected)
+
+
+def test_a_late_event_that_is_allowed_makes_one_session_of_two():
+    batches = Batches(OPEN, Sessions(("user",), GAP, timedelta(hours=1)), "at", timedelta())
+    batches.run([{"user": "ann", "at": minute(0)}, {"user": "ann", "at": minute(40)}])
+
+    batches.run([{"user": "ann", "at": minute(20)}], failed=[{"user": "ann", "at": minute(25)}])
+
+    assert batches.run([FAR]) == [("ann", minute(0), minute(40), 3, 1)]
+
+
 def test_a_closed_session_does_not_change_and_a_late_event_starts_its_own():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
     batches.run([{"user": "ann", "at": minute(0)}])

@@ -11,7 +11,7 @@ from pipelines.spark import start_session
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
 
-NET = StateSpec("net", key={"carrier": "text"}, measures={"rows": Count(), "miles": Sum("miles")})
+NET = StateSpec("net", key={"carrier": "text"}, measures={"rows": Count(), "miles": Sum("miles", "double precision")})
 
 
 def net(url: str) -> Pipeline:

@@ -91,8 +91,9 @@ def fetch(coordinates: Sequence[str], folder: Path, *, transitive: bool = True) 
 class Broker:
     """One node that is broker and controller, on the loopback address; a context manager."""
 
-    def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
+    def __init__(self, folder: Path, jars: Sequence[Path], **settings: Any) -> None:
         self._folder = folder
+        self._more = {name.replace("_", "."): value for name, value in settings.items()}
         self._java = [
             _java(),
             "-Xmx256m",
@@ -140,6 +141,15 @@ class Broker:
             self._process.wait()
         self._process = None
 
+    def produce(self, topic: str, *lines: str) -> None:
+        """Send messages by Kafka's own command."""
+        command = ["kafka.tools.ConsoleProducer", "--bootstrap-server", self.address, "--topic", topic]
+        with self.log.open("ab") as log:
+            text = "".join(f"{line}\n" for line in lines).encode()
+            subprocess.run(
+                [*self._java, *command], input=text, stdout=log, stderr=log, check=True, timeout=START_SECONDS
+            )
+
     def _listens(self) -> bool:
         host, _, port = self.address.partition(":")
         with socket.socket() as probe:
@@ -160,7 +170,7 @@ class Broker:
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
-        }
+        } | self._more
 
 
 class Topic:
@@ -200,10 +210,19 @@ class Topic:
         finally:
             admin.close()
 
-    def send(self, *values: str | bytes | None, partition: int = 0, key: str | bytes | None = None) -> None:
+    def send(
+        self,
+        *values: str | bytes | None,
+        partition: int = 0,
+        key: str | bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> None:
         """Send messages to one partition, in this order."""
-        binary = [(_binary(key), _binary(value), partition, self.name) for value in values]
-        frame = self._spark.createDataFrame(binary, "key binary, value binary, partition int, topic string")
+        binary = [(_binary(key), _binary(value), partition, self.name, headers) for value in values]
+        columns = (
+            "key binary, value binary, partition int, topic string, headers array<struct<key: string, value: binary>>"
+        )
+        frame = self._spark.createDataFrame(binary, columns)
         frame.coalesce(1).write.format("kafka").option("kafka.bootstrap.servers", self._servers).save()
 
 

@@ -24,6 +24,7 @@ from pipelines.sources.parsing import (
     why_bad_csv,
     why_unreadable,
 )
+from pipelines.spark_versions import spark_version
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec
 from tests.recovery_page import message_of
@@ -45,6 +46,9 @@ TEXTS = {
     ),
 }
 # The same of values as JSON has them.
+# Spark 4.0 reads half of a surrogate pair as a question mark; docs/spark-versions.md says so.
+HALF_PAIRS = ['"\\ud800x"', '"?\\udc00"'] if spark_version() > (4, 0) else []
+
 VALUES = {
     "decimal(18,2)": (["1.125", '"1.125"', "1e-3"], ["1.120", '"1.12"', "1.5e1"]),
     "decimal(38,9)": (
@@ -64,7 +68,7 @@ VALUES = {
     ),
     "date": (list(map(json.dumps, TEXTS["date"][0])), list(map(json.dumps, TEXTS["date"][1]))),
     "string": (
-        ["1.10", "1e400", "1.5", '"\\ud800x"', '"?\\udc00"'],
+        ["1.10", "1e400", "1.5", *HALF_PAIRS],
         ["12345678901234567890", '"1e400"', '"1.5"', "true", '"\\ud83d\\ude00"', '"\\\\ud800?"'],
     ),
     "struct<d: decimal(5,2)>": (['{"d": 1.125}'], ['{"d": 1.12}', "{}"]),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "name string NOT NULL, n int, x double, at timestamp, ok boolean"
 HEADER = "name,n,x,at,ok"
-NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n")})
+NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n", "double precision")})
 TEXTS = StateSpec("texts", key={"a": "text", "b": "text"}, measures={"count": Count()})
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,23 +14,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
-from pipelines.errors import InputLostError, PipelineError, RecountError, SourceUnavailableError
+from pipelines.errors import InputLostError, PipelineError, RecountError, SourceUnavailableError, is_retryable
 from pipelines.partial_reprocess import PartialReprocess
 from pipelines.pipeline import Pipeline
 from pipelines.recount import Recount
 from pipelines.recovery import Recovery
 from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
+from pipelines.sources.registry import Registry
 from pipelines.stream import Stream
 from state_backends import Count, Max, StateSpec, Sum
+from state_backends.dead_letter_replay import Choice, request
 from state_backends.errors import ShorterInputError, SourceReplacedError
 from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
+from tests.pipelines.sources.schema_registry import avro, on_wire, record, running_registry
 from tests.recovery_page import message_of
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "name string NOT NULL, n int"
-NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n")})
+NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n", "double precision")})
 SECRET = "secret-of-the-tests"
 
 
@@ -241,6 +245,94 @@ def test_a_bad_message_is_kept_with_its_partition_and_offset_and_the_reason(work
     assert counts(workspace) == {"a": 2, "b": 1}
 
 
+def test_a_bad_message_is_kept_as_it_is_and_counts_once_after_the_fix(workspace, broker, topic):
+    headers = [("trace", b"t-1"), ("trace", b"\xff"), ("none", None)]
+    topic.send('{"name": "a", "n": "x"}', key=b"\xff", headers=headers)
+    topic.send(b"\xfe\x00", key="k")
+    spec = StateSpec("traces", key={"trace": "text", "key": "text"}, measures={"count": Count()})
+    columns = {"trace": "CAST(kafka_headers[0].value AS string)", "key": "coalesce(kafka_key, 'none')"}
+
+    def traces(schema):
+        events = Stream.read(source_of(broker, topic, schema=schema)).each(**columns)
+        return Pipeline("names", [events.group_by("trace", "key").persistent_aggregate(spec)])
+
+    workspace.run(traces(SCHEMA))
+    records = workspace.rows("SELECT record - 'timestamp' FROM tidemark.dead_letter ORDER BY line_number")
+    request(workspace.conn, "names", Choice(), "a test")
+    batches = workspace.run(traces("name string NOT NULL, n string"))
+
+    message = {"record": "message of Kafka", "topic": topic.name, "partition": 0}
+    kept = [["trace", "t-1"], ["trace", {"base64": "/w=="}], ["none", None]]
+    first = {"offset": 0, "key": {"base64": "/w=="}, "headers": kept, "value": '{"name": "a", "n": "x"}'}
+    second = {"offset": 1, "key": "k", "headers": [], "value": {"base64": "/gA="}}
+    assert records == [(message | first,), (message | second,)]
+    assert batches == [(2, 1)]
+    assert workspace.values("traces") == {("t-1", "none"): {"count": 1}}
+    assert workspace.rows("SELECT line_number FROM tidemark.dead_letter WHERE replay_txid IS NULL") == [(1,)]
+
+
+def test_a_tombstone_is_an_event_where_the_pipeline_asks_for_it(workspace, broker, topic):
+    topic.send(event("a"), key="k")
+    topic.send(None, key="k")
+    topic.send(None)
+    spec = StateSpec("deleted", key={"key": "text"}, measures={"count": Count()})
+    deleted = Stream.read(source_of(broker, topic, tombstones=True)).where("kafka_tombstone AND name is null")
+
+    workspace.run(Pipeline("names", [deleted.group_by(key="coalesce(kafka_key, '')").persistent_aggregate(spec)]))
+
+    assert workspace.values("deleted") == {"k": {"count": 1}, "": {"count": 1}}
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(3, 0)]
+
+
+def test_topics_that_a_pattern_matches_are_read_also_those_that_are_made_later(workspace, broker, new_topic):
+    first, other = new_topic(), new_topic()
+    matching = re.compile(re.escape(first.name) + "(-[a-z]+)?")
+    first.send(event("a"))
+    other.send(event("b"))
+    pipeline = names(KafkaTopics(broker.address, matching, schema=SCHEMA))
+    workspace.run(pipeline)
+    later = Topic(workspace.spark, broker, f"{first.name}-later", 1)
+    later.send(event("c"))
+
+    workspace.run(pipeline)
+
+    assert counts(workspace) == {"a": 1, "c": 1}
+    assert pipeline.sources[0].pending(workspace.checkpoint).count == 0
+
+
+def test_a_query_starts_at_offsets_and_partitions_that_are_not_named_at_the_earliest(workspace, broker, new_topic):
+    topic = new_topic(partitions=2)
+    topic.send(event("a"), event("a"), event("b"))
+    topic.send(event("c"), partition=1)
+
+    with pytest.raises(PipelineError, match=rf"there is no partition '{topic.name}/7'"):
+        workspace.run(names(source_of(broker, topic, starting={topic.name: {7: 1}})))
+    workspace.run(names(source_of(broker, topic, starting={topic.name: {0: 2}})))
+    later = names(source_of(broker, topic, starting={topic.name: {0: 3}}))
+
+    assert counts(workspace) == {"b": 1, "c": 1}
+    with pytest.raises(ShorterInputError, match="was counted from offset 2, and begins at 3 now"):
+        Reprocess(later, workspace.spark, workspace.dsn, workspace.checkpoint).run()
+
+
+def test_a_query_starts_at_a_time(workspace, broker, new_topic):
+    topic = new_topic(partitions=2)
+    for partition, at, name in [(0, 0, "a"), (0, 1_000, "b"), (1, 999, "c")]:
+        send_at(workspace.spark, broker, topic, partition, 1_700_000_000_000 + at, event(name))
+    start = datetime.fromtimestamp(1_700_000_000, UTC) + timedelta(microseconds=999_500)
+
+    workspace.run(names(source_of(broker, topic, starting=start)))
+
+    assert counts(workspace) == {"b": 1}
+
+
+def send_at(spark, broker, topic, partition, ms, value):
+    record = spark.sparkContext._jvm.org.apache.kafka.clients.producer.ProducerRecord
+    producer = producer_of(spark, broker)
+    producer.send(record(topic.name, partition, ms, None, value)).get()
+    producer.close()
+
+
 def test_a_message_without_a_value_is_not_an_event(workspace, broker, topic):
     topic.send(event("a"), None)
 
@@ -289,19 +381,23 @@ def test_messages_of_an_aborted_transaction_are_not_events(workspace, broker, to
 
 
 def transactional_producer(spark, broker):
+    producer = producer_of(spark, broker, {"transactional.id": uuid4().hex})
+    producer.initTransactions()
+    return producer
+
+
+def producer_of(spark, broker, more=None):
     jvm = spark.sparkContext._jvm
     settings = jvm.java.util.HashMap()
     serializer = "org.apache.kafka.common.serialization.StringSerializer"
     for name, value in {
         "bootstrap.servers": broker.address,
-        "transactional.id": uuid4().hex,
         "key.serializer": serializer,
         "value.serializer": serializer,
+        **(more or {}),
     }.items():
         settings.put(name, value)
-    producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
-    producer.initTransactions()
-    return producer
+    return jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
 
 
 def test_offsets_that_kafka_has_lost_stop_the_pipeline(workspace, broker, topic):
@@ -459,7 +555,12 @@ def test_a_pipeline_names_the_connector_of_the_spark_that_runs_it():
         ({"servers": []}, r"servers \[\]"),
         ({"topics": ["a,b"]}, r"topics \['a,b'\]: give each by its name"),
         ({"topics": []}, r"topics \[\]"),
-        ({"starting": "now"}, "starting 'now': give 'earliest' or 'latest'"),
+        ({"starting": "now"}, "starting 'now': give 'earliest', 'latest', a time, or offsets"),
+        ({"starting": datetime(2026, 1, 31)}, "give a time with its zone"),
+        ({"starting": {"orders": {0: 1}}}, "starting 'orders': is not one of the topics"),
+        ({"starting": {"events": {"0": 1}}}, "give the offset of each partition"),
+        ({"starting": {"events": {0: -2}}}, "give the offset of each partition"),
+        ({"topics": re.compile("a", re.IGNORECASE)}, "give the pattern without flags"),
         ({"max_offsets_per_batch": 0}, "max_offsets_per_batch 0: give 1 or more"),
         ({"options": {"failOnDataLoss": SECRET}}, r"options \['failOnDataLoss'\]: only settings of Kafka's consumer"),
         ({"options": {"kafka.bootstrap.servers": SECRET}}, r"options \['kafka.bootstrap.servers'\]"),
@@ -520,3 +621,48 @@ def test_a_recount_reads_the_offsets_that_were_counted_and_refuses_what_retentio
     assert (found.key, found.stored, found.counted) == (("a",), None, {"count": 4, "n": 4})
     with pytest.raises(RecountError, match=r"Kafka no longer has .* offsets 0 to 0"):
         recount.audit(100)
+
+
+def test_messages_of_a_registry_are_read_by_their_own_schemas_and_wait_for_the_registry(workspace, broker, topic):
+    pytest.importorskip("fastavro", reason="needs the extra `registry`")
+    first, second, key = record("e", name="string"), record("e", name="string", n="int"), {"type": "string"}
+    with running_registry(SECRET) as server:
+        registry = Registry(server.url, auth=("reader", SECRET))
+
+        def pipeline():
+            source = source_of(broker, topic, registry=registry, decode_keys=True, max_bad_share=1.0)
+            named = Stream.read(source).group_by(name="concat(name, kafka_key)")
+            return Pipeline("names", [named.persistent_aggregate(NAMES)])
+
+        ids = [server.register("e", first), server.register("e", second), server.register("e", "{}", "JSON")]
+        keyed = on_wire(server.register("k", key), avro(key, "k"))
+        one, two = avro(first, {"name": "a"}), avro(second, {"name": "a", "n": 3})
+        topic.send(on_wire(ids[0], one), on_wire(ids[1], two), key=keyed)
+        topic.send(on_wire(ids[2], b'{"name": "a", "n": 2}'), None, key=keyed)
+        topic.send(on_wire(5, two), b"{}", on_wire(ids[2], b'{"name": "a", "n": 1.5}'), key=keyed)
+        topic.send(on_wire(ids[0], one), key="not from a registry")
+        workspace.run(pipeline())
+        letters = workspace.rows("SELECT reason FROM tidemark.dead_letter ORDER BY line_number")
+        before = workspace.values("names")
+
+        server.register("late", second)
+        request(workspace.conn, "names", Choice(reason="does not have it"), "a test")
+        server.down = True
+        with pytest.raises(Exception, match=r"schema registry 'http://[^']*': answers 503") as away:
+            workspace.run(pipeline())
+        still = workspace.values("names"), len(workspace.rows("SELECT 1 FROM tidemark.dead_letter"))
+        server.down = False
+        workspace.run(pipeline())
+
+    assert before == {'a"k"': {"count": 3, "n": 5}}
+    assert [reason for (reason,) in letters] == [
+        "schema 5: the registry does not have it",
+        "no byte 0 and schema id before the record: not written with a registry",
+        "n: expected int, got 1.5",
+        "key: no byte 0 and schema id before the record: not written with a registry",
+    ]
+    assert still == (before, 4)
+    assert is_retryable(away.value)
+    assert workspace.values("names") == {'a"k"': {"count": 4, "n": 8}}
+    texts = [str(away.value), *(path.read_text(errors="replace") for path in files_below(workspace.checkpoint))]
+    assert [text for text in texts if SECRET in text] == []

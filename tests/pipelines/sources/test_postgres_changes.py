@@ -24,7 +24,11 @@ TABLE = "CREATE TABLE flown (id int PRIMARY KEY, carrier text NOT NULL, miles in
 FLOWN = StateSpec(
     "flown",
     key={"carrier": "text"},
-    measures={"rows": Count(where="_change = 'snapshot'"), "changes": Count(), "miles": Sum("miles")},
+    measures={
+        "rows": Count(where="_change = 'snapshot'"),
+        "changes": Count(),
+        "miles": Sum("miles", "double precision"),
+    },
 )
 DELETED = "coalesce(carrier, 'deleted')"
 MAX_WAIT_SECONDS = 120

@@ -18,7 +18,9 @@ from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
 from state_backends.errors import ShorterInputError
 
-FLIGHTS = StateSpec("flights", key={"origin": "text"}, measures={"flights": Count(), "delay": Sum("delay")})
+FLIGHTS = StateSpec(
+    "flights", key={"origin": "text"}, measures={"flights": Count(), "delay": Sum("delay", "double precision")}
+)
 SCHEMA = "origin string NOT NULL, delay int"
 
 spark_test = pytest.mark.spark

@@ -268,7 +268,7 @@ class SqliteUpkeep:
     """Frees rows of one state, a page at a time."""
 
     def __init__(self, conn: sqlite3.Connection, spec: StateSpec) -> None:
-        self._conn, self._table = conn, f"state_{spec.name}"
+        self._conn, self._name, self._table = conn, spec.name, f"state_{spec.name}"
 
     def pages(self) -> Iterator[Page]:
         after = b""
@@ -287,6 +287,11 @@ class SqliteUpkeep:
 
     def drop_tombstones(self, page: Page, settled: int | None) -> int:
         return self._free(key for key, row in page.rows if row.value is None and _is_settled(row, settled))
+
+    def clear(self) -> None:
+        for table in ("guard", "record"):
+            self._conn.execute(f"DELETE FROM {table} WHERE state = ?", [self._name])
+        self._conn.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def sizes(self) -> tuple[int, int]:
         rows, size = self._conn.execute(

@@ -5,7 +5,8 @@ import pytest
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles, TextFiles
-from pipelines.stream import Stream, sliding
+from pipelines.stream import Stream
+from pipelines.windows import sliding
 from state_backends import Count, StateSpec, Sum
 
 pytestmark = pytest.mark.spark

@@ -1,0 +1,79 @@
+"""What tests run on: servers of one run of tests, and a database for each test.
+
+The servers' folder goes when the process ends; what a run leaves that was killed, the next one removes.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from pipelines.embedded import servers
+from pipelines.embedded.shared_server import SharedServer
+from pipelines.errors import RuntimeSetupError
+
+PREFIX = "tidemark-tests-"
+
+# A younger folder may belong to a run that has not started its servers yet.
+SETTLED_SECONDS = 60
+
+
+def start_temporary_servers(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set `DATABASE_URL` and `REDIS_URL`, if they are unset, to servers that end with this process.
+
+    Their data folder becomes `TIDEMARK_HOME`. A crash of the machine may lose what they hold, which makes them fast.
+    Raises RuntimeSetupError if a server cannot be started.
+    """
+    remove_abandoned_servers()
+    home = Path(tempfile.mkdtemp(prefix=PREFIX))
+    # Exit handlers run backwards: the servers stop, then their folder goes.
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    environ["TIDEMARK_HOME"] = str(home)
+    servers.ensure_servers(environ, durable=False)
+
+
+def remove_abandoned_servers() -> None:
+    """Stop and delete the servers of test runs that were killed."""
+    for home in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if os.access(home, os.W_OK) and home.stat().st_mtime < time.time() - SETTLED_SECONDS:
+            shared = [SharedServer(server(home)) for server in servers.SERVERS.values()]
+            if all(server.stop_if_unused() for server in shared):
+                shutil.rmtree(home, ignore_errors=True)
+
+
+def server_url() -> str:
+    """Return `DATABASE_URL`; where it is unset, of a server that is started now and ends with this process."""
+    if not os.environ.get("DATABASE_URL"):
+        start_temporary_servers()
+    return os.environ["DATABASE_URL"]
+
+
+@contextmanager
+def temporary_database(server: str) -> Iterator[str]:
+    """Create an empty database beside the one of this URL; yield its URL, and drop it at the end.
+
+    Raises RuntimeSetupError where the role may not create databases.
+    """
+    name = f"tidemark_test_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        try:
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RuntimeSetupError(
+                "tests need a database of their own each, and the role of DATABASE_URL may not create one; run ALTER "
+                "ROLE .. CREATEDB, name another role, or unset DATABASE_URL for an embedded server"
+            ) from error
+    try:
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+    finally:
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -1,0 +1,34 @@
+"""Order totals: aggregates over a table whose rows change, equal to a GROUP BY of it at every batch."""
+
+from pipelines.pipeline import Pipeline
+from pipelines.sources.postgres_changes import PostgresChanges
+from pipelines.stream import Stream
+from state_backends import Mean, RetractableMax, RetractableMin, RowCount, StateSpec, Sum
+
+ORDER = "id long, status string, amount decimal(12,2)"
+
+BY_STATUS = StateSpec(
+    "orders_by_status",
+    key={"status": "text"},
+    measures={
+        "orders": RowCount(),
+        "revenue": Sum("amount", type="numeric(38, 2)"),
+        "mean": Mean("amount", type="numeric(38, 2)"),
+    },
+)
+# Apart: extremes are folded in Python, totals by the server.
+EXTREMES = StateSpec(
+    "order_extremes",
+    key={"status": "text"},
+    measures={
+        "orders": RowCount(),
+        "smallest": RetractableMin("amount", type="numeric(38, 2)"),
+        "largest": RetractableMax("amount", type="numeric(38, 2)"),
+    },
+)
+
+
+def order_totals(table: str = "public.orders") -> Pipeline:
+    """Orders, revenue and extremes per status, of a table in the database with REPLICA IDENTITY FULL."""
+    orders = Stream.read(PostgresChanges(table, schema=ORDER, old_rows="full")).retract().group_by("status")
+    return Pipeline("order_totals", [orders.persistent_aggregate(BY_STATUS), orders.persistent_aggregate(EXTREMES)])

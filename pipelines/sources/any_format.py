@@ -1,0 +1,88 @@
+"""AnyFormat: what Spark's checkpoint tells of a source, whatever its format.
+
+A source of files is known by its offsets, which count the entries of a log in the checkpoint, and is then compared and
+written again file by file. Of any other source only the offsets are known, as the JSON that it wrote itself.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.checkpoint import offset_range
+from pipelines.checkpoint_files import CheckpointPath
+from pipelines.errors import InputLostError
+from pipelines.guarantee import Spout
+from pipelines.sources.file_log import log_number, logged_files, modified_now, restore_log, taken_files
+from pipelines.sources.source import Pending, compact_json, offsets_held
+from state_backends.dead_letters import DeadLetter
+from state_backends.resume import Files, ResumePoint
+from state_backends.schema.counted import CountedSource
+from state_backends.source_input import Identity, SourceInput
+
+ROOT = Path("/")
+
+
+class AnyFormat:
+    """What sources share that Spark reads by a format of its own. No event of theirs is bad.
+
+    spout: what the source promises when a batch comes again.
+    """
+
+    max_bad_share = 1.0
+    packages: tuple[str, ...] = ()
+    # What is said of what comes after an offset, as no format of Spark's can be asked.
+    unasked = "cannot be asked; the query fails when it starts if what comes after that batch is gone"
+
+    def __init__(self, spout: Spout) -> None:
+        self.spout = spout
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        return iter(())
+
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
+        return None
+
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
+        """Return the batch's files by path, or the offsets between which it lies."""
+        offsets = offset_range(checkpoint, batch_id, place)
+        if offsets is None or not reads_files(offsets[1]):
+            return offsets_held(checkpoint, batch_id, place, str(place))
+        first, last = map(log_number, offsets)
+        files = logged_files(checkpoint / "sources" / str(place), first + 1, last)
+        if files is None:
+            return None
+        return SourceInput("files", {str(path): modified_now(path, at) for path, at in files.items()}, listed=True)
+
+    def identity(self) -> Identity:
+        return {}
+
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        return "the source cannot be read again from its start" if self.spout == "non_transactional" else ""
+
+    def offset_text(self, offset: Any) -> str:
+        return compact_json(offset)
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        if self.spout == "non_transactional":
+            raise InputLostError(f"{self}: is not kept, so what it sent is not read again")
+        missing = sorted(path for path in again if not Path(path).exists())
+        if missing:
+            raise InputLostError(
+                f"{self}: {len(missing)} of the files that were counted and must be read again are gone, the first is "
+                f"{missing[0]!r}; put them back, or leave an empty file in the place of each that shall not count"
+            )
+
+    def restore(self, log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
+        if reads_files(point.offsets[place]):
+            restore_log(log, place, point, read, ROOT)
+
+    def taken(self, log: CheckpointPath, offset: Any) -> Files:
+        files = taken_files(log, log_number(offset)) if reads_files(offset) else {}
+        return {str(path): at for path, at in files.items()}
+
+
+def reads_files(offset: Any) -> bool:
+    """Return whether an offset is that of Spark's source of files, which counts the entries of its log."""
+    return isinstance(offset, dict) and offset.keys() == {"logOffset"}

@@ -1,0 +1,69 @@
+"""Given: the source of a pipeline whose rows an application gives, batch by batch, from a query of its own.
+
+The application's query may read any number of sources; what its checkpoint tells of each is kept with every batch.
+"""
+
+from functools import cached_property
+from typing import NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pipelines.errors import PipelineError
+from pipelines.guarantee import Spout
+from pipelines.sources.any_format import AnyFormat
+from pipelines.sources.source import Parsed, declared
+from state_backends.aggregators.column import quoted
+
+
+class Given(AnyFormat):
+    """The rows of the DataFrame that `tidemark.sink` is given.
+
+    schema: the columns that the pipeline reads, as Spark DDL or a StructType; others of the DataFrame are left out.
+    None: all columns, as they are. spout: what the application's query promises when a batch comes again.
+    """
+
+    is_given = True
+
+    def __init__(self, schema: str | StructType | None, spout: Spout) -> None:
+        super().__init__(spout)
+        self._schema = schema
+
+    @cached_property
+    def schema(self) -> StructType:
+        if self._schema is None:
+            self.refuse()
+        return declared(self._schema, str(self))
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        self.refuse()
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        self.refuse()
+
+    def parse_given(self, batch: DataFrame) -> Parsed:
+        """Return the rows with the columns of the schema. Raises PipelineError for one that is missing or differs."""
+        if self._schema is None:
+            return Parsed(batch, tuple(batch.columns))
+        self._check(batch.schema)
+        return Parsed(batch.selectExpr(*map(quoted, self.schema.names)), tuple(self.schema.names))
+
+    def _check(self, found: StructType) -> None:
+        types = {field.name: field.dataType for field in found}
+        for field in self.schema:
+            if types.get(field.name) != field.dataType:
+                is_now = types[field.name].simpleString() if field.name in types else "missing"
+                raise PipelineError(
+                    f"{self}: column {field.name!r} is {is_now} in the DataFrame and {field.dataType.simpleString()} "
+                    f"in the stream's schema; select or cast it (the DataFrame has {found.simpleString()[:200]})"
+                )
+
+    def refuse(self) -> NoReturn:
+        """Raise PipelineError: a driver would have to read the rows."""
+        raise PipelineError(
+            f"{self}: they are given by an application, so no driver can read them; feed the pipeline from it by "
+            "`foreachBatch(tidemark.sink(pipeline))`, or begin its streams with Stream.read"
+        )
+
+    def __str__(self) -> str:
+        return "given rows"

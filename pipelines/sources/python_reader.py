@@ -1,0 +1,95 @@
+"""Readers that are written in Python: Spark's classes for them, and how a reader becomes a DataFrame.
+
+Readers that limit a batch came with Spark 4.2. On an older one their classes are empty, so that the modules of the
+sources can be imported; those sources refuse to be read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pipelines.spark_versions import LIMITED_READERS, spark_version
+
+if TYPE_CHECKING or spark_version() >= LIMITED_READERS:
+    from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+else:
+
+    class ReadLimit: ...
+
+    class ReadMaxRows: ...
+
+    class SupportsTriggerAvailableNow: ...
+
+
+__all__ = [
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "python_batch",
+    "python_stream",
+]
+
+
+def python_stream(
+    spark: SparkSession, name: str, columns: StructType, reader: Callable[[], DataSourceStreamReader]
+) -> DataFrame:
+    """Return the streaming DataFrame of a reader written in Python; `name` is what plans call it.
+
+    The reader's settings travel inside the pickled class, so workers need nothing in their environment. A data source's
+    options would be simpler, but plans print those, and a URL holds a password.
+    """
+
+    class PythonStream(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return columns
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+            return reader()
+
+    # A second source of that name replaces the first; frames that are loaded already keep theirs.
+    spark.dataSource.register(PythonStream)
+    return spark.readStream.format(name).load()
+
+
+def python_batch(
+    spark: SparkSession,
+    name: str,
+    columns: StructType,
+    reader: Callable[[], DataSourceStreamReader],
+    start: Any,
+    end: Any,
+) -> DataFrame:
+    """Return as a batch what the reader of `python_stream` gives between two offsets."""
+
+    class PythonBatch(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> StructType:
+            return columns
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return _Between(reader(), start, end)
+
+    spark.dataSource.register(PythonBatch)
+    return spark.read.format(name).load()
+
+
+class _Between(DataSourceReader):
+    def __init__(self, reader: DataSourceStreamReader, start: Any, end: Any) -> None:
+        self._reader, self._start, self._end = reader, start, end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._reader.partitions(self._start, self._end)
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        # Spark asks for a partition None where there is none.
+        return iter(()) if partition is None else self._reader.read(partition)

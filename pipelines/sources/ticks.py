@@ -1,0 +1,86 @@
+"""Ticks: a source without events, which makes Spark run a batch for time alone.
+
+Spark runs no batch without new input, so on idle input no watermark would advance and no timer fire. A tick is a new
+offset without rows. The driver writes it to a file, which the reader looks at in a process of its own. An offset says
+nothing: what a batch does with time follows from the time that the ledger gives it.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pipelines.checkpoint_files import CheckpointPath
+from pipelines.guarantee import Spout
+from pipelines.sources.python_reader import python_stream
+from pipelines.sources.source import Parsed, Pending, compact_json
+from state_backends.dead_letters import DeadLetter
+from state_backends.schema.counted import CountedSource
+from state_backends.source_input import Identity, SourceInput
+
+
+class Ticks:
+    """A source without events. All are equal: a pipeline has one, if a watermark of it may advance on idle input."""
+
+    spout: Spout = "transactional"
+    max_bad_share = 1.0
+    packages: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> StructType:
+        return StructType().add("tick", "long")
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tidemark_ticks_")
+        self._file = Path(self._folder.name) / "tick"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ticks)
+
+    def __hash__(self) -> int:
+        return hash(Ticks)
+
+    def __str__(self) -> str:
+        return "ticks"
+
+    def tick(self) -> None:
+        """Ask for a batch. Offsets rise: they are this host's time in microseconds, or more than the one before."""
+        before = int(self._file.read_text()) if self._file.exists() else 0
+        draft = self._file.with_suffix(".new")
+        draft.write_text(str(max(time.time_ns() // 1_000, before + 1)))
+        draft.replace(self._file)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        # Not above: Spark has such readers since 4.0.
+        from pipelines.sources.tick_reader import TickReader
+
+        return python_stream(spark, "ticks", self.schema, partial(TickReader, self._file))
+
+    def parse(self, batch: DataFrame) -> Parsed:
+        return Parsed(batch, ("tick",))
+
+    def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
+        return iter(())
+
+    def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
+        return None
+
+    def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
+        return SourceInput("positions", {})
+
+    def identity(self) -> Identity:
+        return {}
+
+    def missing(self, spark: SparkSession, counted: CountedSource) -> str:
+        return ""
+
+    def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
+        """Nothing to check: there is nothing to read."""
+
+    def offset_text(self, offset: Any) -> str:
+        return compact_json(offset)

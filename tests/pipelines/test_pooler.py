@@ -1,0 +1,113 @@
+"""A real PgBouncer between a pipeline and its database: refused by name by what needs a session, fit for readers."""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pipelines.connections import connect
+from pipelines.driver_session import DriverSession
+from pipelines.errors import PoolerError, is_retryable
+from pipelines.jobs.word_count import word_count
+from state_backends import Count, StateReader, StateSpec
+from state_backends.reader.bounds import Range
+from state_backends.reader.pinned import export_pinned, pin
+from state_backends.session import prepare
+from tests.state_backends.feed import Feed, views
+
+PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
+
+# What PgBouncer is told in many guides, so that clients which send settings can connect.
+IGNORING = "ignore_startup_parameters = options,extra_float_digits"
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine: apt-get install pgbouncer")
+
+
+@pytest.fixture
+def pooled(database_url: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Starts a PgBouncer in front of the module's database; gives the address that leads through it."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def pooled(*lines: str, mode: str = "transaction") -> str:
+        server, port = conninfo_to_dict(database_url), _free_port()
+        config = tmp_path / f"{port}.ini"
+        address = make_conninfo(
+            **{name: server[name] for name in ("host", "port", "user", "password") if name in server}
+        )
+        config.write_text(
+            f"[databases]\n* = {address}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+            f"unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = 2\n" + "\n".join(lines)
+        )
+        # It refuses to run as root.
+        tmp_path.chmod(0o755)
+        for folder in tmp_path.parents:
+            if folder.owner() == "root" and folder not in (Path("/"), Path("/tmp")):  # noqa: S108
+                folder.chmod(0o755)
+        assert PROGRAM is not None
+        running.append(subprocess.Popen([PROGRAM, "-q", "-u", "nobody", config]))
+        _wait_for(port)
+        return make_conninfo(database_url, host="127.0.0.1", port=port)
+
+    yield pooled
+    for process in running:
+        process.terminate()
+        process.wait()
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while socket.socket().connect_ex(("127.0.0.1", port)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+@pytest.mark.parametrize("lines", [(), (IGNORING,)], ids=["as installed", "ignoring settings"])
+def test_an_address_that_leads_through_a_pooler_is_refused_by_name(pooled, mode, lines):
+    with pytest.raises(
+        PoolerError, match=r"leads to a connection pooler, such as PgBouncer.*the server itself"
+    ) as found:
+        connect(pooled(*lines, mode=mode), "test")
+
+    assert not is_retryable(found.value)
+
+
+def test_a_driver_behind_a_pooler_does_not_begin(pooled, tmp_path):
+    with pytest.raises(PoolerError), DriverSession(word_count(tmp_path), pooled(IGNORING)):
+        pass
+
+
+def test_the_server_itself_is_not_taken_for_a_pooler(database_url):
+    with connect(database_url, "one") as one, connect(database_url, "other") as other:
+        marks = [conn.execute("SELECT current_setting('tidemark.session')").fetchone() for conn in (one, other)]
+
+    assert marks[0] != marks[1]
+
+
+def test_readers_are_answered_through_a_pooler_without_prepared_statements(pooled, conn):
+    feed = Feed(conn, [VIEWS], pipeline="views")
+    feed.run(views(("/", 1)))
+    address = pooled()
+
+    for _ in range(8):  # more than the sessions of the pool
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None) as client:
+            prepare(client)
+            reader = StateReader(client, VIEWS)
+            answers = [reader.multi_get([("/",)]).parsed()[0]["value"] for _ in range(8)]
+            exported = export_pinned(reader, client, pin(client, "views"), Range(), ["n"])
+            assert [row for rows in exported.batches() for row in rows] == [("/", 1)]
+            assert answers == [{"n": 1}] * 8
