@@ -25,6 +25,7 @@ def committed_flights() -> Iterator[Flights]:
             for spec in SPECS:
                 drop_tables(conn, StateTable(spec))
             conn.execute("DELETE FROM tidemark.pipeline")
+            conn.execute("DELETE FROM tidemark.former")
             conn.execute("DELETE FROM tidemark.synchronizer")
 
 

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.utils import timezone
+from psycopg import sql
 
 from webapp.accounts import authentication
 from webapp.accounts.audit.services import record
@@ -153,6 +155,15 @@ def _secret_form(key: ApiKey, secret: str) -> str:
 
 def _target(key: ApiKey) -> str:
     return f"API key {key}"
+
+
+def rename_in_api_keys(conn: psycopg.Connection, *, old: str, new: str) -> None:
+    """Let the API keys that are restricted to a state keep it under its new name, in the caller's transaction."""
+    table = sql.Identifier(ApiKey._meta.db_table)
+    conn.execute(
+        sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(table),
+        [old, new, old],
+    )
 
 
 def _actor(user: User | None) -> str:

@@ -19,6 +19,8 @@ from structlog.contextvars import get_contextvars
 from state_backends.errors import (
     BackendUnavailable,
     FindingError,
+    FormerPipelineError,
+    FormerStateError,
     KeyShapeError,
     MovedOnError,
     NotCommittedError,
@@ -35,6 +37,8 @@ MEDIA_TYPE = "application/problem+json"
 STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     SpecError: HTTPStatus.BAD_REQUEST,
     KeyShapeError: HTTPStatus.BAD_REQUEST,
+    FormerStateError: HTTPStatus.GONE,
+    FormerPipelineError: HTTPStatus.GONE,
     UnknownStateError: HTTPStatus.NOT_FOUND,
     UnknownPipelineError: HTTPStatus.NOT_FOUND,
     UnknownRunError: HTTPStatus.NOT_FOUND,

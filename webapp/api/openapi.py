@@ -104,7 +104,7 @@ DESCRIPTIONS = {
     404: problem("It does not exist; the detail lists those that do.", UNKNOWN_STATE),
     406: problem("The request accepts none of the formats that the answer can have."),
     409: problem("Not possible now; the detail says why.", BUSY),
-    410: problem("The batch is no longer available.", OUT_OF_REACH),
+    410: problem("The batch is no longer available, or the state was retired or renamed.", OUT_OF_REACH),
     413: problem("The body is too large, compressed or not."),
     415: problem("The body must be JSON, and Content-Type must say so; it may be compressed with gzip."),
     429: problem("Too many requests: `Retry-After` says when to retry."),

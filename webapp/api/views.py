@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from state_backends.errors import UnknownNameError, UnknownPipelineError
+from state_backends.errors import UnknownNameError, UnknownPipelineError, UnknownStateError
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import STEER_PIPELINES, KeyScope, api_key, key_scope
 from webapp.api import operations
@@ -47,7 +47,8 @@ class ApiView(APIView):
     def handle_exception(self, error: Exception) -> Response:
         if isinstance(error, UnknownNameError) and not key_scope(self.request).is_unrestricted:
             # Without the list of existing names: a restricted API key may not know all of them.
-            error = type(error)(f"{error.kind} does not exist")
+            unknown = UnknownStateError if isinstance(error, UnknownStateError) else UnknownPipelineError
+            error = unknown(f"{error.kind} does not exist")
         return super().handle_exception(error)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:

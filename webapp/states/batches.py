@@ -61,6 +61,7 @@ class DeadLetterSummary:
     line: str
     reason: str
     at: datetime
+    replay_txid: int | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ ORDER BY b.pipeline, b.txid DESC
 """
 
 DEAD_LETTERS = """
-SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at
+SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at, l.replay_txid
 FROM tidemark.pipeline p
 JOIN tidemark.dead_letter l ON l.pipeline = p.name AND l.txid <= p.committed_txid
 WHERE p.name = %(name)s
@@ -202,4 +203,5 @@ def _letter(letter: DeadLetter) -> DeadLetterSummary:
         line=letter.line,
         reason=letter.reason,
         at=letter.at,
+        replay_txid=letter.replay_txid,
     )

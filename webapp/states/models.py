@@ -35,6 +35,7 @@ class Pipeline(models.Model):
     sources = models.JSONField()
     fed_after = models.BigIntegerField()
     files_since = models.BigIntegerField()
+    backfill = models.JSONField(null=True)
 
     class Meta:
         managed = False
@@ -158,6 +159,31 @@ class State(models.Model):
         return (UNSAID | self.definition)["backend"]
 
 
+class Former(models.Model):
+    """A state or pipeline that was retired or renamed."""
+
+    id = models.BigIntegerField(primary_key=True)
+    kind = models.TextField()
+    name = models.TextField()
+    fate = models.TextField()
+    detail = models.TextField()
+    pipeline = models.TextField()
+    txid = models.BigIntegerField()
+    definition = models.JSONField(null=True)
+    checkpoint_id = models.TextField(null=True)  # noqa: DJ001 (NULL: unknown)
+    unfinished = models.BooleanField()
+    at = models.DateTimeField()
+    by = models.TextField()
+
+    class Meta:
+        managed = False
+        db_table = table("former")
+        ordering = ["-at"]
+
+    def __str__(self):
+        return f"{self.kind} {self.name} {self.fate}"
+
+
 class Reprocess(models.Model):
     """A reprocess of a pipeline's states; the newest may be unfinished."""
 
@@ -193,6 +219,11 @@ class DeadLetter(models.Model):
     line = models.TextField()
     reason = models.TextField()
     at = models.DateTimeField()
+    record = models.JSONField(null=True)
+    replay_at = models.DateTimeField(null=True)
+    replay_by = models.TextField()
+    replay_txid = models.BigIntegerField(null=True)
+    counted_by = models.TextField()
 
     class Meta:
         managed = False

@@ -15,7 +15,8 @@ from psycopg import sql
 
 from state_backends import StateSpec
 from state_backends.committed import STATE_AND_LEDGER, isolation
-from state_backends.errors import SynchronizerError, UnknownPipelineError, UnknownStateError
+from state_backends.errors import SynchronizerError, UnknownNameError
+from state_backends.schema import former
 from state_backends.schema.definition import from_definition
 from state_backends.spec import Guarantee
 from state_backends.synchronizer import membership
@@ -152,7 +153,7 @@ def pipelines() -> list[PipelineStatus]:
 def pipeline(name: str) -> PipelineStatus:
     rows = fetch(PIPELINES, {"name": name, "state": None})
     if not rows:
-        raise UnknownPipelineError.among(name, pipeline_names())
+        raise _unknown("pipeline", name, pipeline_names())
     return _status(rows[0])
 
 
@@ -160,7 +161,7 @@ def pipeline_of(state: str) -> PipelineStatus:
     """Return the pipeline that feeds a state."""
     rows = fetch(PIPELINES, {"name": None, "state": state})
     if not rows:
-        raise UnknownStateError.among(state, state_names())
+        raise _unknown("state", state, state_names())
     return _status(rows[0])
 
 
@@ -178,12 +179,17 @@ def states(pipeline: str | None = None) -> list[StateSummary]:
 def state(name: str) -> StateSummary:
     rows = fetch(STATES.as_string(), {"name": name, "pipeline": None})
     if not rows:
-        raise UnknownStateError.among(name, state_names())
+        raise _unknown("state", name, state_names())
     return _summaries(rows)[0]
 
 
 def state_names() -> list[str]:
     return [row["name"] for row in fetch("SELECT name FROM tidemark.state ORDER BY name", {})]
+
+
+def find_former(kind: former.Kind, name: str) -> former.Former | None:
+    """Return what became of a state or pipeline that was retired or renamed; None for any other name."""
+    return readers.read(lambda conn: former.former(conn, kind, name))
 
 
 def epochs() -> list[dict[str, Any]]:
@@ -394,6 +400,10 @@ def _measures(spec: StateSpec, since: Mapping[str, int], last_fed: Mapping[str, 
         }
         for name, aggregator in spec.measures.items()
     }
+
+
+def _unknown(kind: former.Kind, name: str, names: list[str]) -> UnknownNameError:
+    return readers.read(lambda conn: former.unknown(conn, kind, name, names))
 
 
 def _counted(names: Sequence[str]) -> dict[str, int]:

@@ -7,8 +7,10 @@ that lock has lost its worker.
 
 import logging
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -24,17 +26,25 @@ from state_backends import (
     BatchLedger,
     Catalog,
     Changelog,
+    dead_letter_replay,
     driver_status,
     findings,
     rebuild,
 )
 from state_backends.audit import Audit, audit
-from state_backends.errors import SpecError, StateBusyError, TidemarkError, UnknownPipelineError
+from state_backends.dead_letter_replay import Choice, Found
+from state_backends.errors import LifeError, SpecError, StateBusyError, TidemarkError, UnknownPipelineError
+from state_backends.life.move import move_to_backend, move_to_pipeline
+from state_backends.life.rename import rename_pipeline, rename_state
+from state_backends.life.retire import Retirement
 from state_backends.rebuild import Progress
+from state_backends.schema import former
+from state_backends.schema.former import Fate
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.state_lock import PATIENCE_MS, state_lock
 from state_backends.synchronizer.membership import compact_logs
 from webapp.accounts.audit.services import forget_old_entries, record
+from webapp.accounts.services import rename_in_api_keys
 from webapp.celery import app
 from webapp.states import maintenance, queries, readers
 from webapp.states.models import MaintenanceRun, State
@@ -170,6 +180,27 @@ def resume_pipeline(*, name: str, requested_by: str) -> None:
     _set_desired_state(name, requested_by, paused=False)
 
 
+def replay_dead_letters(*, name: str, choice: Choice, requested_by: str, dry_run: bool = False) -> Found:
+    """Request that dead letters of a pipeline's sources are read again, in its next batch; return what was found.
+
+    A driver that runs takes them at once, in a batch of their own; else the next one does when it starts.
+    Raises UnknownPipelineError.
+    """
+    names = queries.pipeline_names()
+    if name not in names:
+        raise UnknownPipelineError.among(name, names)
+    with transaction.atomic():
+        conn = readers.connection()
+        found = dead_letter_replay.find(conn, name, choice)
+        if dry_run:
+            return found
+        requested = dead_letter_replay.request(conn, name, choice, requested_by)
+        since = choice.since.isoformat() if choice.since else None
+        chosen = {"reason": choice.reason, "since": since, "ids": None if choice.ids is None else len(choice.ids)}
+        record("pipeline.replay", f"pipeline {name}", by=requested_by, letters=requested, **chosen)
+    return replace(found, letters=requested)
+
+
 def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested_by: str) -> Terms:
     """Override the ttl or changelog of a state, or drop the override; return what is in force.
 
@@ -215,6 +246,62 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
             backend.end_rebuild(conn, spec, committed)
             if spec.backend == to:
                 findings.record(conn, state, "")
+
+
+def retire(*, kind: former.Kind, name: str, fate: Fate, folder: Path | None = None, requested_by: str) -> Iterator[str]:
+    """Retire a state, or a pipeline with its states: keep, archive or drop it; yield what was done, a line at a time.
+
+    folder: of the archives. Of a pipeline, `finish_retirement` is to follow once its checkpoint and sources are gone.
+    Raises what Retirement.run raises.
+    """
+    with readers.own_connection() as conn:
+        done = Retirement(kind, name, fate, folder, requested_by).run(conn)
+        yield from done
+    record(f"{kind}.retire", f"{kind} {name}", by=requested_by, fate=fate, folder=str(folder or ""))
+
+
+def finish_retirement(pipeline: str) -> None:
+    """Note that nothing is left of a retired pipeline."""
+    former.finish(readers.connection(), "pipeline", pipeline)
+
+
+def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> None:
+    """Free the name of what was retired; what was kept may be fed again. Raises UnknownNameError."""
+    with transaction.atomic():
+        conn = readers.connection()
+        found = former.former(conn, kind, name)
+        if found is None or found.unfinished:
+            reason = "is no former name" if found is None else "is not yet gone: run its retirement again first"
+            raise LifeError(f"{kind} {name!r} {reason}")
+        former.forget(conn, kind, name)
+        record(f"{kind}.forget", f"{kind} {name}", by=requested_by, fate=found.fate)
+
+
+def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
+    """Rename a state, with what API keys are restricted to, or a pipeline. Raises what rename_state raises."""
+    with readers.own_connection() as conn:
+        if kind == "pipeline":
+            rename_pipeline(conn, name, new, by=requested_by)
+        else:
+            rename_state(conn, name, new, by=requested_by, within=partial(rename_in_api_keys, old=name, new=new))
+    record(f"{kind}.rename", f"{kind} {name}", by=requested_by, new=new)
+
+
+def move_state(
+    *, state: str, backend: str | None = None, pipeline: str | None = None, spout: str | None = None, requested_by: str
+) -> int:
+    """Move a state to another backend, or to another pipeline; return the rows copied. Raises as life/move.py says.
+
+    spout: of a pipeline that has not run yet.
+    """
+    with readers.own_connection() as conn:
+        rows = 0
+        if backend is not None:
+            rows = move_to_backend(conn, state, backend)
+        if pipeline is not None:
+            move_to_pipeline(conn, state, pipeline, spout=spout)
+    record("state.move", f"state {state}", by=requested_by, backend=backend, pipeline=pipeline)
+    return rows
 
 
 def audit_state(*, state: str, sample: int) -> Audit:

@@ -7,6 +7,7 @@ from django.core.management import CommandError, call_command
 
 from state_backends.epochs import new_epoch
 from tests.recovery_page import arguments, commands
+from webapp.accounts.audit.models import AuditEntry
 from webapp.states.models import MaintenanceRun
 
 CARRIERS = "flights_by_carrier"
@@ -62,3 +63,27 @@ def test_epochs_lists_when_each_was_made_and_why(filled):
     assert re.fullmatch(rf"{now} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: taken back by hand", newest)
     assert oldest.startswith(f"{before} since ")
     assert oldest.endswith(": the first driver started")
+
+
+def test_replay_says_how_many_letters_it_marks_and_who_asked_is_recorded(lasting):
+    lasting.conn.execute(
+        "INSERT INTO tidemark.dead_letter (pipeline, txid, source, line, reason, record) VALUES "
+        "('flights', 1, 'a.json', '{', 'not JSON', '{}'), ('flights', 1, 'a.json', '', 'lost: 1', NULL)"
+    )
+    marked = "SELECT count(*) FROM tidemark.dead_letter WHERE replay_by = 'command replay_dead_letters'"
+
+    dry = called("replay_dead_letters", "flights", "--reason", "not JSON", "--dry-run")
+    untouched = lasting.conn.execute(marked).fetchone()
+    said = called("replay_dead_letters", "flights", "--since", "2020-01-01")
+
+    assert dry == ["flights: 1 dead letters would be replayed"]
+    assert untouched == (0,)
+    assert said == [
+        "flights: 1 dead letters are replayed by the driver that runs, in a batch of their own",
+        "flights: 1 cannot be replayed: no raw record of them was kept",
+    ]
+    assert lasting.conn.execute(marked).fetchone() == (1,)
+    entry = AuditEntry.objects.filter(action="pipeline.replay").get()
+    assert (entry.target, entry.detail["letters"]) == ("pipeline flights", 1)
+    with pytest.raises(CommandError, match="'nosuch'"):
+        called("replay_dead_letters", "nosuch")

@@ -24,6 +24,7 @@ from django.views.decorators.http import require_safe
 from django_htmx.http import HttpResponseClientRefresh
 
 from state_backends.errors import UnknownNameError
+from state_backends.schema.former import Kind
 from state_backends.synchronizer.membership import Member
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
@@ -134,6 +135,8 @@ def unknown_run(request: HttpRequest, run_id: int) -> HttpResponse:
     return render(request, "dashboard/missing.html", shown, status=404)
 
 
-def _missing(request: HttpRequest, kind: str, name: str, names: list[str]) -> HttpResponse:
+def _missing(request: HttpRequest, kind: Kind, name: str, names: list[str]) -> HttpResponse:
     existing = [(other, reverse(f"dashboard:{kind}", args=[other])) for other in names]
-    return render(request, "dashboard/missing.html", {"kind": kind, "name": name, "existing": existing}, status=404)
+    became = queries.find_former(kind, name)
+    shown = {"kind": kind, "name": name, "existing": existing, "became": became}
+    return render(request, "dashboard/missing.html", shown, status=410 if became else 404)

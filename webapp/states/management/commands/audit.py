@@ -14,6 +14,7 @@ from state_backends.audit import Audit
 from state_backends.errors import TidemarkError
 from webapp.states import queries, readers
 from webapp.states.maintenance import report
+from webapp.states.management.spark_conf import add_conf_option, conf_of
 from webapp.states.services import audit_state
 
 SHOWN = 20
@@ -36,7 +37,8 @@ class Command(BaseCommand):
             help="what to compare with (default: the source where it can be read again, else the changelog)",
         )
         parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/PIPELINE)")
-        parser.add_argument("--checkpoint", type=Path, help="checkpoint folder (default: DATA/checkpoints/PIPELINE)")
+        parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/PIPELINE)")
+        add_conf_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         state = options["state"]
@@ -77,13 +79,16 @@ def _recounted(state: str, options: Mapping[str, Any]) -> Audit:
     from pipelines.discovery import find
     from pipelines.recount import Recount
     from pipelines.spark import start_session
+    from pipelines.spark_conf import check_conf
 
     name = queries.state(state).pipeline
     declared = find(name)
     pipeline = declared.pipeline(options["input"])
     checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / name
     with readers.own_connection() as conn:
-        spark = partial(start_session, f"{name} audit", packages=pipeline.packages, modules=[declared.module])
+        conf = check_conf(conf_of(options["conf"]))
+        how: dict[str, Any] = {"packages": pipeline.packages, "modules": [declared.module], "conf": conf}
+        spark = partial(start_session, f"{name} audit", **how)
         return Recount(pipeline, state, conn, spark, checkpoint).audit(options["sample"])
 
 

@@ -14,6 +14,7 @@ from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason
 from state_backends.errors import TidemarkError
 from webapp.states import queries, services
 from webapp.states.documents import pipeline_document
+from webapp.states.management.spark_conf import add_conf_option, conf_of
 from webapp.states.queries import PipelineStatus
 
 ACTIONS = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
@@ -40,7 +41,8 @@ class Command(BaseCommand):
         target.add_argument("--to-checkpoint", action="store_true", help="rewind: to the checkpoint's last batch")
         parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
         parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/NAME)")
-        parser.add_argument("--checkpoint", type=Path, help="checkpoint folder (default: DATA/checkpoints/NAME)")
+        parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/NAME)")
+        add_conf_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         action, name = options["action"], options["name"]
@@ -96,11 +98,14 @@ def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
     from pipelines.discovery import find
     from pipelines.recovery import Recovery
     from pipelines.spark import start_session
+    from pipelines.spark_conf import check_conf
 
     declared = find(name)
     pipeline = declared.pipeline(options["input"])
     checkpoint = options["checkpoint"] or data_dir() / "checkpoints" / pipeline.name
-    spark = partial(start_session, f"{pipeline.name} recovery", packages=pipeline.packages, modules=[declared.module])
+    conf = check_conf(conf_of(options["conf"]))
+    how: dict[str, Any] = {"packages": pipeline.packages, "modules": [declared.module], "conf": conf}
+    spark = partial(start_session, f"{pipeline.name} recovery", **how)
     recovery = Recovery(pipeline, os.environ["DATABASE_URL"], checkpoint, spark)
     if action == "rewind":
         return recovery.rewind(options["to"], dry_run=options["dry_run"])

@@ -16,9 +16,11 @@ from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError
 from state_backends.errors import TidemarkError
 from webapp.states.management.progress import is_wanted, live_progress
+from webapp.states.management.spark_conf import add_conf_option, conf_of
 from webapp.states.management.timespan import parse_timespan
 
 if TYPE_CHECKING:
+    from pipelines.checkpoint_files import CheckpointPath
     from pipelines.driver import RunOptions
     from pipelines.pipeline import Pipeline
 
@@ -54,17 +56,11 @@ class Command(BaseCommand):
             help="a pipeline's name, or where it is declared, as acme.orders:orders; `pipelines declared` lists them",
         )
         parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/NAME)")
-        parser.add_argument("--checkpoint", type=Path, help="checkpoint folder (default: DATA/checkpoints/NAME)")
+        parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/NAME)")
         parser.add_argument("--files-per-batch", type=int, help="maximum number of files in a batch")
         parser.add_argument("--once", action="store_true", help="process the existing input, then end")
         parser.add_argument("--trigger", metavar="INTERVAL", help="start a batch every so often, as '5 seconds'")
-        parser.add_argument(
-            "--conf",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="a setting of Spark, as spark.driver.memory=4g; may be repeated",
-        )
+        add_conf_option(parser)
         parser.add_argument(
             "--ui",
             type=int,
@@ -134,7 +130,7 @@ class Command(BaseCommand):
             pipelines = [each.pipeline(options["input"], options["files_per_batch"]) for each in declared]
             _check_together([pipeline.name for pipeline in pipelines], options)
             runs = [(pipeline, _run_options(pipeline.name, options)) for pipeline in pipelines]
-            spark = {"conf": check_conf(_conf(options["conf"])), "ui_port": options["ui"]}
+            spark = {"conf": check_conf(conf_of(options["conf"])), "ui_port": options["ui"]}
         except (PipelineError, RuntimeSetupError) as error:
             raise CommandError(str(error), returncode=2) from error
         spark["modules"] = [each.module for each in declared]
@@ -150,7 +146,7 @@ class Command(BaseCommand):
         name = pipeline.name
         for option, act in {"abort_reprocess": abort, "roll_back": roll_back}.items():
             if options[option]:
-                return self._guarded(name, partial(act, name, os.environ["DATABASE_URL"], run_options.checkpoint))
+                return self._guarded(name, partial(_act, act, name, run_options.checkpoint, spark))
         how = _reprocess_options(options)
         stopping = _stop_on_signal()
         with live_progress([name], wanted=is_wanted()):
@@ -216,6 +212,16 @@ class Command(BaseCommand):
         _log_clean_end(name)
 
 
+def _act(act: Callable[..., None], name: str, checkpoint: "CheckpointPath", how_spark: dict[str, Any]) -> None:
+    """Abort or roll back; a checkpoint in a store is reached through Spark."""
+    from pipelines.checkpoint_files import StorePath
+    from pipelines.spark import start_session
+
+    if isinstance(checkpoint, StorePath):
+        start_session(name, **how_spark)
+    act(name, os.environ["DATABASE_URL"], checkpoint)
+
+
 def _log_clean_end(name: str) -> None:
     logger.info("pipeline %s ended cleanly", name, extra={"pipeline": name})
 
@@ -252,14 +258,6 @@ def _reprocess_options(options: dict[str, Any]) -> dict[str, Any] | None:
     if options["states"]:
         how = {"states": options["states"]}
     return how if options["reprocess"] else None
-
-
-def _conf(settings: list[str]) -> dict[str, str]:
-    """Return the settings of `--conf`, name to value."""
-    for setting in settings:
-        if "=" not in setting:
-            raise PipelineError(f"--conf {setting!r} is not NAME=VALUE")
-    return dict(setting.split("=", 1) for setting in settings)
 
 
 def _stop_on_signal() -> threading.Event:
