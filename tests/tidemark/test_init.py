@@ -11,8 +11,8 @@ from tidemark.init import InitError, init
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FILES = [
-    ".env", ".gitignore", "README.md", "compose.yaml", "pyproject.toml", "sample/orders.json", "shop/__init__.py",
-    "shop/orders.py", "tests/conftest.py", "tests/test_orders.py",
+    ".dockerignore", ".env", ".gitignore", "Dockerfile", "README.md", "compose.yaml", "pyproject.toml",
+    "sample/orders.json", "shop/__init__.py", "shop/orders.py", "tests/conftest.py", "tests/test_orders.py",
 ]  # fmt: skip
 
 

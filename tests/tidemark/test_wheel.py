@@ -1,27 +1,21 @@
 """The wheel: it holds every file that the code reads, and works where nothing else was installed."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-import venv
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.tidemark.installed import run
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("tidemark", "webapp", "pipelines", "state_backends")
 README = (CHECKOUT / "README.md").read_text()
 [QUICKSTART] = re.findall(r"```sh\n(pip install .*?)```", README, re.DOTALL)
 JOB, LIBRARY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
-# What a user's shell has and an installation may not rely on.
-OF_THE_TESTS = re.compile("PYTHON|TIDEMARK_|SPARK_|DJANGO_|DATABASE_URL|REDIS_URL|JAVA_HOME|VIRTUAL_ENV")
 
 COUNTED = {"tea": 6.75, "bread": 3.2}
 ASK = """
@@ -39,51 +33,6 @@ print(*(Client().get(page, secure=True, headers={"host": "localhost"}).status_co
 """
 
 
-def run(*words: str | Path, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not OF_THE_TESTS.match(name)}
-    ran = subprocess.run(list(map(str, words)), cwd=cwd, env=environ, capture_output=True, text=True)
-    assert not check or ran.returncode == 0, ran.stdout + ran.stderr
-    return ran
-
-
-def pip(*words: str | Path, cwd: Path) -> None:
-    """Run pip; without a way to packages the test is skipped, but not in CI."""
-    ran = run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words, cwd=cwd, check=False)
-    if ran.returncode and "connection broken by" in ran.stdout + ran.stderr and not os.environ.get("CI"):
-        pytest.skip("no wheel for the tests: pip cannot reach the packages")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """A folder outside the checkout that the embedded PostgreSQL's user may enter, too."""
-    made = Path(tempfile.mkdtemp(prefix="tm-wheel-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def wheel(folder: Path) -> Path:
-    pip("wheel", "--no-deps", "--wheel-dir", folder, CHECKOUT, cwd=folder)
-    [built] = folder.glob("tidemark-*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def environment(folder: Path, wheel: Path) -> Callable[[str], Path]:
-    """Makes an environment with the wheel, some extras and nothing else; returns the folder of its programs."""
-
-    def environment(extras: str) -> Path:
-        home = folder / f"env-{extras or 'alone'}"
-        venv.create(home, with_pip=False)
-        wanted = [f"{wheel}[{extras}]" if extras else wheel, "--constraint", CHECKOUT / "requirements.txt"]
-        pip("--python", home / "bin" / "python", "install", "--no-compile", *wanted, cwd=folder)
-        return home / "bin"
-
-    return environment
-
-
 @pytest.fixture(scope="module")
 def alone(environment: Callable[[str], Path]) -> Path:
     return environment("")
@@ -93,7 +42,9 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("tidemark-")}
 
     files = (file for package in PACKAGES for file in (CHECKOUT / package).rglob("*") if file.is_file())
-    assert held == {str(file.relative_to(CHECKOUT)) for file in files if "__pycache__" not in file.parts}
+    beside = {"pyspark_tidemark.py"}  # where Spark looks for the format "tidemark"
+    assert held - beside == {str(file.relative_to(CHECKOUT)) for file in files if "__pycache__" not in file.parts}
+    assert beside < held
 
 
 def test_the_library_alone_brings_psycopg_and_nothing_else(alone):
