@@ -9,10 +9,10 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak bench lint format requirements clean chromium
+.PHONY: help setup demo test test-versions soak bench docs lint format requirements clean chromium pgbouncer
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(DEV) ## create .venv with everything that tests and checks need
 
@@ -24,7 +24,7 @@ STREAMS := tests/pipelines
 OTHERS := $(wildcard tests/test_*.py) \
 	$(filter-out tests/pipelines tests/vectors tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 
-test: $(DEV) chromium ## run the tests; options go in ARGS="..."
+test: $(DEV) chromium pgbouncer ## run the tests; options go in ARGS="..."
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(STREAMS) --color=no > $(VENV)/streams.log 2>&1 & streams=$$!; \
 	trap 'kill $$streams' INT TERM; \
@@ -34,6 +34,9 @@ else
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
+test-versions: $(DEV) ## run tests of streams on each version of Spark; ARGS="4.1.4 --all"
+	@$(BIN)/python -m tests.spark_versions $(ARGS)
+
 soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="--minutes 30 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
 
@@ -41,13 +44,20 @@ bench: $(DEV) ## run the benchmarks, or those in ARGS="lookup ingest --rounds 5"
 	$(BIN)/python -m benchmarks --write docs/benchmarks.json $(ARGS)
 	$(BIN)/python -m benchmarks.report
 
-lint: $(DEV) ## check style, types, imports, the Dockerfile and migrations
+# Without the notice about another program.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+docs: $(DEV) ## build the documentation as a site in site/; ARGS="serve" shows it while you write
+	$(MKDOCS) $(or $(ARGS),build --strict)
+
+lint: $(DEV) ## check style, types, imports, the Dockerfile, migrations and the links of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/hadolint docker/Dockerfile tidemark/project/Dockerfile.txt
 	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(MKDOCS) build --strict --site-dir $(VENV)/site
 
 format: $(DEV) ## format the code
 	$(BIN)/ruff check --fix .
@@ -61,7 +71,7 @@ requirements: $(DEV) ## pin the dependencies in pyproject.toml; options go in AR
 	$(COMPILE) $(ARGS) --output-file requirements-dev.txt --group dev --constraint requirements.txt
 
 clean: ## remove .venv and caches, but not the data in .tidemark
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A failed attempt leaves a folder without pip, as on Debian without python3-venv.
@@ -85,3 +95,10 @@ chromium:
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || \
 		echo "no chromium on this machine: the browser tests will be skipped"
+
+# Without it the tests of poolers are skipped.
+pgbouncer:
+	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends pgbouncer >/dev/null; } || \
+		echo "no pgbouncer on this machine: the tests of poolers will be skipped"

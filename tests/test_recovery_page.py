@@ -32,7 +32,8 @@ FINDINGS_OF = {
     "InputLostError": ["Kafka no longer has messages that were not read"],
     "LostBatchesError": ["A store is behind the ledger", "A store lacks keys of a batch", "A store has dropped rows"],
     "LostWritesError": ["A store lacks keys of a batch", "An attempt that Redis has forgotten"],
-    "PipelineError": ["A checkpoint that is not a folder of this machine"],
+    "CheckpointUnreachableError": ["A checkpoint that cannot be reached"],
+    "PipelineError": ["A checkpoint that cannot be reached"],
     "PipelineHeldError": ["The driver's host vanished"],
     "RebuildingError": ["A rebuild was cut short"],
     "RecountError": ["An audit found a deviation"],
@@ -50,11 +51,12 @@ FINDINGS_OF = {
     "TablesBusyError": ["A schema change waits for a reader"],
 }
 
-# For who writes a declaration, a program or a request: the message is all that there is to say.
+# For who writes a declaration, a program, a request or a command: the message is all that there is to say.
 OF_PROGRAMS = {
-    "BadInputError", "CapabilityError", "DuplicateKeyError", "KeyShapeError", "MissingPackageError", "MovedOnError",
-    "NotCommittedError", "OutOfReachError", "PipelinePausedError", "SchemaVersionError", "SourceSetupError",
-    "SpecError", "SpecMismatchError", "StaleBatchError", "ValueShapeError",
+    "BackfillError", "BadInputError", "CapabilityError", "DuplicateKeyError", "KeyShapeError", "LifeError",
+    "MissingPackageError", "MovedOnError", "NotCommittedError", "OutOfReachError", "PipelinePausedError",
+    "PoolerError", "RetiredError", "SchemaVersionError", "SourceSetupError", "SpecError", "SpecMismatchError",
+    "StaleBatchError", "ValueShapeError",
 }  # fmt: skip
 
 MODULES = [

@@ -21,19 +21,23 @@ OURS = ("tidemark", "webapp", "pipelines", "state_backends")
 # Packages that are called otherwise than they are imported, and those that others bring along.
 CALLED = {
     "django-environ": "environ", "djangorestframework": "rest_framework", "psycopg[binary]": "psycopg",
-    "django-unfold": "unfold",
+    "django-unfold": "unfold", "protobuf": "google",
 }  # fmt: skip
 BROUGHT = {"pyspark": ["py4j"], "celery": ["kombu"]}
 
 # What runs where only these extras are installed.
 RUNS_WITH = {
     "state_backends": ["spark", "redis"],
-    "pipelines": ["spark", "redis"],
+    "pipelines": ["spark", "redis", "registry"],
     "pipelines/embedded": ["embedded"],
     "webapp": ["web"],
     "webapp/states/management": ["web", "spark", "embedded"],
     "tidemark": ["web"],
+    "tidemark/testing": ["spark", "embedded"],
 }
+
+# What imports a folder, and so is there when its code runs.
+IMPORTED_BY = {"tidemark/testing": {"pytest"}}
 
 
 def pinned(file: str) -> dict[str, Requirement]:
@@ -99,7 +103,7 @@ def imports(folder: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", RUNS_WITH)
 def test_what_the_code_imports_comes_with_the_extras_that_it_runs_with(folder):
-    there = importable(RUNS_WITH[folder])
+    there = importable(RUNS_WITH[folder]) | IMPORTED_BY.get(folder, set())
 
     assert [(package, file) for package, file in imports(folder) if package not in there] == []
 

@@ -1,0 +1,58 @@
+"""The manifests in docker/kubernetes are what Kubernetes would take, and run what the image and compose run."""
+
+import shlex
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from pipelines.embedded.data_dir import REPOSITORY
+
+FOLDER = REPOSITORY / "docker" / "kubernetes"
+KUBERNETES = kubernetes_validate.latest_version()
+
+
+def documents(file):
+    return [each for each in yaml.safe_load_all((FOLDER / file).read_text()) if each]
+
+
+def containers(document):
+    return document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+
+
+RESOURCES = documents("tidemark.yaml")
+
+
+@pytest.mark.parametrize("document", RESOURCES, ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
+def test_kubernetes_would_take_it(document):
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_a_field_that_kubernetes_does_not_know_is_found():
+    wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dat": {}}
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("service", ["events", "worker"])
+def test_a_process_is_started_as_compose_starts_it(service):
+    compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text())["services"]
+    here = {each["name"]: each for document in RESOURCES for each in containers(document)}
+
+    assert here[service]["command"] == compose[service]["command"]
+
+
+def test_every_service_finds_its_pods():
+    pods = [each["spec"]["template"].get("metadata", {}).get("labels", {}) for each in RESOURCES if containers(each)]
+    selectors = [each["spec"]["selector"] for each in RESOURCES if each["kind"] == "Service"]
+
+    assert all(any(selector.items() <= labels.items() for labels in pods) for selector in selectors)
+
+
+def test_the_operator_runs_the_same_command_as_the_stateful_set():
+    [application] = documents("spark-application.yaml")
+    [driver] = containers(next(each for each in RESOURCES if each["kind"] == "StatefulSet"))
+
+    assert application["spec"]["arguments"][1:] == driver["command"][2:]
+    assert shlex.join(driver["command"][:2]) == "tidemark run"
