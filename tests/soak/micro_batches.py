@@ -27,6 +27,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
+from pipelines.checkpoint_files import checkpoint_folder
 from pipelines.sources.file_log import ProcessedFiles, logged_files
 from pipelines.tasks import MergeTask
 from state_backends.spec import StateSpec
@@ -87,7 +88,7 @@ class Writer:
         return self
 
     def option(self, name: str, value: str) -> "Writer":
-        self.checkpoint = Path(value) if name == "checkpointLocation" else self.checkpoint
+        self.checkpoint = checkpoint_folder(value) if name == "checkpointLocation" else self.checkpoint
         return self
 
     def foreachBatch(self, function: Callable[[Any, int], None]) -> "Writer":  # noqa: N802
@@ -160,6 +161,7 @@ class Query:
             numInputRows=1,
             inputRowsPerSecond=None,
             processedRowsPerSecond=None,
+            sources=[],
         )
         self.recentProgress = [*self.recentProgress[-20:], self.lastProgress]
 
