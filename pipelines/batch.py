@@ -256,9 +256,11 @@ class BatchRunner:
             if self.pipeline.has_late_reader(stream):
                 dropped += late.count()
                 continue
+            assert stream.cutoff is not None
+            kept = late_letters(stream.cutoff, late)
             with self._conn.transaction():
                 lock_fence(self._conn, batch)
-                found = write_dead_letters(self._conn, batch, late_letters(stream, late), part=LATE_PARTS - place)
+                found = write_dead_letters(self._conn, batch, kept, part=LATE_PARTS - place)
             dropped, letters = dropped + found, letters + found
         return _Late(dropped, letters)
 

@@ -1,15 +1,21 @@
 """What the steps of one micro-batch know of it, on the driver and on executors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from state_backends.batch import Batch
 from state_backends.protocols import BACKENDS, Aggregator, Backend, BackendSession
 from state_backends.spec import StateSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What a verb does to one micro-batch: called with its context and the frame of each input, it returns a frame.
+Step = Callable[..., "DataFrame"]
 
 
 @dataclass(frozen=True)

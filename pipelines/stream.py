@@ -7,30 +7,24 @@ expression is Spark SQL; a function is Python.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import starmap
 from typing import TYPE_CHECKING, Literal, Union
 
-from pipelines.context import BatchContext
+from pipelines.context import BatchContext, Step
 from pipelines.errors import PipelineError
 from pipelines.event_time import interval
 from pipelines.functions import Function, MapGet, QueryFunction, StateFactory, StateUpdater
 from pipelines.guarantee import Spout
+from pipelines.lateness import WINDOW, Closing, Cutoff, before_watermark, in_time, late_ones
 from pipelines.sources.given import Given
 from pipelines.sources.source import Source
-from pipelines.windows import Window
 from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-# The column of an event's window where windows close.
-WINDOW = "_window"
-
-# What a verb does to one micro-batch: called with its context and the frame of each input, it returns a frame.
-Step = Callable[..., "DataFrame"]
 
 # The column of a stream of changes: below 0 for a row as it was before, which is taken away again.
 SIGN = "_sign"
@@ -44,17 +38,6 @@ class Watermark:
     delay: str
     drop_late: bool
     idle_after: str | timedelta | None = None
-
-
-@dataclass(frozen=True)
-class Cutoff:
-    """Which tuples come too late, and are left out.
-
-    is_late: the condition on a frame; None where nothing is late yet. why: for their dead letters.
-    """
-
-    is_late: Callable[[BatchContext, "DataFrame"], "Column | None"]
-    why: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +157,11 @@ class Stream:
             raise PipelineError(f"watermark on {column!r}: idle_after {idle_after!r} must be longer than nothing")
         if drop_late and allowed_lateness is not None:
             raise PipelineError(f"watermark on {column!r}: give drop_late or allowed_lateness, not both")
-        marked = Stream((self,), _drop_late(column, drop_late), Watermark(column, delay, drop_late, idle_after))
+        step = in_time(before_watermark(column)) if drop_late else _unchanged
+        marked = Stream((self,), step, Watermark(column, delay, drop_late, idle_after))
         if allowed_lateness is None:
             return marked
-        allowed = interval(allowed_lateness)
-        why = f"{column} is more than {allowed} before the watermark"
-        return marked._without_late(Cutoff(_before_watermark(column, allowed), why))
+        return marked._without_late(before_watermark(column, interval(allowed_lateness)))
 
     def late(self) -> "Stream":
         """Return the tuples that this stream leaves out as too late. They are no dead letters then.
@@ -188,10 +170,10 @@ class Stream:
         """
         if self.cutoff is None:
             raise PipelineError("the stream leaves nothing out as too late; call late() on what allowed_lateness gave")
-        return Stream(self.inputs, _late(self.cutoff), late_of=self)
+        return Stream(self.inputs, late_ones(self.cutoff), late_of=self)
 
     def _without_late(self, cutoff: Cutoff) -> "Stream":
-        return Stream((self,), _in_time(cutoff), cutoff=cutoff)
+        return Stream((self,), in_time(cutoff), cutoff=cutoff)
 
     def group_by(self, *columns: str, **expressions: str) -> "GroupedStream":
         """Group by columns and by named expressions: `group_by("origin", hour=tumbling("time", "1 hour"))`.
@@ -291,42 +273,9 @@ class GroupedStream:
             )
         if allowed_lateness is None:
             return PersistentAggregate(self.stream, self.keys, spec)
-        windows = [name for name, key in self.keys.items() if isinstance(key, Window)]
-        if len(windows) != 1 or spec.key[windows[0]] != "timestamptz":
-            raise PipelineError(
-                f"state {spec.name!r}: allowed_lateness closes windows, and its keys have {len(windows)}; give it one, "
-                "as start=tumbling(..), of type timestamptz"
-            )
-        closing = Closing(windows[0], self.keys[windows[0]], interval(allowed_lateness))  # type: ignore[arg-type]
+        closing = Closing.of(spec, self.keys, interval(allowed_lateness))
         windowed = self.stream.each(**{WINDOW: closing.window})._without_late(closing.cutoff)
-        return PersistentAggregate(windowed, self.keys | {windows[0]: WINDOW}, spec, closing)
-
-
-@dataclass(frozen=True)
-class Closing:
-    """When the windows of a state close. column: the key column of a window's start. lateness: after its end."""
-
-    column: str
-    window: Window
-    lateness: timedelta
-
-    def open_from(self, watermark: datetime | None) -> datetime | None:
-        """Return the start of the first window that a watermark leaves open; None: it closes none."""
-        return None if watermark is None else self.window.open_from(watermark - self.lateness)
-
-    def closes_at(self, start: datetime) -> datetime:
-        """Return the watermark that closes the window."""
-        return self.window.end(start) + self.lateness
-
-    @property
-    def cutoff(self) -> Cutoff:
-        def is_late(context: BatchContext, events: "DataFrame") -> "Column | None":
-            from pyspark.sql import functions as F
-
-            first = self.open_from(context.late_before)
-            return None if first is None else F.col(WINDOW) < F.lit(first)
-
-        return Cutoff(is_late, f"its window has closed, {self.lateness} after its end")
+        return PersistentAggregate(windowed, self.keys | {closing.column: WINDOW}, spec, closing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,46 +414,6 @@ def _aggregate(events: "DataFrame", keys: Mapping[str, str], columns: Mapping[st
 
 def _named(expressions: Mapping[str, str]) -> list[str]:
     return [f"{expression} AS {quoted(name)}" for name, expression in expressions.items()]
-
-
-def _drop_late(column: str, drop_late: bool) -> Step:
-    def drop(context: BatchContext, events: "DataFrame") -> "DataFrame":
-        if not drop_late or context.late_before is None:
-            return events
-        from pyspark.sql import functions as F
-
-        # The comparison is null for a tuple without a time.
-        return events.where(F.coalesce(F.col(column) >= F.lit(context.late_before), F.lit(True)))
-
-    return drop
-
-
-def _before_watermark(column: str, allowed: timedelta) -> Callable[[BatchContext, "DataFrame"], "Column | None"]:
-    def is_late(context: BatchContext, events: "DataFrame") -> "Column | None":
-        from pyspark.sql import functions as F
-
-        return None if context.late_before is None else F.col(column) < F.lit(context.late_before - allowed)
-
-    return is_late
-
-
-def _in_time(cutoff: Cutoff) -> Step:
-    def keep(context: BatchContext, events: "DataFrame") -> "DataFrame":
-        from pyspark.sql import functions as F
-
-        late = cutoff.is_late(context, events)
-        # Null for a tuple without a time.
-        return events if late is None else events.where(~F.coalesce(late, F.lit(False)))
-
-    return keep
-
-
-def _late(cutoff: Cutoff) -> Step:
-    def late_ones(context: BatchContext, events: "DataFrame") -> "DataFrame":
-        late = cutoff.is_late(context, events)
-        return events.where("false") if late is None else events.where(late)
-
-    return late_ones
 
 
 def _apply(function: Function, on: tuple[str, ...], columns: dict[str, str]) -> Step:
