@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -35,8 +36,8 @@ STATUS_POLL_SECONDS = 1.0
 # An unavailable database may not even answer with an error.
 AUTHORIZE_TIMEOUT_SECONDS = 2.0
 
-# Other statuses, such as 503, are temporary and do not end a stream.
-FINAL_STATUSES = (400, 401, 403, 404, 406)
+# Clients with the same credentials and subscription share an authorization for so long.
+SHARED_AUTHORIZATION_SECONDS = 1.0
 
 
 class TooManyClientsError(Exception):
@@ -136,27 +137,31 @@ class Connections:
             if not reads.clients:
                 del self._reads[subscription]
 
-    async def _still_authorized(self, scope: Mapping[str, Any], authorized: Authorized) -> bool:
-        """Authorize again, once per heartbeat for all clients with the same credentials and subscription."""
+    async def _still_authorized(self, scope: Mapping[str, Any], authorized: Authorized) -> bool | None:
+        """Authorize again. None: not decided, because the database is unavailable."""
         request = (scope["path"], scope["query_string"], tuple(sorted(_credentials(scope))))
         until, task = self._authorizations.get(request, (0.0, None))
-        if task is None or time.monotonic() > until:
+        if task is None or (task.done() and time.monotonic() > until):
             task = asyncio.create_task(self.in_thread(lambda: authorize(scope, recheck=True)))
-            until = time.monotonic() + settings.TIDEMARK_EVENTS_HEARTBEAT_SECONDS / 2
+            until = time.monotonic() + SHARED_AUTHORIZATION_SECONDS
             self._remove_expired_authorizations()
             self._authorizations[request] = (until, task)
         await asyncio.wait({task}, timeout=AUTHORIZE_TIMEOUT_SECONDS)
-        # Clients stay connected, and get their heartbeats, while the database is unavailable.
         if not task.done() or task.exception() is not None:
-            return True
+            return None
         answer = task.result()
         if isinstance(answer, Refused):
-            return answer.status not in FINAL_STATUSES
+            return None if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR else False
         return answer.subscription == authorized.subscription
 
     def _remove_expired_authorizations(self) -> None:
         now = time.monotonic()
-        self._authorizations = {key: kept for key, kept in self._authorizations.items() if kept[0] >= now}
+        kept = {
+            each: (until, task)
+            for each, (until, task) in self._authorizations.items()
+            if until >= now or not task.done()
+        }
+        self._authorizations = kept
 
     async def _poll_status(self) -> None:
         cursor: CommitsCursor | None = None

@@ -28,6 +28,9 @@ DROPPED = Counter(
 # Random, so that the clients of a server that has stopped do not all reconnect at once.
 RETRY_MS, RETRY_SPREAD_MS = 1_000, 2_000
 
+# Pause between two attempts to authorize a client while the database is unavailable.
+AUTHORIZE_AGAIN_SECONDS = 2.0
+
 # A signal count that never occurs: read at once.
 NO_COUNT = -1
 
@@ -35,7 +38,11 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class EventStream:
-    """send: ASGI's. still_authorized: asked at every heartbeat; False ends the stream."""
+    """send: ASGI's. still_authorized: asked at every heartbeat; False ends the stream, None lets it wait.
+
+    Events are sent only after a positive answer. While the database is unavailable the client stays connected and gets
+    heartbeats, but no events, so that a key that is revoked meanwhile gets none.
+    """
 
     def __init__(
         self,
@@ -43,13 +50,14 @@ class EventStream:
         signals: CommitSignals,
         send: Send,
         last_id: EventId | None,
-        still_authorized: Callable[[], Awaitable[bool]],
+        still_authorized: Callable[[], Awaitable[bool | None]],
     ) -> None:
         self._reads = reads
         self._signals = signals
         self._send = send
         self._last_id = last_id
         self._still_authorized = still_authorized
+        self._is_authorized = True
         self._cursor: Any = None
         self._sent_id = last_id
         self._count = NO_COUNT
@@ -79,13 +87,13 @@ class EventStream:
         while not self._ended:
             if reading is None and self._count != self._signals.count(self._reads.pipeline):
                 reading = self._read()
-            if reading is not None and reading.done():
+            if reading is not None and reading.done() and self._is_authorized:
                 delta, reading = reading.result(), None
                 await self._send_delta(delta)
                 continue
             if time.monotonic() >= beat_at:
                 await self._beat()
-                beat_at = time.monotonic() + settings.TIDEMARK_EVENTS_HEARTBEAT_SECONDS
+                beat_at = time.monotonic() + self._pause_seconds
             await self._wait(beat_at - time.monotonic())
 
     def _read(self) -> "asyncio.Task[Delta]":
@@ -105,10 +113,17 @@ class EventStream:
         if delta.more:
             self._count = NO_COUNT
 
+    @property
+    def _pause_seconds(self) -> float:
+        usual: float = settings.TIDEMARK_EVENTS_HEARTBEAT_SECONDS
+        return usual if self._is_authorized else min(usual, AUTHORIZE_AGAIN_SECONDS)
+
     async def _beat(self) -> None:
-        if not await self._still_authorized():
+        answer = await self._still_authorized()
+        if answer is False:
             self._ended = True
             return
+        self._is_authorized = answer is True
         reached: EventId | None = getattr(self._cursor, "event_id", self._sent_id)
         # Batches without a change for this client need not be read again when it resumes.
         advance = b"" if reached is None or reached == self._sent_id else deltas.last_id(reached)

@@ -11,6 +11,7 @@ from django.test import Client
 from tests.webapp.events.events_server import Listener, events_server
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key, revoke_api_key
+from webapp.states import readers
 
 STATE = "/events/states/flights_by_carrier"
 ALLOWED, OTHER = "https://tidemark.example", "https://other.example"
@@ -66,6 +67,36 @@ class TestCredentials:
 
         with pytest.raises(EOFError):
             listener.until("batch", 5.0)
+
+    def test_the_stream_of_a_revoked_key_ends_while_its_address_sends_wrong_keys(self, flights, listen, tmp_path):
+        key, secret = create_api_key("short-lived", ["read"])
+        limited = {"TIDEMARK_WRONG_KEY_RATE_PER_MINUTE": 2, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
+        with events_server(tmp_path, **limited, TIDEMARK_EVENTS_HEARTBEAT_SECONDS=0.5) as server:
+            listener = listen(STATE, key=secret, at=server)
+            listener.until("ready")
+            wrong = [listen(STATE, key=f"tmk_{number:08x}_wrong", at=server).status for number in range(4)]
+            assert wrong[-1] == 429
+
+            revoke_api_key(key)
+
+            with pytest.raises(EOFError):
+                listener.until("batch", 5.0)
+
+    def test_no_event_is_sent_until_it_is_known_whether_the_key_is_still_valid(self, flights, listen):
+        revoked, secret = create_api_key("short-lived", ["read"])
+        listeners = [listen(STATE), listen(STATE, key=secret)]
+        for listener in listeners:
+            listener.until("ready")
+
+        with unreadable_api_keys() as conn:
+            assert listeners[0].no_more(1.5)
+            conn.execute("UPDATE unreadable SET revoked_at = now() WHERE id = %s", [revoked.pk])
+            flights.commit({("EWR", "C00"): 5})
+            assert listeners[0].no_more(2.0)
+
+        assert listeners[0].next().event == "batch"
+        with pytest.raises(EOFError):
+            listeners[1].next(5.0)
 
     def test_the_stream_of_a_user_who_is_deactivated_ends(self, flights, listen, tmp_path):
         with signed_in_server(tmp_path) as (server, cookie):
@@ -212,6 +243,17 @@ def soon(condition, within=5.0):
             return True
         time.sleep(0.05)
     return False
+
+
+@contextmanager
+def unreadable_api_keys():
+    """API keys cannot be checked until the end, because their table has the name `unreadable`."""
+    with readers.own_connection() as conn:
+        conn.execute("ALTER TABLE api_keys_apikey RENAME TO unreadable")
+        try:
+            yield conn
+        finally:
+            conn.execute("ALTER TABLE unreadable RENAME TO api_keys_apikey")
 
 
 @contextmanager
