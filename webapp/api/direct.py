@@ -53,6 +53,7 @@ class DirectPost(APIView):
     """
 
     post: Callable[..., Any]
+    check_parameters: Callable[[Any], None]
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_direct(request):
@@ -76,6 +77,7 @@ class DirectPost(APIView):
         request.user, request.auth = found
         self.check_permissions(request)
         self.check_throttles(request)
+        self.check_parameters(request)
 
     def _as_of_drf(self, request: Any) -> Any:
         """Return DRF's request, which the answer to an error needs; it does not authenticate again."""

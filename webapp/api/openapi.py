@@ -126,8 +126,12 @@ def answers(
 
     instead: another description of a problem, as `e409=..`.
     """
-    problems = {code: instead.get(f"e{code}", DESCRIPTIONS[code]) for code in sorted({*ALWAYS, *errors})}
-    return {status: OpenApiResponse(success, description)} | {(code, MEDIA_TYPE): problems[code] for code in problems}
+    return {status: OpenApiResponse(success, description)} | problems(*errors, **instead)
+
+
+def problems(*errors: int, **instead: OpenApiResponse) -> dict[Any, Any]:
+    statuses = sorted({*ALWAYS, *errors})
+    return {(status, MEDIA_TYPE): instead.get(f"e{status}", DESCRIPTIONS[status]) for status in statuses}
 
 
 def describe_everywhere(result: dict[str, Any], **_: Any) -> dict[str, Any]:

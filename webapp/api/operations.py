@@ -3,7 +3,7 @@
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
 from webapp.accounts.models import Scope
@@ -17,6 +17,7 @@ from webapp.api.answers import (
     StateAnswerSerializer,
     StateSerializer,
 )
+from webapp.api.export import FORMATS
 from webapp.api.openapi import (
     CONDITIONAL,
     LOCATION,
@@ -25,9 +26,11 @@ from webapp.api.openapi import (
     UNCHANGED,
     answer_header,
     answers,
+    problems,
 )
 from webapp.api.requests import (
     EntriesParameters,
+    ExportParameters,
     HistoryParameters,
     ListParameters,
     QueriesSerializer,
@@ -45,22 +48,11 @@ RESULTS = [
 COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
 QUERY = {"keys": KEYS, "measures": ["flights"]}
 
-STREAM_FORMATS = {
-    "text/csv": OpenApiTypes.STR,
-    "application/x-ndjson": OpenApiTypes.STR,
-    "application/vnd.apache.arrow.stream": OpenApiTypes.BINARY,
-}
-FORMAT = OpenApiParameter(
-    "format",
-    {"type": "string", "enum": ["json", "csv", "ndjson", "arrow"]},
-    OpenApiParameter.QUERY,
-    description="In place of `Accept`",
-)
-ENTRIES_HEADERS = [
-    answer_header("Link", 'Where the next page is, `rel="next"`', [200]),
-    answer_header("Tidemark-Epoch", "Of a stream: the ledger's epoch", [200]),
-    answer_header("Tidemark-Txid", "Of a stream: the batch that it shows", [200], int),
-    answer_header("Content-Disposition", "Of a stream: a name for the file", [200]),
+NEXT = answer_header("Link", 'Where the next page is, `rel="next"`', [200])
+EXPORT_HEADERS = [
+    answer_header("Tidemark-Epoch", "The ledger's epoch", [200]),
+    answer_header("Tidemark-Txid", "The batch that the file shows", [200], int),
+    answer_header("Content-Disposition", "A name for the file", [200]),
 ]
 
 
@@ -220,18 +212,30 @@ queries = extend_schema(
 entries = extend_schema(
     operation_id="list_entries",
     tags=["states"],
-    summary="Live entries: a range, a prefix, the top keys; in pages, or all as a stream",
-    description="JSON comes in pages. `Accept: text/csv`, `application/x-ndjson` or "
-    "`application/vnd.apache.arrow.stream` streams all entries in key order, from one batch; `limit` then has no "
-    "default and no upper bound, and there is neither search, order nor cursor.",
-    parameters=[EntriesParameters, FORMAT, *ENTRIES_HEADERS, *CONDITIONAL],
-    responses=answers(200, EntriesSerializer, *(400, 404, 409, 410), description="A page, or everything.", e409=NOT_YET)
-    | UNCHANGED
-    | {
-        (200, media_type): OpenApiResponse(kind, "A page, or everything.")
-        for media_type, kind in STREAM_FORMATS.items()
-    },
+    summary="Live entries in pages: a range, a prefix, the top keys",
+    description="`next` of a page is the `cursor` of the one behind it, and null on the last one. Whole ranges come as "
+    "files from `export.csv`, `export.ndjson` and `export.arrow`.",
+    parameters=[EntriesParameters, NEXT, *CONDITIONAL],
+    responses=answers(200, EntriesSerializer, *(400, 404, 409, 410), description="A page.", e409=NOT_YET) | UNCHANGED,
 )
+
+
+def _export(file_format: str, label: str, content: Any, rows: str) -> Any:
+    file = {(200, FORMATS[file_format].media_type): OpenApiResponse(content, "The file.")}
+    return extend_schema(
+        operation_id=f"export_{file_format}",
+        tags=["states"],
+        summary=f"Live entries as {label}: a range, or all",
+        description="Streams the entries in key order, all as of one batch, which `Tidemark-Txid` names. "
+        f"{rows} Key columns come first, then measures. A transfer that ends without its terminator is incomplete.",
+        parameters=[ExportParameters, *EXPORT_HEADERS],
+        responses=file | problems(400, 404, 409, 410, e409=NOT_YET),
+    )
+
+
+export_csv = _export("csv", "CSV", OpenApiTypes.STR, "A row of names comes first. A null is an empty field.")
+export_ndjson = _export("ndjson", "JSON lines", OpenApiTypes.STR, "One object per line, every digit kept.")
+export_arrow = _export("arrow", "an Arrow stream", OpenApiTypes.BINARY, "In Arrow's IPC stream format.")
 history = extend_schema(
     operation_id="get_history",
     tags=["states"],

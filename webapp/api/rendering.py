@@ -5,7 +5,7 @@ JSON that PostgreSQL has made passes through as `orjson.Fragment`.
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -71,28 +71,22 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 class Negotiation(DefaultContentNegotiation):
-    """Chooses the format: by `?format=csv` where a call has several, else by `Accept`."""
+    """Chooses the format by `Accept`. A call has one; `/api/schema` has several."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         renderers = list(renderers)
-        asked = request.query_params.get("format") if len(renderers) > 1 else None
-        if asked is not None:
-            return _named(asked, renderers)
         # Nearly every request. DRF's parsing of the header takes 5 % of the time of a lookup.
         first = renderers[0].media_type or ""
         if request.META.get("HTTP_ACCEPT", "*/*") in ("*/*", first):
             return renderers[0], first
         return super().select_renderer(request, renderers, None)
 
-
-def _named(asked: str, renderers: Sequence[BaseRenderer]) -> tuple[BaseRenderer, str]:
-    for renderer in renderers:
-        if renderer.format == asked:
-            return renderer, renderer.media_type or ""
-    known = ", ".join(str(renderer.format) for renderer in renderers)
-    raise ParseError(f"format must be one of {known}, got {asked[:40]!r}")
+    def filter_renderers(self, renderers: Iterable[BaseRenderer], format: str) -> list[BaseRenderer]:
+        # `?format=` is a parameter of /api/schema alone.
+        renderers = list(renderers)
+        return super().filter_renderers(renderers, format) if len(renderers) > 1 else renderers
 
 
 def digest(*parts: bytes) -> str:

@@ -1,10 +1,10 @@
 """What a client may send: bodies of lookups, and query parameters.
 
 Each serializer both checks a request and describes it in /api/schema. The first wrong member ends the check with a
-ParseError, a 400 that names the member. Unknown members of a body are refused, unknown query parameters are ignored.
+ParseError, a 400 that names the member. Unknown members of a body and unknown query parameters are refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from typing import Any, NamedTuple, NoReturn
 
@@ -350,6 +350,23 @@ def _when(asked: Mapping[str, Any]) -> When:
 # Query parameters
 
 
+class UnknownParameterError(ParseError):
+    """A query parameter has a name that the call does not know, so what it was meant to change would stay as it is."""
+
+
+def check_parameters(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises UnknownParameterError, naming the unknown ones and all that the call knows."""
+    known = sorted(known)
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        names = ", ".join(repr(name[:40]) for name in unknown[:5])
+        raise UnknownParameterError(f"unknown parameter {names}; there are {', '.join(known) or 'none'}")
+
+
+def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:
+    return () if kind is None else _checker(kind).fields
+
+
 class ListParameters(RequestSerializer):
     limit = NumberParameter(1, MAX_LIST, default=50)
 
@@ -360,18 +377,11 @@ class RunsParameters(ListParameters):
     status = ChoiceParameter(MaintenanceRun.Status.values)
 
 
-class EntriesParameters(RequestSerializer):
+class RangeParameters(RequestSerializer):
+    """A range of the entries of a state."""
+
     prefix = KeyPartsParameter(help_text=f"The first parts of the keys, {FIRST_PARTS}")
     to = KeyPartsParameter(help_text=f"Keys before this one, {FIRST_PARTS}")
-    search = TextParameter(help_text="Keys with a part that begins so, whatever its case")
-    order_by = TextParameter(help_text="A measure, `-` before it for the largest first; in key order if absent")
-    limit = NumberParameter(
-        1,
-        MAX_ENTRIES,
-        required=False,
-        help_text="Of a page, 50 if absent. A stream has all entries if absent, and may be asked for more",
-    )
-    cursor = TextParameter(help_text="`next` of the page before, which contains all parameters")
     as_of = AsOfParameter(
         0,
         LARGEST_TXID,
@@ -386,14 +396,15 @@ class EntriesParameters(RequestSerializer):
         return super().get_fields() | {"from": KeyPartsParameter(help_text=f"Keys from here on, {FIRST_PARTS}")}
 
 
-class StreamParameters(EntriesParameters):
-    limit = NumberParameter(1, LARGEST_TXID, required=False)
+class EntriesParameters(RangeParameters):
+    search = TextParameter(help_text="Keys with a part that begins so, whatever its case")
+    order_by = TextParameter(help_text="A measure, `-` before it for the largest first; in key order if absent")
+    limit = NumberParameter(1, MAX_ENTRIES, required=False, help_text="Entries of a page, 50 if absent")
+    cursor = TextParameter(help_text="`next` of the page before, which contains all parameters")
 
-    def to_internal_value(self, data: Mapping[str, str]) -> dict[str, Any]:
-        for name in ("cursor", "search", "order_by"):
-            if name in data:
-                raise ParseError(f"{name} is for pages; a stream holds all entries of a range, in key order")
-        return super().to_internal_value(data)
+
+class ExportParameters(RangeParameters):
+    limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="Entries of the file, all if absent")
 
 
 class HistoryParameters(RequestSerializer):

@@ -1,5 +1,6 @@
 """All calls of the API: parse, ask a query or a service, answer."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -7,6 +8,8 @@ from urllib.parse import urlencode
 import orjson
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
+from rest_framework.exceptions import NotAcceptable
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -22,10 +25,13 @@ from webapp.api.lookups import look_up, look_up_together
 from webapp.api.rendering import OrjsonRenderer, conditional, known_etags, not_modified
 from webapp.api.requests import (
     EntriesParameters,
+    ExportParameters,
     HistoryParameters,
     ListParameters,
+    RequestSerializer,
     RunsParameters,
-    StreamParameters,
+    check_parameters,
+    parameters_of,
     read_queries,
     read_query,
 )
@@ -41,6 +47,19 @@ from webapp.states.services import UnknownRunError
 # Gives every answer to a GET an ETag, a digest of the document, and answers a 304 to a client that sends it back.
 # Not a docstring: /api/schema would show it at each call.
 class ApiView(APIView):
+    # By method; a method that is not listed has none.
+    parameters: Mapping[str, type[RequestSerializer]] = {}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self.check_parameters(request)
+
+    def check_parameters(self, request: Any) -> None:
+        """Raises UnknownParameterError."""
+        if request.META.get("QUERY_STRING") and request.method != "OPTIONS":
+            method = "GET" if request.method == "HEAD" else request.method
+            check_parameters(request.GET, parameters_of(self.parameters.get(method)))
+
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
         return Response(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
 
@@ -59,23 +78,6 @@ class ApiView(APIView):
 
 
 # Values: lookups, entries, histories
-
-
-class CsvRenderer(OrjsonRenderer):
-    """Makes the format one that a client can choose. It renders problems only, since entries are streamed."""
-
-    media_type = FORMATS["csv"].media_type
-    format = "csv"
-
-
-class JsonLinesRenderer(OrjsonRenderer):
-    media_type = FORMATS["ndjson"].media_type
-    format = "ndjson"
-
-
-class ArrowRenderer(OrjsonRenderer):
-    media_type = FORMATS["arrow"].media_type
-    format = "arrow"
 
 
 class StateQueryView(DirectPost, ApiView):
@@ -110,20 +112,72 @@ class QueriesView(DirectPost, ApiView):
 
 
 class EntriesView(ApiView):
-    renderer_classes = [OrjsonRenderer, CsvRenderer, JsonLinesRenderer, ArrowRenderer]
+    parameters = {"GET": EntriesParameters}
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        try:
+            return super().perform_content_negotiation(request, force)
+        except NotAcceptable:
+            exports = [reverse(f"lookup:export_{form}", kwargs=self.kwargs) for form in FORMATS]
+            raise NotAcceptable(f"pages of entries are JSON; for other formats GET {', '.join(exports)}") from None
 
     @operations.entries
     def get(self, request: Request, name: str) -> HttpResponseBase:
-        file_format, scope = request.accepted_renderer.format, key_scope(request)
+        scope = key_scope(request)
         scope.check_state(name)
-        if file_format in FORMATS:
-            asked = StreamParameters.read(request.query_params.dict())
-            return stream(name, asked, file_format, scope, only_head=request.method == "HEAD")
         found = page(name, EntriesParameters.read(request.query_params.dict()), scope)
         return Response(found.document, headers=_link(request, found.next))
 
 
+class ExportRenderer(OrjsonRenderer):
+    """Has the media type of a file, for content negotiation. It renders problems only, since files are streamed."""
+
+
+class ExportView(ApiView):
+    """Streams a range as a file; a subclass sets its format."""
+
+    file_format = ""
+    parameters = {"GET": ExportParameters}
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        renderer = ExportRenderer()
+        renderer.format, renderer.media_type = self.file_format, FORMATS[self.file_format].media_type
+        return [renderer]
+
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = ExportParameters.read(request.query_params.dict())
+        return stream(name, asked, self.file_format, scope, only_head=request.method == "HEAD")
+
+
+class CsvExportView(ExportView):
+    file_format = "csv"
+
+    @operations.export_csv
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        return super().get(request, name)
+
+
+class JsonLinesExportView(ExportView):
+    file_format = "ndjson"
+
+    @operations.export_ndjson
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        return super().get(request, name)
+
+
+class ArrowExportView(ExportView):
+    file_format = "arrow"
+
+    @operations.export_arrow
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        return super().get(request, name)
+
+
 class HistoryView(ApiView):
+    parameters = {"GET": HistoryParameters}
+
     @operations.history
     def get(self, request: Request, name: str) -> Response:
         scope = key_scope(request)
@@ -172,6 +226,8 @@ class PipelineView(ApiView):
 
 
 class BatchesView(ApiView):
+    parameters = {"GET": ListParameters}
+
     @operations.batches
     def get(self, request: Request, name: str) -> Response:
         scope, asked = key_scope(request), ListParameters.read(request.query_params.dict())
@@ -232,6 +288,8 @@ class ExpiryView(StateMaintenanceView):
 
 
 class RunsView(ApiView):
+    parameters = {"GET": RunsParameters}
+
     @operations.runs
     def get(self, request: Request) -> Response:
         asked = RunsParameters.read(request.query_params.dict())

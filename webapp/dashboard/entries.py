@@ -105,13 +105,14 @@ class EntriesQuery:
         return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", after="", n=0)
 
     def export(self, prefix: Key) -> list[tuple[str, str]]:
-        """Return name and query string of a download from the API, for each format.
+        """Return format and address of a download from the API, relative to the state's, for each format.
 
         prefix: as typed values. A download is a range of keys in key order; the search does not apply to it.
         """
         parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
         parts |= {"as_of": str(self.as_of)} if self.as_of is not None else {}
-        return [(label, f"?{urlencode({'format': name, **parts})}") for name, label in FORMATS.items()]
+        asked = f"?{urlencode(parts)}" if parts else ""
+        return [(label, f"export.{name}{asked}") for name, label in FORMATS.items()]
 
 
 @dataclass(frozen=True)

@@ -112,13 +112,13 @@ def _is_allowed(origin: str) -> bool:
 
 def _subscription(request: Request) -> Subscription:
     _check_host(request)
-    path = request.path
+    path, parameters = request.path, dict(request.query_params.lists())
     if path == COMMITS_PATH:
-        return commits_subscription(key_scope(request))
+        return commits_subscription(parameters, key_scope(request))
     name = path.removeprefix(STATES_PATH)
     if not path.startswith(STATES_PATH) or not name or "/" in name or "\0" in name:
         raise Http404
-    return state_subscription(name, dict(request.query_params.lists()), key_scope(request))
+    return state_subscription(name, parameters, key_scope(request))
 
 
 def _check_host(request: Request) -> None:

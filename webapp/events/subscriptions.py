@@ -18,6 +18,7 @@ from state_backends.reader.bounds import check_measures
 from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import typed_keys
+from webapp.api.requests import check_parameters
 from webapp.states import readers
 
 PARAMETERS = ("keys", "prefix", "measures")
@@ -47,7 +48,9 @@ class CommitsSubscription:
 Subscription = StateSubscription | CommitsSubscription
 
 
-def commits_subscription(scope: KeyScope) -> CommitsSubscription:
+def commits_subscription(parameters: Mapping[str, Sequence[str]], scope: KeyScope) -> CommitsSubscription:
+    """Raises UnknownParameterError: it has none."""
+    check_parameters(parameters, ())
     return CommitsSubscription(scope.states)
 
 
@@ -57,9 +60,7 @@ def state_subscription(name: str, parameters: Mapping[str, Sequence[str]], scope
     Raises ParseError, KeyShapeError and SpecError for invalid parameters, UnknownStateError, OutsideError.
     """
     scope.check_state(name)
-    unknown = sorted(set(parameters) - set(PARAMETERS))
-    if unknown:
-        raise ParseError(f"unknown parameter {unknown[0]!r}; there are {', '.join(PARAMETERS)}")
+    check_parameters(parameters, PARAMETERS)
     if "keys" in parameters and "prefix" in parameters:
         raise ParseError("keys and prefix exclude each other; use two streams")
     pipeline, spec = readers.read(lambda conn: _pipeline_and_spec(conn, name))

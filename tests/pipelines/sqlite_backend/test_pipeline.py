@@ -108,7 +108,7 @@ def test_the_api_pages_exports_and_describes_it(workspace, api):
     workspace.run(word_count(workspace.input, words()))
 
     page = api.ask("GET", "/states/sqlite_words/entries?order_by=-count&limit=2").json()
-    exported = api.get("/api/v1/states/sqlite_words/entries?format=csv")
+    exported = api.get("/api/v1/states/sqlite_words/export.csv")
     state = api.ask("GET", "/states/sqlite_words").json()
 
     assert [(entry["key"], entry["value"]) for entry in page["entries"]] == [

@@ -221,12 +221,10 @@ class TestRequestsForKeys:
         assert of_jfk.get(f"{API}/states/{STATE}/history", {"key": '["EWR","C00"]'}).status_code == 403
 
 
-@pytest.mark.parametrize("media_type", ["text/csv", "application/x-ndjson"])
-def test_a_stream_of_entries_has_only_keys_with_the_prefix(transactional_db, media_type):
+@pytest.mark.parametrize("file_format", ["csv", "ndjson"])
+def test_an_export_has_only_keys_with_the_prefix(transactional_db, file_format):
     with committed_flights():
-        answer = client_with_key(key_prefix=["JFK"]).get(
-            f"{API}/states/{STATE}/entries", headers={"Accept": media_type}
-        )
+        answer = client_with_key(key_prefix=["JFK"]).get(f"{API}/states/{STATE}/export.{file_format}")
         text = b"".join(answer.streaming_content).decode()
 
     assert text.count("JFK") == 30

@@ -227,7 +227,7 @@ class TestCursor:
         ({"search": "a\0"}, "search holds a NUL"),
         ({"order_by": "-carrier"}, "no measure 'carrier'"),
         ({"measures": "flights,none"}, "no measure 'none'"),
-        ({"format": "xml"}, "format must be one of json, csv, ndjson, arrow, got 'xml'"),
+        ({"prefx": "A", "order": "x"}, "unknown parameter 'order', 'prefx'; there are as_of, cursor, from, limit, "),
     ],
 )
 def test_an_invalid_parameter_is_a_400_that_says_why(filled, api, parameters, why):

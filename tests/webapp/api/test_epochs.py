@@ -52,7 +52,7 @@ class TestAnswers:
         assert asked(api, as_of=1).json()["epoch"] == epoch_of(filled)
 
     def test_a_stream_has_it_as_a_header(self, lasting, api):
-        response = api.ask("GET", f"/states/{STATE}/entries?format=csv")
+        response = api.ask("GET", f"/states/{STATE}/export.csv")
 
         assert response.headers["Tidemark-Epoch"] == epoch_of(lasting)
 

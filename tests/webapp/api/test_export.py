@@ -16,7 +16,7 @@ from tests.webapp.dropping import drop_tables
 from tests.webapp.redis_views import redis_views
 from webapp.states import readers
 
-ENTRIES = "/states/flights_by_carrier/entries"
+STATE = "/states/flights_by_carrier"
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def opened(monkeypatch):
     return connections
 
 
-def streamed(api, file_format="ndjson", path=ENTRIES, **parameters):
-    return api.ask("GET", f"{path}?{urlencode({'format': file_format, **parameters})}")
+def streamed(api, file_format="ndjson", path=STATE, **parameters):
+    return api.ask("GET", f"{path}/export.{file_format}?{urlencode(parameters)}")
 
 
 def lines(response):
@@ -50,15 +50,13 @@ def lines(response):
     ("file_format", "media_type"),
     [("csv", "text/csv"), ("ndjson", "application/x-ndjson"), ("arrow", "application/vnd.apache.arrow.stream")],
 )
-def test_a_format_is_chosen_by_header_or_by_name(api, file_format, media_type):
-    by_header = api.ask("GET", ENTRIES, headers={"Accept": media_type})
-    by_name = streamed(api, file_format)
+def test_each_format_has_a_path(api, file_format, media_type):
+    response = streamed(api, file_format)
 
-    assert by_header.getvalue() == by_name.getvalue()
-    for response in (by_header, by_name):
-        assert response.headers["Content-Type"].startswith(media_type)
-        assert response.headers["Tidemark-Txid"] == "2"
-        assert response.headers["Content-Disposition"] == (f'attachment; filename="flights_by_carrier-2.{file_format}"')
+    assert response.headers["Content-Type"].startswith(media_type)
+    assert response.headers["Tidemark-Txid"] == "2"
+    assert response.headers["Content-Disposition"] == (f'attachment; filename="flights_by_carrier-2.{file_format}"')
+    response.close()
 
 
 def test_the_whole_state_comes_in_key_order(api):
@@ -104,7 +102,7 @@ def test_what_is_committed_meanwhile_is_not_in_it(api, lasting, monkeypatch):
 def test_a_state_in_redis_streams_too(api):
     with readers.own_connection() as conn, redis_views(conn) as views:
         views.commit({f"page {n:03}": n for n in range(150)})
-        response = streamed(api, path=f"/states/{views.name}/entries", measures="views")
+        response = streamed(api, path=f"/states/{views.name}", measures="views")
         rows = lines(response)
         response.close()
 
@@ -136,7 +134,7 @@ class TestEnd:
         assert [conn.closed for conn in opened] == [True]
 
     def test_a_head_request_closes_its_connection(self, api, opened):
-        response = api.head(f"/api/v1{ENTRIES}?format=csv")
+        response = api.head(f"/api/v1{STATE}/export.csv")
 
         assert (response.status_code, response.content, response.headers["Tidemark-Txid"]) == (200, b"", "2")
         assert [conn.closed for conn in opened] == [True]
@@ -160,11 +158,21 @@ def test_parameters_of_pages_are_refused(api, name):
 
     assert response.status_code == 400
     assert response.headers["Content-Type"] == "application/problem+json"
-    assert f"{name} is for pages" in response.json()["detail"]
+    assert f"unknown parameter '{name}'; there are as_of, from, limit" in response.json()["detail"]
 
 
-def test_an_accept_header_that_fits_nothing_is_a_406(api):
-    assert api.ask("GET", ENTRIES, headers={"Accept": "text/html"}).status_code == 406
+def test_another_format_than_that_of_the_path_is_a_406(api):
+    assert api.ask("GET", f"{STATE}/export.csv", headers={"Accept": "application/json"}).status_code == 406
+
+
+def test_a_request_for_a_file_of_entries_is_a_406_that_names_the_paths(api):
+    response = api.ask("GET", f"{STATE}/entries", headers={"Accept": "text/csv"})
+
+    assert response.status_code == 406
+    assert response.json()["detail"] == (
+        "pages of entries are JSON; for other formats GET /api/v1/states/flights_by_carrier/export.csv, "
+        "/api/v1/states/flights_by_carrier/export.ndjson, /api/v1/states/flights_by_carrier/export.arrow"
+    )
 
 
 def test_a_large_state_goes_through_in_little_memory(api, lasting):
@@ -176,7 +184,7 @@ def test_a_large_state_goes_through_in_little_memory(api, lasting):
     size = 0
     try:
         tracemalloc.start()
-        response = streamed(api, "csv", path="/states/large/entries")
+        response = streamed(api, "csv", path="/states/large")
         for chunk in response:
             size += len(chunk)
         _, most = tracemalloc.get_traced_memory()

@@ -22,7 +22,7 @@ from webapp.accounts.services import create_api_key
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
 ROWS = 200_000
-STREAM = "/api/v1/states/large/entries?format=csv"
+STREAM = "/api/v1/states/large/export.csv"
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class TestScopeOfStates:
             ("GET", "", None),
             ("POST", "/query", {"keys": []}),
             ("GET", "/entries", None),
-            ("GET", "/entries?format=csv", None),
+            ("GET", "/export.csv", None),
             ("GET", "/history?key=[]", None),
             ("POST", "/compaction", None),
             ("POST", "/expiry", None),
@@ -205,8 +205,8 @@ class TestScopeOfAKeyPrefix:
 def test_a_stream_holds_its_own_keys_alone(lasting):
     restricted = client(key_prefix=["JFK"])
 
-    lines = restricted.ask("GET", f"{CARRIER}/entries?format=csv").getvalue().decode().splitlines()
-    other = restricted.ask("GET", f"{CARRIER}/entries?format=csv&prefix=EWR")
+    lines = restricted.ask("GET", f"{CARRIER}/export.csv").getvalue().decode().splitlines()
+    other = restricted.ask("GET", f"{CARRIER}/export.csv?prefix=EWR")
 
     assert len(lines) == 31
     assert {line.partition(",")[0] for line in lines[1:]} == {"JFK"}

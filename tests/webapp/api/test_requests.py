@@ -26,8 +26,8 @@ def test_limits_follow_the_settings_at_each_request(settings):
         read_query("pages", {"keys": [1]})
 
 
-def test_parameters_are_read_by_type_and_unknown_ones_ignored():
-    asked = EntriesParameters.read({"prefix": '["JFK"]', "from": "A", "measures": "a,b", "as_of": "7", "other": "x"})
+def test_parameters_are_read_by_type():
+    asked = EntriesParameters.read({"prefix": '["JFK"]', "from": "A", "measures": "a,b", "as_of": "7"})
 
     assert asked == {"prefix": ["JFK"], "from": "A", "measures": ["a", "b"], "as_of": 7}
 

@@ -124,9 +124,9 @@ def test_rows_of_streams_add_up(grown):
 
 
 def test_a_stream_of_entries_counts_its_rows(transactional_db, client, key, grown):
-    headers = {"Authorization": f"Bearer {key}", "Accept": "application/x-ndjson"}
+    headers = {"Authorization": f"Bearer {key}"}
     with committed_flights():
-        rows = b"".join(client.get("/api/v1/states/flights_by_carrier/entries", headers=headers)).splitlines()
+        rows = b"".join(client.get("/api/v1/states/flights_by_carrier/export.ndjson", headers=headers)).splitlines()
 
     assert len(rows) == 60
     assert grown("tidemark_export_rows_total", state="flights_by_carrier") == 60

@@ -244,7 +244,7 @@ class TestStatePage:
     def test_downloads_have_the_prefix_and_the_batch_but_not_the_search(self, filled, reader):
         page = reader.get("/states/flights_by_carrier/?prefix=JFK&q=C1&as_of=2").content.decode()
 
-        link = "/api/v1/states/flights_by_carrier/entries?format={}&amp;prefix=%5B%22JFK%22%5D&amp;as_of=2"
+        link = "/api/v1/states/flights_by_carrier/export.{}?prefix=%5B%22JFK%22%5D&amp;as_of=2"
         assert all(link.format(name) in page for name in ("csv", "ndjson", "arrow"))
         assert "The search does not apply to downloads" in page
 

@@ -162,6 +162,7 @@ class TestRequests:
             (STATE + "?prefix=[1]", 400, "origin must be text"),
             (STATE + "?measures=nothing", 400, "no measure 'nothing'"),
             (STATE + "?key=1", 400, "unknown parameter 'key'"),
+            ("/events/tide?state=a", 400, "unknown parameter 'state'; there are none"),
             (STATE + "?keys=" + "[" + ",".join(["[]"] * 1_001) + "]", 400, "over the limit of 1000"),
         ],
     )

@@ -1,0 +1,37 @@
+"""Query parameters that a call does not know are refused, on every path: what they were meant to change would not."""
+
+import pytest
+from django.urls import reverse
+
+from webapp.api.urls import urlpatterns
+
+ARGUMENTS = {"name": "flights_by_carrier", "run_id": 1}
+
+
+CALLS = [
+    pytest.param(method.upper(), pattern, id=f"{method} {pattern.name}")
+    for pattern in urlpatterns
+    for method in ("get", "post", "delete")
+    if hasattr(pattern.callback.view_class, method)
+]
+
+
+@pytest.mark.parametrize(("method", "pattern"), CALLS)
+def test_an_unknown_parameter_is_a_400_that_names_it_and_the_known_ones(keeper, method, pattern):
+    arguments = {name: ARGUMENTS[name] for name in pattern.pattern.converters}
+    path = reverse(f"lookup:{pattern.name}", kwargs=arguments)
+
+    response = keeper.generic(method, f"{path}?prefx=1", b"{}", content_type="application/json")
+
+    assert response.status_code == 400
+    assert response.json()["detail"].startswith("unknown parameter 'prefx'; there are ")
+
+
+def test_a_call_without_parameters_says_so(keeper):
+    response = keeper.get("/api/v1/states?order=name&a=1")
+
+    assert response.json()["detail"] == "unknown parameter 'a', 'order'; there are none"
+
+
+def test_a_preflight_may_carry_the_parameters_of_its_request(keeper):
+    assert keeper.options("/api/v1/states?prefx=1").status_code == 204
