@@ -21,7 +21,7 @@ OURS = ("tidemark", "webapp", "pipelines", "state_backends")
 # Packages that are called otherwise than they are imported, and those that others bring along.
 CALLED = {
     "django-environ": "environ", "djangorestframework": "rest_framework", "psycopg[binary]": "psycopg",
-    "django-unfold": "unfold", "protobuf": "google",
+    "django-unfold": "unfold", "protobuf": "google", "pyjwt": "jwt",
 }  # fmt: skip
 BROUGHT = {"pyspark": ["py4j"], "celery": ["kombu"]}
 

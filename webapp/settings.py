@@ -39,6 +39,8 @@ TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
 TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
 # How long a process caches a checked API key, so how long other processes may still accept a revoked one.
 TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)
+# The issuer in short-lived tokens. Installations that share SECRET_KEY and a copy of the database need different ones.
+TIDEMARK_TOKEN_ISSUER = env.str("TIDEMARK_TOKEN_ISSUER", default="tidemark")
 # Requests per minute: of an API key without a rate of its own, of a user's session, of an address with wrong API keys
 # or passwords, and of an unauthenticated address. 0: no limit.
 TIDEMARK_API_RATE_PER_MINUTE = env.int("TIDEMARK_API_RATE_PER_MINUTE", default=60_000)

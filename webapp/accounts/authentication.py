@@ -1,5 +1,7 @@
 """API keys of requests: `Authorization: Bearer tmk_..` or `X-Api-Key: tmk_..`, checked against a cache in each process.
 
+A short-lived token in place of the key stands for the key with its restrictions (see tokens.py).
+
 A valid key costs one query per key and process every TIDEMARK_API_KEY_CACHE_SECONDS. Invalid tokens are cached as well,
 so that repeating one costs no query. Tokens that differ each time are limited by address (see throttling.py).
 """
@@ -22,6 +24,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from webapp.accounts import tokens
 from webapp.accounts.models import ApiKey
 from webapp.accounts.throttling import check_address, count_wrong_key
 
@@ -48,11 +51,17 @@ class ApiKeyAuthentication(BaseAuthentication):
         key = verified(token)
         if key is None:
             count_wrong_key(request)
-            raise AuthenticationFailed("this API key is unknown, expired or revoked; ask an administrator for another")
+            raise AuthenticationFailed(_refusal(token))
         return AnonymousUser(), key
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="tidemark"'
+
+
+def _refusal(token: str) -> str:
+    if tokens.is_token(token):
+        return "this token is unknown, or its API key has expired or was revoked; have another one made"
+    return "this API key is unknown, expired or revoked; ask an administrator for another"
 
 
 def has_api_key(meta: Mapping[str, Any]) -> bool:
@@ -86,8 +95,10 @@ _invalid_lock = threading.Lock()
 
 
 def verified(token: str) -> ApiKey | None:
-    """Return the active API key that `token` belongs to, or None."""
+    """Return the active API key that `token` belongs to, or None. Raises RefusedTokenError."""
     digest = digest_of(token)
+    if tokens.is_token(token):
+        return _verified_token(digest, token)
     cached = _valid.get(digest)
     if cached is None or time.monotonic() >= cached.fresh_until:
         cached = _read(digest, token)
@@ -97,12 +108,15 @@ def verified(token: str) -> ApiKey | None:
 def is_new(token: str) -> bool:
     """Return whether a token is in neither cache, so that checking it needs a query."""
     digest = digest_of(token)
-    return digest not in _valid and not _is_known_invalid(digest)
+    if _is_known_invalid(digest):
+        return False
+    return tokens.needs_query(digest, token) if tokens.is_token(token) else digest not in _valid
 
 
 def clear_cache() -> None:
     """Ask the database about every token again."""
     _valid.clear()
+    tokens.clear_cache()
     with _invalid_lock:
         _invalid.clear()
 
@@ -125,6 +139,22 @@ def _read(digest: bytes, token: str) -> _CachedKey | None:
     if cached.is_valid:
         _record_use(key)
     return cached
+
+
+def _verified_token(digest: bytes, token: str) -> ApiKey | None:
+    if _is_known_invalid(digest):
+        return None
+    key = tokens.verified(digest, token, _find_by_prefix)
+    if key is None:
+        _cache_invalid(digest)
+    return key
+
+
+def _find_by_prefix(prefix: str) -> ApiKey | None:
+    key = ApiKey.objects.filter(prefix=prefix, revoked_at=None).first()
+    if key is not None:
+        _record_use(key)
+    return key
 
 
 def _find(token: str) -> tuple[ApiKey, datetime | None] | None:

@@ -1,6 +1,8 @@
 """API keys as stored: a visible prefix to look the key up, and a digest of the secret."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -11,6 +13,28 @@ from django.utils import timezone
 class Scope(models.TextChoices):
     READ = "read", "read: look values up"
     MAINTAIN = "maintain", "maintain: compact, expire, cancel"
+    ISSUE_TOKENS = "issue_tokens", "issue_tokens: make short-lived tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The restrictions of a short-lived token. sub: the user of the program that asked for it; may be empty.
+
+    rate: requests per minute within the limit of the API key; None: that limit alone.
+    """
+
+    id: str
+    sub: str
+    states: list[str]
+    key_prefix: list[Any]
+    rate: int | None
+    burst: int | None
+    expires_at: datetime
+
+    @property
+    def caller(self) -> str:
+        """Whose requests are counted together."""
+        return f"sub:{self.sub}" if self.sub else self.id
 
 
 class ApiKey(models.Model):
@@ -42,6 +66,9 @@ class ApiKey(models.Model):
 
     # The secret of a key that was just created or rotated; never stored.
     shown_once = ""
+
+    # Set if a request was authenticated by a token of the key: this is then a restricted copy, not to be saved.
+    token: Token | None = None
 
     class Meta:
         ordering = ["-created_at"]

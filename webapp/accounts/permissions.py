@@ -32,7 +32,8 @@ class HasScope(BasePermission):
         scope = getattr(view, "scopes", {}).get(request.method, Scope.READ)
         key = api_key(request)
         if key is not None:
-            self.message = f"this API key lacks the scope {str(scope)!r}; it has {', '.join(key.scopes) or 'none'}"
+            noun = "API key" if key.token is None else "token"
+            self.message = f"this {noun} lacks the scope {str(scope)!r}; it has {', '.join(key.scopes) or 'none'}"
             return key.allows(scope)
         if scope == Scope.READ:
             return request.user.is_authenticated

@@ -130,6 +130,11 @@ def check(key: ApiKey) -> None:
             f"API key {key.name!r}: maintenance concerns every key of a state; remove the key prefix or the scope "
             f"{Scope.MAINTAIN.value!r}"
         )
+    if Scope.ISSUE_TOKENS in key.scopes and Scope.READ not in key.scopes:
+        raise KeyOptionError(
+            f"API key {key.name!r}: its tokens could read nothing; add the scope {Scope.READ.value!r}, or remove "
+            f"{Scope.ISSUE_TOKENS.value!r}"
+        )
     if key.is_expired(timezone.now()):
         raise KeyOptionError(f"API key {key.name!r}: its expiry {key.expires_at} is in the past")
     if (key.rate or 0) < 0 or (key.burst is not None and key.burst < 1):

@@ -4,6 +4,7 @@ A rate limit counts by API key, else by user, else by the client's address. Gues
 address.
 """
 
+from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, cast
 
@@ -49,10 +50,25 @@ class RateLimit(BaseThrottle):
 def _take(request: Request) -> tuple[str, Verdict | None]:
     key = request.auth
     if isinstance(key, ApiKey):
-        return "this API key", take_batched(f"key:{key.prefix}", rate_of(key), key.burst)
+        return _take_of_key(key)
     if request.user.is_authenticated:
         return "this user", take_batched(f"user:{request.user.pk}", settings.TIDEMARK_SESSION_RATE_PER_MINUTE)
     return "this address", take(f"address:{client_network(request)}", settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE)
+
+
+def _take_of_key(key: ApiKey) -> tuple[str, Verdict | None]:
+    """A token with a rate of its own takes from its own bucket first, then from that of its API key."""
+    token, own = key.token, None
+    if token is not None and token.rate is not None:
+        # The caller's name for its user may be personal, and long.
+        caller = sha256(token.caller.encode()).hexdigest()[:24]
+        own = take_batched(f"token:{key.prefix}:{caller}", token.rate, token.burst)
+        if own is not None and not own.is_allowed:
+            return "this token", own
+    verdict = take_batched(f"key:{key.prefix}", rate_of(key), key.burst)
+    if own is None or verdict is None:
+        return "this API key", verdict or own
+    return "this API key", min(verdict, own, key=lambda each: (each.is_allowed, each.remaining))
 
 
 def client_address(request: HttpRequest | Request) -> str:

@@ -160,6 +160,6 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):
 
     def get_security_definition(self, auto_schema: Any) -> list[dict[str, str]]:
         return [
-            {"type": "http", "scheme": "bearer", "description": "An API key, `tmk_..`"},
+            {"type": "http", "scheme": "bearer", "description": "An API key, `tmk_..`, or a token"},
             {"type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key, `tmk_..`"},
         ]

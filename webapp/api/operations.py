@@ -37,6 +37,7 @@ from webapp.api.requests import (
     QuerySerializer,
     RunsParameters,
 )
+from webapp.api.tokens import TokenBody, TokenSerializer
 
 KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
 BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
@@ -163,6 +164,19 @@ cancel = extend_schema(
     description=f"A queued run ends at once, a running one after its current page. Scope: {Scope.MAINTAIN.value}.",
     parameters=[LOCATION],
     responses=_run_accepted("The run, cancelled.", 404, 409),
+)
+tokens = extend_schema(
+    operation_id="create_token",
+    tags=["access"],
+    summary="Make a short-lived token",
+    description="For a program that must not have the API key, such as a page in a browser. A token reads, within "
+    "restrictions that are never wider than the key's, and ends with the key. It is not stored. "
+    f"Scope: {Scope.ISSUE_TOKENS.value}.",
+    request=TokenBody,
+    responses=answers(201, TokenSerializer, 400, 413, 415, description="The token and its restrictions."),
+    examples=[
+        _asked("for a page", {"states": ["flights_by_carrier"], "key_prefix": ["JFK"], "rate": 120, "sub": "user-17"})
+    ],
 )
 state_query = extend_schema(
     operation_id="query_state",

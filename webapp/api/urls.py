@@ -30,6 +30,7 @@ urlpatterns = [
     path("states/<name:name>/compaction", views.CompactionView.as_view(), name="compaction"),
     path("states/<name:name>/expiry", views.ExpiryView.as_view(), name="expiry"),
     path("query", views.QueriesView.as_view(), name="queries"),
+    path("tokens", views.TokensView.as_view(), name="tokens"),
     path("maintenance", views.RunsView.as_view(), name="runs"),
     path("maintenance/<int:run_id>", views.RunView.as_view(), name="run"),
 ]

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import orjson
+from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
 from rest_framework.exceptions import NotAcceptable
@@ -17,6 +18,7 @@ from rest_framework.views import APIView
 from state_backends.errors import UnknownNameError, UnknownPipelineError, UnknownStateError
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import STEER_PIPELINES, KeyScope, api_key, key_scope
+from webapp.accounts.tokens import issue
 from webapp.api import operations
 from webapp.api.direct import DirectPost
 from webapp.api.entries import history, page
@@ -35,6 +37,7 @@ from webapp.api.requests import (
     read_queries,
     read_query,
 )
+from webapp.api.tokens import TokenBody, token_document
 from webapp.core.metrics import looked_up, phase_ended
 from webapp.states import queries, services
 from webapp.states.batches import newest_batches
@@ -285,6 +288,18 @@ class ExpiryView(StateMaintenanceView):
     @operations.expiry
     def post(self, request: Request, name: str) -> Response:
         return super().post(request, name)
+
+
+class TokensView(ApiView):
+    scopes = {"POST": Scope.ISSUE_TOKENS}
+
+    @operations.tokens
+    def post(self, request: Request) -> Response:
+        key = api_key(request)
+        if key is None:
+            raise PermissionDenied("tokens are made with an API key, not with a session")
+        issued = issue(key, **TokenBody.read(request.data))
+        return Response(token_document(issued), status=201, headers={"Cache-Control": "no-store"})
 
 
 class RunsView(ApiView):

@@ -35,9 +35,10 @@ OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 
 # A line without any of these contains no secret, which saves the search for SECRETS in most lines.
-SECRET_HINTS = ("tmk_", "://", "assword")
+SECRET_HINTS = ("tmk_", "://", "assword", "eyJ")
 SECRETS = (
     (re.compile(r"(tmk_[0-9a-f]{8}_)[\w-]+"), r"\1***"),  # an API key; its prefix is not secret
+    (re.compile(r"(eyJ[\w-]+\.[\w-]+\.)[\w-]+"), r"\1***"),  # a token; it is worth nothing without its signature
     (re.compile(r"(://[^/\s:@\"']*:)[^\s\"'/]+@"), r"\1***@"),  # a URL with a password
     (re.compile(r"(password\"?'?\s*[=:]\s*\"?'?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),  # conninfo strings and reprs
 )
@@ -130,7 +131,7 @@ def _on_one_line(text: str) -> str:
 
 
 def redacted(line: str) -> str:
-    """Return a line with `***` in place of API keys' secrets and of passwords."""
+    """Return a line with `***` in place of API keys' secrets, tokens' signatures and passwords."""
     if any(hint in line for hint in SECRET_HINTS):
         for pattern, replacement in SECRETS:
             line = pattern.sub(replacement, line)

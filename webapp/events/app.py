@@ -21,7 +21,7 @@ from structlog.contextvars import bind_contextvars
 from webapp.api.errors import MEDIA_TYPE, problem
 from webapp.core.health import healthz, metrics
 from webapp.core.logs import request_id
-from webapp.events.auth import Authorized, Refused, cors_headers, preflight_headers
+from webapp.events.auth import Authorized, Refused, cors_headers, preflight_headers, with_token_in_header
 from webapp.events.connections import Connections, TooManyClientsError
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class EventsApplication:
         return self._connections
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connections = self._started()
+        connections, scope = self._started(), with_token_in_header(scope)
         this_request = request_id(_header(scope, b"x-request-id") or "")
         bind_contextvars(request_id=this_request)
         origin = _header(scope, b"origin")

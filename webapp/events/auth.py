@@ -24,11 +24,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from webapp.accounts.permissions import api_key, key_scope
+from webapp.accounts.tokens import is_token
 from webapp.events.deltas import EventId
 from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
 
 STATES_PATH = "/events/states/"
 COMMITS_PATH = "/events/tide"
+TOKEN = b"token="  # in a query string
 ALLOWED_HEADERS = "Authorization, X-Api-Key, Last-Event-ID, X-Request-ID, Cache-Control"
 
 
@@ -46,6 +48,20 @@ class Refused:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+def with_token_in_header(scope: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Move a token from the query parameter `token`, where EventSource has to put it, to the header `Authorization`.
+
+    An API key, or a token beside other credentials, stays where it is, and is refused there.
+    """
+    parts = scope["query_string"].split(b"&")
+    tokens = [part.removeprefix(TOKEN) for part in parts if part.startswith(TOKEN)]
+    others = {b"authorization", b"x-api-key"} & {name.lower() for name, _ in scope["headers"]}
+    if others or len(tokens) != 1 or not is_token(tokens[0].decode("latin-1")):
+        return scope
+    rest = b"&".join(part for part in parts if not part.startswith(TOKEN))
+    return {**scope, "query_string": rest, "headers": [*scope["headers"], (b"authorization", b"Bearer " + tokens[0])]}
 
 
 def authorize(scope: Mapping[str, Any], *, recheck: bool = False) -> Authorized | Refused:
@@ -78,6 +94,14 @@ class AuthorizationView(APIView):
     renderer_classes = [EventStreamRenderer]
     http_method_names = ["get"]
     is_recheck = False
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        if "token" in request.query_params:
+            raise ParseError(
+                "the parameter token takes one short-lived token, and no other credentials beside it; send an API key "
+                "in the header Authorization"
+            )
+        super().initial(request, *args, **kwargs)
 
     def get(self, request: Request) -> Response:
         subscription = _subscription(request)

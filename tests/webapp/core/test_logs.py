@@ -99,6 +99,7 @@ def test_an_unknown_format_is_refused(monkeypatch):
     ("line", "safe"),
     [
         ("key tmk_0123abcd_aB-_9xyz was used", "key tmk_0123abcd_*** was used"),
+        ("token eyJhbGciOiJI.eyJzdWIi.aB-_9xyz was used", "token eyJhbGciOiJI.eyJzdWIi.*** was used"),
         ("redis://:pass@host:6379/0", "redis://:***@host:6379/0"),
         ("postgresql://me:p@ss:w@host/db", "postgresql://me:***@host/db"),
         ('{"url":"amqp://me:pass@host","x":1}', '{"url":"amqp://me:***@host","x":1}'),

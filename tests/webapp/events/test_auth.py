@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from tests.webapp.events.events_server import Listener, events_server
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key, revoke_api_key
+from webapp.accounts.tokens import issue
 from webapp.states import readers
 
 STATE = "/events/states/flights_by_carrier"
@@ -107,6 +109,82 @@ class TestCredentials:
 
             with pytest.raises(EOFError):
                 listener.until("batch", 5.0)
+
+
+@pytest.fixture(scope="module")
+def server_of_tokens(django_db_setup, django_db_blocker, tmp_path_factory):
+    """A process that has the SECRET_KEY of the tests, which make the tokens."""
+    quick = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": 0.5, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
+    with django_db_blocker.unblock():
+        with events_server(tmp_path_factory.mktemp("events"), SECRET_KEY=settings.SECRET_KEY, **quick) as running:
+            yield running
+        connection.close()
+
+
+class TestTokens:
+    @pytest.fixture
+    def key(self, transactional_db) -> ApiKey:
+        return create_api_key("backend", ["issue_tokens", "read"])[0]
+
+    @pytest.fixture
+    def server(self, server_of_tokens):
+        return server_of_tokens
+
+    def test_a_token_is_accepted_in_the_header_and_in_the_url(self, flights, listen, key):
+        token = issue(key).text
+
+        assert listen(STATE, key=token).next().event == "ready"
+        assert listen(f"{STATE}?token={token}", key=None).next().event == "ready"
+        assert listen(f'{STATE}?keys=[["JFK","C00"]]&token={token}', key=None).next().event == "snapshot"
+
+    @pytest.mark.parametrize("second", ["&token={0}", ""])
+    def test_a_token_beside_other_credentials_is_refused(self, flights, listen, key, api_key, second):
+        token = issue(key).text
+
+        status, detail = refused(
+            listen(f"{STATE}?token={token}{second.format(token)}", key=None if second else api_key)
+        )
+
+        assert (status, "no other credentials" in detail) == (400, True)
+
+    def test_an_api_key_in_the_url_is_refused(self, flights, listen, api_key):
+        status, detail = refused(listen(f"{STATE}?token={api_key}", key=None))
+
+        assert (status, "in the header" in detail) == (400, True)
+
+    def test_it_gets_its_own_keys_only(self, flights, listen, key):
+        token = issue(key, states=["flights_by_carrier"], key_prefix=["JFK"]).text
+        listener = listen(f"{STATE}?token={token}", key=None)
+        listener.until("ready")
+
+        flights.commit({("EWR", "C00"): 5, ("JFK", "C00"): 5})
+
+        assert [change["key"] for change in listener.next().data["changes"]] == [["JFK", "C00"]]
+        assert refused(listen(f"/events/states/totals?token={token}", key=None))[0] == 403
+        assert refused(listen(f'{STATE}?prefix=["EWR"]&token={token}', key=None))[0] == 403
+
+    def test_the_stream_of_a_token_ends_with_its_key(self, flights, listen, key):
+        listener = listen(f"{STATE}?token={issue(key).text}", key=None)
+        listener.until("ready")
+
+        revoke_api_key(key)
+
+        with pytest.raises(EOFError):
+            listener.until("batch", 5.0)
+
+    def test_the_stream_of_a_token_ends_when_it_expires(self, flights, listen, key):
+        listener = listen(f"{STATE}?token={issue(key, lifetime_seconds=1).text}", key=None)
+        listener.until("ready")
+
+        with pytest.raises(EOFError):
+            listener.until("batch", 15.0)
+
+    def test_the_log_has_no_signature(self, flights, listen, key, server):
+        token = issue(key).text
+        listen(f"{STATE}?token={token}", key=None).until("ready")
+        listen(f"/events/states/nothing?token={token}", key=None).problem()
+
+        assert token.rpartition(".")[2] not in server.process.log.read_text()
 
 
 class TestKeyScope:
