@@ -100,6 +100,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "webapp.core.middleware.RequestObserver",  # first, so that the logs and times of the others belong to the request
     "webapp.core.csp.ContentSecurityPolicy",
+    "webapp.api.caching.PrivateAnswers",
     "django.middleware.security.SecurityMiddleware",
     "webapp.api.rendering.CompressedAnswers",
     "webapp.api.direct.DirectRequests",  # goes past what follows

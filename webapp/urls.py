@@ -3,9 +3,9 @@
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from webapp.api.errors import events_are_elsewhere
+from webapp.api.views import DocsView, SchemaView
 from webapp.core.health import healthz, metrics, readyz
 
 urlpatterns = [
@@ -16,8 +16,8 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("login", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
-    path("api/schema", SpectacularAPIView.as_view(), name="schema"),
-    path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
+    path("api/schema", SchemaView.as_view(), name="schema"),
+    path("api/docs", DocsView.as_view(url_name="schema"), name="docs"),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("webapp.dashboard.urls")),
 ]

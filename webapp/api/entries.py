@@ -21,6 +21,7 @@ from state_backends.reader.reader import Reader
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import read
+from webapp.api.rendering import parse_json
 from webapp.api.requests import COMMITTED
 from webapp.states import readers
 
@@ -261,6 +262,6 @@ def parts_of(asked: list[Any] | str, spec: StateSpec) -> list[Any]:
     if KEY_TYPES[first].is_text_in_json:
         return [asked]
     try:
-        return [orjson.loads(asked)]
+        return [parse_json(asked)]
     except orjson.JSONDecodeError:
         return [asked]

@@ -12,7 +12,6 @@ from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions
-from rest_framework.response import Response
 from rest_framework.views import set_rollback
 from structlog.contextvars import get_contextvars
 
@@ -65,13 +64,16 @@ def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
     return body | {"request_id": str(request_id)} if request_id else body
 
 
-def problem_response(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """DRF's exception handler. Returns None for unexpected errors, which reach the log and `server_error`."""
+def problem_response(error: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
+    """DRF's exception handler. Returns None for unexpected errors, which reach the log and `server_error`.
+
+    Problems are JSON, whatever the call would have answered.
+    """
     body, headers = _expected(error)
     if body is None:
         return None
     set_rollback()
-    return Response(body, status=body["status"], headers=headers, content_type=MEDIA_TYPE)
+    return HttpResponse(orjson.dumps(body), status=body["status"], headers=headers, content_type=MEDIA_TYPE)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

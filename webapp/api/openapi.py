@@ -14,6 +14,8 @@ METHODS = ("get", "post", "delete")
 # Headers of all answers, and of those with a certain status.
 HEADERS = {
     "X-Request-ID": "That of the request, or a generated one; the log has it, too",
+    "Cache-Control": "Shared caches may store no answer, clients those that have an ETag",
+    "Vary": "What an answer depends on beside its address: the API key, the session, the encoding",
     "RateLimit-Limit": "Requests that may be sent at once",
     "RateLimit-Remaining": "How many of them are left",
     "RateLimit-Reset": "Seconds until all of them are available again",

@@ -51,9 +51,19 @@ class OrjsonParser(BaseParser):
         if len(body) > limit:
             raise RequestTooLargeError(f"the body is over {limit} bytes; ask for fewer keys at a time")
         try:
-            return orjson.loads(body)
+            return parse_json(body)
         except orjson.JSONDecodeError as error:
             raise ParseError(f"the body is not JSON: {error}") from error
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Raises JSONDecodeError, a ValueError, also for what is nested more deeply than it could be written again."""
+    value = orjson.loads(text)
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise orjson.JSONDecodeError("nested over 254 levels deep", "", 0) from None
+    return value
 
 
 def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:

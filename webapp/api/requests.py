@@ -16,6 +16,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
 
+from webapp.api.rendering import parse_json
 from webapp.states.models import MaintenanceRun
 
 MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
@@ -209,7 +210,7 @@ class KeyPartsParameter(TextParameter):
         if not text.startswith("["):
             return text
         try:
-            return orjson.loads(text)
+            return parse_json(text)
         except orjson.JSONDecodeError as error:
             raise ParseError(
                 f"{self.field_name} starts as a JSON list but is not one: {error}; write it so, or as bare text for "

@@ -9,6 +9,7 @@ import orjson
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.exceptions import NotAcceptable
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -47,9 +48,16 @@ from webapp.states.queries import PipelineStatus
 from webapp.states.services import UnknownRunError
 
 
+class AllowedMethods(APIView):
+    """Answers OPTIONS with the methods alone; DRF's own answer describes serializers."""
+
+    def options(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        return HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
+
+
 # Gives every answer to a GET an ETag, a digest of the document, and answers a 304 to a client that sends it back.
 # Not a docstring: /api/schema would show it at each call.
-class ApiView(APIView):
+class ApiView(AllowedMethods):
     # By method; a method that is not listed has none.
     parameters: Mapping[str, type[RequestSerializer]] = {}
 
@@ -62,9 +70,6 @@ class ApiView(APIView):
         if request.META.get("QUERY_STRING") and request.method != "OPTIONS":
             method = "GET" if request.method == "HEAD" else request.method
             check_parameters(request.GET, parameters_of(self.parameters.get(method)))
-
-    def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
-        return Response(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
 
     def handle_exception(self, error: Exception) -> Response:
         if isinstance(error, UnknownNameError) and not key_scope(self.request).is_unrestricted:
@@ -132,10 +137,6 @@ class EntriesView(ApiView):
         return Response(found.document, headers=_link(request, found.next))
 
 
-class ExportRenderer(OrjsonRenderer):
-    """Has the media type of a file, for content negotiation. It renders problems only, since files are streamed."""
-
-
 class ExportView(ApiView):
     """Streams a range as a file; a subclass sets its format."""
 
@@ -143,7 +144,8 @@ class ExportView(ApiView):
     parameters = {"GET": ExportParameters}
 
     def get_renderers(self) -> list[BaseRenderer]:
-        renderer = ExportRenderer()
+        # For content negotiation alone: files are streamed.
+        renderer = BaseRenderer()
         renderer.format, renderer.media_type = self.file_format, FORMATS[self.file_format].media_type
         return [renderer]
 
@@ -366,3 +368,14 @@ def _batch(document: dict[str, Any], scope: KeyScope) -> dict[str, Any]:
     by_state = ("keys_written", "tasks")
     seen = {name: {state: value for state, value in document[name].items() if scope.sees(state)} for name in by_state}
     return document | seen
+
+
+# Documentation
+
+
+class SchemaView(AllowedMethods, SpectacularAPIView):
+    pass
+
+
+class DocsView(AllowedMethods, SpectacularSwaggerSplitView):
+    pass

@@ -17,6 +17,7 @@ from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachEr
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from state_backends.types import type_of
+from webapp.api.rendering import parse_json
 from webapp.dashboard.pasted import whole_number
 
 PAGE_ENTRIES = 25
@@ -221,6 +222,8 @@ def _text(asked: Mapping[str, str], name: str) -> str:
 
 def _json(text: str) -> Any:
     try:
+        parse_json(text)
+        # Again, for whole numbers of any size.
         return json.loads(text)
     except ValueError:
         return None

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from state_backends import StateSpec
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
+from webapp.api.rendering import parse_json
 from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
 from webapp.dashboard.pasted import PastedKey, pasted_keys
@@ -101,6 +102,8 @@ def look_up_pasted(reader: Reader, text: str, *, limit: int, as_of: int | None) 
 def read_key(text: str) -> Any:
     """Return the key in an address, as JSON; None if it is not JSON."""
     try:
+        parse_json(text)
+        # Again, for whole numbers of any size.
         return json.loads(text)
     except ValueError:
         return None

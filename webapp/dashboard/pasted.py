@@ -12,6 +12,7 @@ from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.row import Key
 from state_backends.types import KEY_TYPES
+from webapp.api.rendering import parse_json
 
 BOOLEANS = {"true": True, "false": False}
 
@@ -64,6 +65,7 @@ def _lists(text: str) -> list[Any] | None:
     if not text.lstrip().startswith("["):
         return None
     try:
+        parse_json(text)
         found = json.loads(text)
     except ValueError:
         return None
@@ -96,6 +98,7 @@ def _parts(line: str, spec: StateSpec) -> list[Any]:
 
 def _json_parts(line: str) -> list[Any]:
     try:
+        parse_json(line)
         return json.loads(line)
     except ValueError as error:
         raise ValueError(f'not a valid JSON list ({error}); write it as ["JFK", "AA"]') from None

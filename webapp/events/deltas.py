@@ -26,8 +26,8 @@ HEARTBEAT = b": still here\n\n"
 # Batches that one delta reads at most; so many are held in memory for a client that reads slowly.
 PAGE_BATCHES = 20
 
-# A bigint has at most 19 digits.
-MAX_TXID_DIGITS = 19
+# The largest bigint has 19 digits; the batch after the one that a client names has to be a bigint, too.
+MAX_TXID_DIGITS, MAX_TXID = 19, 2**63 - 2
 
 NO_CHANGELOG = "the state keeps no changelog, so the batches since then are not available"
 
@@ -67,7 +67,7 @@ class EventId(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Raises ValueError for text that no event has as its id."""
         txid, _, epoch = text.partition("-")
-        if not (txid.isascii() and txid.isdigit() and len(txid) <= MAX_TXID_DIGITS and int(txid) < 1 << 63):
+        if not (txid.isascii() and txid.isdigit() and len(txid) <= MAX_TXID_DIGITS and int(txid) <= MAX_TXID):
             raise ValueError(text)
         return cls(int(txid), epoch)
 

@@ -18,6 +18,7 @@ from state_backends.reader.bounds import check_measures
 from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import typed_keys
+from webapp.api.rendering import parse_json
 from webapp.api.requests import check_parameters
 from webapp.states import readers
 
@@ -98,7 +99,7 @@ def _list(parameters: Mapping[str, Sequence[str]], name: str) -> list[Any] | Non
     if name not in parameters:
         return None
     try:
-        value = orjson.loads(parameters[name][-1])
+        value = parse_json(parameters[name][-1])
     except orjson.JSONDecodeError as error:
         raise ParseError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, list):

@@ -4,6 +4,8 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from webapp.accounts.services import create_api_key
+
 
 def test_the_schema_is_valid_and_raises_no_warning(tmp_path):
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
@@ -30,3 +32,21 @@ def test_the_documentation_needs_no_other_host(client):
     assert assets
     assert all(asset.startswith(("/static/", "/api/docs")) for asset in assets)
     assert {client.get(asset).status_code for asset in assets} == {200}
+
+
+@pytest.mark.parametrize("path", ["/api/docs", "/api/schema", "/api/v1/states"])
+def test_options_lists_the_methods(client, db, path):
+    client.raise_request_exception = False
+    headers = {"X-Api-Key": create_api_key("reader", ["read"])[1]}
+
+    response = client.options(path, headers=headers)
+
+    assert (response.status_code, response.headers["Allow"]) == (204, "GET, HEAD, OPTIONS")
+
+
+@pytest.mark.parametrize("path", ["/api/docs", "/api/schema"])
+def test_a_wrong_method_is_a_problem_whatever_the_call_answers(client, db, path):
+    response = client.post(path)
+
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert response.json()["status"] == 405

@@ -198,11 +198,14 @@ class TestResuming:
         assert (far.event, near.event) == ("reset", "ready")
         assert "more than 3 batches" in far.data["reason"]
 
-    @pytest.mark.parametrize("text", ["yesterday", "-1", "1e3", "9" * 20, "\u0661"])
+    @pytest.mark.parametrize("text", ["yesterday", "-1", "1e3", "9" * 20, str(2**63 - 1), "\u0661"])
     def test_an_invalid_last_event_id_is_refused(self, feed, listen, text):
         problem = listen(states(feed), headers={"Last-Event-ID": text.encode().decode("latin-1")}).problem()
 
         assert (problem["status"], "must be the id of an event" in problem["detail"]) == (400, True)
+
+    def test_the_largest_last_event_id_is_answered(self, feed, listen):
+        assert listen(states(feed), headers={"Last-Event-ID": 2**63 - 2}).next().event == "reset"
 
 
 class TestEpochs:
