@@ -9,7 +9,7 @@ from django.templatetags.static import static
 
 from state_backends.session import CLIENT
 from webapp.core import logs
-from webapp.core.installation import database, stored_secret_key
+from webapp.core.installation import checked_origins, database, stored_secret_key
 
 env = environ.Env()
 
@@ -53,6 +53,8 @@ TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default
 TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
 # Other origins whose pages may open event streams with the user's session, such as https://tidemark.example.
 TIDEMARK_EVENTS_ORIGINS = env.list("TIDEMARK_EVENTS_ORIGINS", default=[])
+# Other origins whose pages may call the API and open event streams with a token or API key, without the session.
+TIDEMARK_CORS_ORIGINS = checked_origins("TIDEMARK_CORS_ORIGINS", env.list("TIDEMARK_CORS_ORIGINS", default=[]))
 # Interval of comments on an idle stream, so that proxies keep it open.
 TIDEMARK_EVENTS_HEARTBEAT_SECONDS = env.float("TIDEMARK_EVENTS_HEARTBEAT_SECONDS", default=15.0)
 # A client that reads nothing for this long is disconnected.
@@ -99,6 +101,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "webapp.core.middleware.RequestObserver",  # first, so that the logs and times of the others belong to the request
+    "webapp.core.cors.CrossOrigin",  # before a redirect to HTTPS, which no browser follows in a preflight
     "webapp.core.csp.ContentSecurityPolicy",
     "webapp.api.caching.PrivateAnswers",
     "django.middleware.security.SecurityMiddleware",

@@ -1,6 +1,7 @@
 """Values that settings.py derives from this installation: DATABASES, the secret key, and names of static files."""
 
 import os
+import re
 import secrets
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
+ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
 
@@ -34,6 +36,17 @@ def _parsed(conninfo: str) -> dict[str, Any]:
         raise ImproperlyConfigured(
             "DATABASE_URL is not a PostgreSQL address; write it as postgresql://user:password@host:5432/name"
         ) from error
+
+
+def checked_origins(setting: str, origins: list[str]) -> list[str]:
+    """Return the origins of a setting. Raises ImproperlyConfigured for one that no browser would send."""
+    for origin in origins:
+        if ORIGIN.fullmatch(origin) is None:
+            raise ImproperlyConfigured(
+                f"{setting}: {origin!r} is not an origin; write it as a browser sends it, such as https://app.example "
+                "or http://localhost:5173: lower case, without a path or a default port"
+            )
+    return origins
 
 
 def stored_secret_key(path: Path) -> str:

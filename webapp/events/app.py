@@ -19,9 +19,10 @@ from django.http import HttpResponse
 from structlog.contextvars import bind_contextvars
 
 from webapp.api.errors import MEDIA_TYPE, problem
+from webapp.core.cors import events_headers, preflight_headers
 from webapp.core.health import healthz, metrics
 from webapp.core.logs import request_id
-from webapp.events.auth import Authorized, Refused, cors_headers, preflight_headers, with_token_in_header
+from webapp.events.auth import Authorized, Refused, with_token_in_header
 from webapp.events.connections import Connections, TooManyClientsError
 
 logger = logging.getLogger(__name__)
@@ -78,14 +79,14 @@ class EventsApplication:
         connections, scope = self._started(), with_token_in_header(scope)
         this_request = request_id(_header(scope, b"x-request-id") or "")
         bind_contextvars(request_id=this_request)
-        origin = _header(scope, b"origin")
-        response = _Response(send, {"X-Request-ID": this_request} | cors_headers(origin))
+        cross_origin = events_headers(_header(scope, b"origin"))
+        response = _Response(send, {"X-Request-ID": this_request, **cross_origin})
         if scope["path"] in VIEWS:
             view = VIEWS[scope["path"]]
             answer = await connections.in_thread(lambda: view(ASGIRequest(dict(scope), io.BytesIO())))
             await response.send_all(answer.status_code, dict(answer.headers), answer.content)
         elif scope["method"] == "OPTIONS":
-            await response.send_all(204, preflight_headers(origin) | {"Allow": "GET, OPTIONS"}, b"")
+            await response.send_all(204, {"Allow": "GET, OPTIONS", **preflight_headers(cross_origin, "GET")}, b"")
         elif connections.closing:
             document = problem(503, "this process is shutting down; try again in a moment")
             await response.send_problem(document, {"Retry-After": SHUTDOWN_RETRY_SECONDS})

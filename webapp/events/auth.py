@@ -2,7 +2,7 @@
 begins.
 
 It runs in a thread with Django's request, so an events stream and an API request are decided by the same code. Pages of
-other origins may use their user's session only if the settings list the origin.
+other origins may subscribe only if the settings list the origin (see core/cors.py).
 """
 
 import io
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
-from django.conf import settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.exceptions import DisallowedHost, PermissionDenied
@@ -25,13 +24,13 @@ from rest_framework.views import APIView
 
 from webapp.accounts.permissions import api_key, key_scope
 from webapp.accounts.tokens import is_token
+from webapp.core import cors
 from webapp.events.deltas import EventId
 from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
 
 STATES_PATH = "/events/states/"
 COMMITS_PATH = "/events/tide"
 TOKEN = b"token="  # in a query string
-ALLOWED_HEADERS = "Authorization, X-Api-Key, Last-Event-ID, X-Request-ID, Cache-Control"
 
 
 @dataclass(frozen=True)
@@ -114,26 +113,6 @@ class AuthorizationView(APIView):
             super().check_throttles(request)
 
 
-def cors_headers(origin: str | None) -> dict[str, str]:
-    if origin is None or not _is_allowed(origin):
-        return {"Vary": "Origin"}
-    return {
-        "Vary": "Origin",
-        "Access-Control-Allow-Origin": origin,
-        "Access-Control-Allow-Credentials": "true",
-        "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
-    }
-
-
-def preflight_headers(origin: str | None) -> dict[str, str]:
-    allowed = {"Access-Control-Allow-Methods": "GET", "Access-Control-Allow-Headers": ALLOWED_HEADERS}
-    return cors_headers(origin) | (allowed if origin is not None and _is_allowed(origin) else {})
-
-
-def _is_allowed(origin: str) -> bool:
-    return origin in settings.TIDEMARK_EVENTS_ORIGINS
-
-
 def _subscription(request: Request) -> Subscription:
     _check_host(request)
     path, parameters = request.path, dict(request.query_params.lists())
@@ -151,8 +130,12 @@ def _check_host(request: Request) -> None:
     except DisallowedHost:
         raise ParseError("the Host header does not name this server") from None
     origin = request.headers.get("Origin")
-    if origin is not None and not _is_allowed(origin) and origin.partition("://")[2] != host:
-        raise PermissionDenied("pages of this origin may not subscribe; see TIDEMARK_EVENTS_ORIGINS")
+    if origin is None or cors.may_use_session(origin) or origin.partition("://")[2] == host:
+        return
+    if not cors.is_allowed(origin):
+        raise PermissionDenied("pages of this origin may not subscribe; see TIDEMARK_CORS_ORIGINS")
+    if api_key(request) is None:
+        raise PermissionDenied("pages of this origin may subscribe with a token alone; see TIDEMARK_EVENTS_ORIGINS")
 
 
 def _last_id(request: Request) -> EventId | None:

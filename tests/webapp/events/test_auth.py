@@ -281,6 +281,19 @@ class TestOtherOrigins:
         assert "access-control-allow-origin" not in other.headers
         assert [each.headers["vary"] for each in (allowed, own, other)] == ["Origin"] * 3
 
+    def test_pages_of_the_origins_for_tokens_subscribe_without_a_session(self, flights, listen, tmp_path):
+        with signed_in_server(tmp_path, TIDEMARK_CORS_ORIGINS=ALLOWED) as (server, cookie):
+            allowed = listen(STATE, at=server, headers={"Origin": ALLOWED})
+            session = listen(STATE, key=None, at=server, headers={"Origin": ALLOWED, "Cookie": cookie})
+            other = listen(STATE, at=server, headers={"Origin": OTHER})
+
+            assert [allowed.status, session.status, other.status] == [200, 403, 403]
+
+        assert allowed.headers["access-control-allow-origin"] == ALLOWED
+        assert "access-control-allow-credentials" not in allowed.headers
+        assert "token" in session.problem()["detail"]
+        assert "access-control-allow-origin" not in other.headers
+
 
 class TestTheWebProcess:
     def test_it_names_the_url_of_the_events_process(self, settings, db):
@@ -336,9 +349,9 @@ def unreadable_api_keys():
 
 
 @contextmanager
-def signed_in_server(tmp_path):
+def signed_in_server(tmp_path, **more):
     client = Client()
     client.force_login(User.objects.create_user("reader"))
     quick = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_HEARTBEAT_SECONDS": 0.5}
-    with events_server(tmp_path, **quick) as server:
+    with events_server(tmp_path, **quick, **more) as server:
         yield server, f"sessionid={client.cookies['sessionid'].value}"
