@@ -106,6 +106,14 @@ class KeyScope:
                 f"this API key is restricted to {self._keys}, and no key of state {spec.name!r} can have this prefix"
             ) from None
 
+    def reads(self, spec: StateSpec) -> bool:
+        """Return whether a state can have keys within the key scope."""
+        try:
+            self.prefix_of(spec)
+        except OutsideError:
+            return False
+        return True
+
     def check_keys(self, spec: StateSpec, keys: Sequence[Key]) -> None:
         """Raises OutsideError with the index of the first typed key outside the key scope."""
         prefix = self.prefix_of(spec)

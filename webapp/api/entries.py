@@ -235,6 +235,7 @@ def history(name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, A
 
 def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
     reader, key = readers.reader(conn, name), asked.get("key", "")
+    scope.prefix_of(reader.spec)  # first, since the refusal of a key names the key columns
     if key == "" and reader.spec.key:
         raise ParseError(f"key must be given, as a JSON list of {', '.join(reader.spec.key)}")
     typed = reader.spec.check_key(parts_of(key, reader.spec))

@@ -16,9 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from state_backends.errors import UnknownNameError, UnknownPipelineError, UnknownStateError
 from webapp.accounts.models import Scope
-from webapp.accounts.permissions import STEER_PIPELINES, KeyScope, api_key, key_scope
+from webapp.accounts.permissions import STEER_PIPELINES, api_key, key_scope
 from webapp.accounts.tokens import issue
 from webapp.api import operations
 from webapp.api.direct import DirectPost
@@ -41,11 +40,9 @@ from webapp.api.requests import (
 from webapp.api.tokens import TokenBody, token_document
 from webapp.core.metrics import looked_up, phase_ended
 from webapp.states import queries, services
-from webapp.states.batches import newest_batches
 from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
 from webapp.states.models import MaintenanceRun
-from webapp.states.queries import PipelineStatus
-from webapp.states.services import UnknownRunError
+from webapp.states.visible import Visible, without_names
 
 
 class AllowedMethods(APIView):
@@ -72,11 +69,7 @@ class ApiView(AllowedMethods):
             check_parameters(request.GET, parameters_of(self.parameters.get(method)))
 
     def handle_exception(self, error: Exception) -> Response:
-        if isinstance(error, UnknownNameError) and not key_scope(self.request).is_unrestricted:
-            # Without the list of existing names: a restricted API key may not know all of them.
-            unknown = UnknownStateError if isinstance(error, UnknownStateError) else UnknownPipelineError
-            error = unknown(f"{error.kind} does not exist")
-        return super().handle_exception(error)
+        return super().handle_exception(without_names(error, key_scope(self.request)))
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
@@ -204,30 +197,25 @@ def _link(request: Request, cursor: str | None) -> dict[str, str]:
 class StatesView(ApiView):
     @operations.states
     def get(self, request: Request) -> Response:
-        scope = key_scope(request)
-        return Response({"states": [state_document(state) for state in queries.states() if scope.sees(state.name)]})
+        return Response({"states": [state_document(state) for state in _visible(request).states()]})
 
 
 class StateView(ApiView):
     @operations.state
     def get(self, request: Request, name: str) -> Response:
-        key_scope(request).check_state(name)
-        return Response(state_document(queries.state(name)))
+        return Response(state_document(_visible(request).state(name)))
 
 
 class PipelinesView(ApiView):
     @operations.pipelines
     def get(self, request: Request) -> Response:
-        scope = key_scope(request)
-        found = [_pipeline(pipeline, scope) for pipeline in queries.pipelines() if _sees(scope, pipeline)]
-        return Response({"pipelines": found})
+        return Response({"pipelines": [pipeline_document(pipeline) for pipeline in _visible(request).pipelines()]})
 
 
 class PipelineView(ApiView):
     @operations.pipeline
     def get(self, request: Request, name: str) -> Response:
-        scope = key_scope(request)
-        return Response(_pipeline(_seen_pipeline(name, scope), scope))
+        return Response(pipeline_document(_visible(request).pipeline(name)))
 
 
 class BatchesView(ApiView):
@@ -235,11 +223,9 @@ class BatchesView(ApiView):
 
     @operations.batches
     def get(self, request: Request, name: str) -> Response:
-        scope, asked = key_scope(request), ListParameters.read(request.query_params.dict())
-        if not scope.is_unrestricted:
-            _seen_pipeline(name, scope)
-        found = newest_batches(name, asked["limit"])
-        return Response({"batches": [_batch(batch_document(batch), scope) for batch in found]})
+        asked = ListParameters.read(request.query_params.dict())
+        found = _visible(request).batches(name, asked["limit"])
+        return Response({"batches": [batch_document(batch) for batch in found]})
 
 
 class PauseView(ApiView):
@@ -310,8 +296,7 @@ class RunsView(ApiView):
     @operations.runs
     def get(self, request: Request) -> Response:
         asked = RunsParameters.read(request.query_params.dict())
-        found = services.runs(**asked, states=key_scope(request).states)
-        return Response({"runs": [run_document(run) for run in found]})
+        return Response({"runs": [run_document(run) for run in _visible(request).runs(**asked)]})
 
 
 class RunView(ApiView):
@@ -319,13 +304,13 @@ class RunView(ApiView):
 
     @operations.run
     def get(self, request: Request, run_id: int) -> Response:
-        return Response(run_document(_seen_run(run_id, key_scope(request))))
+        return Response(run_document(_visible(request).run(run_id)))
 
     @operations.cancel
     def delete(self, request: Request, run_id: int) -> Response:
-        scope = key_scope(request)
-        scope.check_whole_state(_seen_run(run_id, scope).state_id)
-        return _accepted(services.cancel_maintenance(run_id, requested_by=_requester(request)))
+        visible = _visible(request)
+        visible.scope.check_whole_state(visible.run(run_id).state_id)
+        return _accepted(visible.of_run(services.cancel_maintenance(run_id, requested_by=visible.requester)))
 
 
 def _accepted(run: MaintenanceRun) -> Response:
@@ -337,37 +322,8 @@ def _requester(request: Request) -> str:
     return request.user.get_username() if key is None else f"API key {key.name}"
 
 
-# What a restricted API key sees of pipelines, batches and runs: what concerns its states, without names of others.
-
-
-def _seen_pipeline(name: str, scope: KeyScope) -> PipelineStatus:
-    """Raises UnknownPipelineError, also for a pipeline that feeds none of the API key's states."""
-    pipeline = queries.pipeline(name)
-    if not _sees(scope, pipeline):
-        raise UnknownPipelineError(f"pipeline {name!r} does not exist")
-    return pipeline
-
-
-def _seen_run(run_id: int, scope: KeyScope) -> MaintenanceRun:
-    """Raises UnknownRunError, also for a run of a state outside the API key's scope."""
-    run = services.find_run(run_id)
-    if not scope.sees(run.state_id):
-        raise UnknownRunError(f"there is no maintenance run {run_id}")
-    return run
-
-
-def _sees(scope: KeyScope, pipeline: PipelineStatus) -> bool:
-    return not scope.states or any(scope.sees(state) for state in pipeline.states)
-
-
-def _pipeline(pipeline: PipelineStatus, scope: KeyScope) -> dict[str, Any]:
-    return pipeline_document(pipeline) | {"states": [state for state in pipeline.states if scope.sees(state)]}
-
-
-def _batch(document: dict[str, Any], scope: KeyScope) -> dict[str, Any]:
-    by_state = ("keys_written", "tasks")
-    seen = {name: {state: value for state, value in document[name].items() if scope.sees(state)} for name in by_state}
-    return document | seen
+def _visible(request: Request) -> Visible:
+    return Visible(key_scope(request), _requester(request))
 
 
 # Documentation

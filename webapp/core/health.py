@@ -38,7 +38,7 @@ WITHOUT_DRIVER = {
 class Freshness:
     """How old a pipeline's states are. seconds: the age of the oldest input not counted, or of the last commit.
 
-    reason: why it is stale; empty: it is not stale.
+    reason: why it is stale; empty: it is not stale. message: of its driver, which may quote keys and input.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Freshness:
     committed_at: datetime | None
     seconds: float | None
     reason: str
+    message: str = ""
 
 
 class _Migrations:
@@ -84,7 +85,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
         pipelines = freshness(system_snapshot())
     except Error:
         return JsonResponse({"status": "unready", "reason": "the database does not answer"}, status=503)
-    return JsonResponse(_report(pipelines, with_names=_may_see_names(request)))
+    messages = may_observe(request) or request.user.is_authenticated
+    return JsonResponse(_report(pipelines, names=messages or settings.TIDEMARK_READYZ_NAMES, messages=messages))
 
 
 @require_safe
@@ -97,10 +99,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def freshness(snapshot: SystemSnapshot) -> list[Freshness]:
-    return [
-        Freshness(one.name, one.status, one.committed_txid, one.committed_at, _seconds(one, snapshot.at), _reason(one))
-        for one in snapshot.pipelines
-    ]
+    return [_freshness(one, snapshot.at) for one in snapshot.pipelines]
+
+
+def _freshness(one: PipelineStatus, now: datetime) -> Freshness:
+    reason = _reason(one)
+    message = one.message if reason == one.status else ""
+    return Freshness(one.name, one.status, one.committed_txid, one.committed_at, _seconds(one, now), reason, message)
 
 
 def _seconds(pipeline: PipelineStatus, now: datetime) -> float | None:
@@ -113,21 +118,21 @@ def _reason(pipeline: PipelineStatus) -> str:
     if pipeline.status in WITHOUT_DRIVER:
         return WITHOUT_DRIVER[pipeline.status]
     if pipeline.status in ("failed", "restarting"):
-        return f"{pipeline.status}: {pipeline.message}"
+        return pipeline.status
     threshold = settings.TIDEMARK_STALE_AFTER_SECONDS
     if pipeline.lag_seconds is not None and pipeline.lag_seconds > threshold:
         return f"its oldest input has waited for {pipeline.lag_seconds:.0f} s, more than {threshold:g} s"
     return ""
 
 
-def _report(pipelines: list[Freshness], *, with_names: bool) -> dict[str, Any]:
+def _report(pipelines: list[Freshness], *, names: bool, messages: bool) -> dict[str, Any]:
     stale = [one for one in pipelines if one.reason]
     counts = {"fresh": len(pipelines) - len(stale), "stale": len(stale)}
     report = {"status": "stale" if stale else "ready", **counts}
-    return report | {"pipelines": [_document(one) for one in pipelines]} if with_names else report
+    return report | {"pipelines": [_document(one, messages=messages) for one in pipelines]} if names else report
 
 
-def _document(pipeline: Freshness) -> dict[str, Any]:
+def _document(pipeline: Freshness, *, messages: bool) -> dict[str, Any]:
     return {
         "name": pipeline.name,
         "status": pipeline.status,
@@ -135,12 +140,8 @@ def _document(pipeline: Freshness) -> dict[str, Any]:
         "committed_txid": pipeline.committed_txid,
         "committed_at": pipeline.committed_at,
         "stale_seconds": pipeline.seconds if pipeline.reason else 0.0,
-        "reason": pipeline.reason,
+        "reason": f"{pipeline.reason}: {pipeline.message}" if messages and pipeline.message else pipeline.reason,
     }
-
-
-def _may_see_names(request: HttpRequest) -> bool:
-    return settings.TIDEMARK_READYZ_NAMES or may_observe(request) or request.user.is_authenticated
 
 
 def may_observe(request: HttpRequest) -> bool:

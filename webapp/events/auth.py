@@ -27,6 +27,7 @@ from webapp.accounts.tokens import is_token
 from webapp.core import cors
 from webapp.events.deltas import EventId
 from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
+from webapp.states.visible import without_names
 
 STATES_PATH = "/events/states/"
 COMMITS_PATH = "/events/tide"
@@ -107,6 +108,9 @@ class AuthorizationView(APIView):
         key = api_key(request)
         caller = f"user {request.user.pk}" if key is None else f"key {key.pk}"
         return Response(Authorized(subscription, caller, _last_id(request)))
+
+    def handle_exception(self, error: Exception) -> Response:
+        return super().handle_exception(without_names(error, key_scope(self.request)))
 
     def check_throttles(self, request: Request) -> None:
         if not self.is_recheck:

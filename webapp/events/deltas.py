@@ -269,7 +269,7 @@ def _pipelines(conn: psycopg.Connection, subscription: CommitsSubscription) -> d
     return {
         name: tuple(status)
         for name, *status, states in rows
-        if not subscription.states or subscription.states.intersection(states or ())
+        if subscription.states is None or subscription.states.intersection(states or ())
     }
 
 

@@ -21,6 +21,7 @@ from webapp.api.lookups import typed_keys
 from webapp.api.rendering import parse_json
 from webapp.api.requests import check_parameters
 from webapp.states import readers
+from webapp.states.visible import Visible
 
 PARAMETERS = ("keys", "prefix", "measures")
 
@@ -41,9 +42,9 @@ class StateSubscription:
 
 @dataclass(frozen=True)
 class CommitsSubscription:
-    """The commits and driver status of the pipelines that feed one of `states`; empty means all pipelines."""
+    """The commits and driver status of the pipelines that feed one of `states`; None means all pipelines."""
 
-    states: frozenset[str] = frozenset()
+    states: frozenset[str] | None = None
 
 
 Subscription = StateSubscription | CommitsSubscription
@@ -52,7 +53,7 @@ Subscription = StateSubscription | CommitsSubscription
 def commits_subscription(parameters: Mapping[str, Sequence[str]], scope: KeyScope) -> CommitsSubscription:
     """Raises UnknownParameterError: it has none."""
     check_parameters(parameters, ())
-    return CommitsSubscription(scope.states)
+    return CommitsSubscription(Visible(scope).names)
 
 
 def state_subscription(name: str, parameters: Mapping[str, Sequence[str]], scope: KeyScope) -> StateSubscription:

@@ -11,6 +11,7 @@ from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
 from webapp.celery import app
 from webapp.states import services
+from webapp.states.models import MaintenanceRun
 
 JFK, EWR = ["JFK", "C01"], ["EWR", "C01"]
 CARRIER = "/states/flights_by_carrier"
@@ -119,6 +120,27 @@ class TestScopeOfStates:
         assert to_state.ask("DELETE", f"/maintenance/{other}").status_code == 404
         assert to_state.ask("DELETE", f"/maintenance/{own}").status_code == 202
 
+    def test_it_sees_that_something_failed_but_no_text_about_it(self, to_state, filled):
+        filled.fail("key ('EWR', 'C01') of totals is out of range", failures=2)
+        run = services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="someone")
+        MaintenanceRun.objects.filter(pk=run.pk).update(status="failed", error="('EWR', 'C01')")
+
+        pipeline = to_state.ask("GET", "/pipelines/flights").json()
+        [batch, *_] = to_state.ask("GET", "/pipelines/flights/batches").json()["batches"]
+        [seen] = to_state.ask("GET", "/maintenance").json()["runs"]
+
+        assert (pipeline["failures"], pipeline["message"], pipeline["wanted_by"]) == (2, "", "")
+        assert (batch["rows_in"], batch["metrics"]) == (None, {})
+        assert (seen["status"], seen["requested_by"]) == ("failed", "")
+        assert seen["error"] == "the run has failed; the operators see why"
+
+    def test_an_unfinished_run_is_a_409_that_does_not_say_who_asked_for_it(self, to_state):
+        services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="someone")
+
+        refused = to_state.ask("POST", f"{CARRIER}/expiry")
+
+        assert (refused.status_code, "someone" in refused.json()["detail"]) == (409, False)
+
     def test_a_known_etag_gives_no_access(self, to_state, api):
         etag = api.ask("POST", "/states/totals/query", {"keys": [[]]}).headers["ETag"]
 
@@ -180,6 +202,16 @@ class TestScopeOfAKeyPrefix:
         assert other.status_code == 403
         assert [entry["key"] for entry in narrower.json()["entries"]] == [JFK]
 
+    def test_lists_leave_out_states_whose_keys_cannot_have_the_prefix(self, to_jfk, filled):
+        services.request_maintenance(kind="expiry", state="totals", requested_by="x")
+
+        states = to_jfk.ask("GET", "/states").json()["states"]
+        (pipeline,) = to_jfk.ask("GET", "/pipelines").json()["pipelines"]
+
+        assert [state["name"] for state in states] == pipeline["states"] == ["flights_by_carrier"]
+        assert to_jfk.ask("GET", "/maintenance").json()["runs"] == []
+        assert to_jfk.ask("GET", "/states/totals").status_code == 403
+
     def test_a_history_is_of_its_own_keys(self, to_jfk):
         def status(key):
             return to_jfk.ask("GET", f"{CARRIER}/history?{urlencode({'key': key})}").status_code
@@ -193,7 +225,7 @@ class TestScopeOfAKeyPrefix:
         assert to_jfk.ask("GET", "/states/totals/history").status_code == 403
 
     def test_maintenance_is_a_403(self, to_jfk):
-        run = services.request_maintenance(kind="expiry", state="totals", requested_by="x").id
+        run = services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="x").id
         # Such a key cannot be created; the views do not rely on that.
         ApiKey.objects.update(scopes=["read", "maintain"])
 

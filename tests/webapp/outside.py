@@ -1,0 +1,159 @@
+"""Data of which a restricted caller sees a part, and the paths at which it could see the rest.
+
+What is outside of the key scope of states has `covert` in every name, key, value and message; what is outside of the
+key prefix has `farshop` as well.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from urllib.parse import quote
+
+import psycopg
+from django.http import HttpResponseBase
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from state_backends import Count, StateSpec, driver_status
+from state_backends.dead_letters import DeadLetter, write_dead_letters
+from state_backends.schema import former
+from state_backends.synchronizer.membership import Membership
+from state_backends.table import StateTable
+from tests.state_backends.feed import Feed
+from tests.webapp.dropping import drop_tables
+from webapp.accounts.services import create_api_key
+from webapp.states import readers
+from webapp.states.models import MaintenanceRun
+from webapp.states.services import pause_pipeline
+
+KEY = {"shop": "text", "item": "text"}
+SEEN = StateSpec("seen_orders", key=KEY, measures={"n": Count()}, changelog=True)
+BROKEN = StateSpec("seen_broken", key=KEY, measures={"n": Count()})
+COVERT = StateSpec("covert_orders", key={"covert_number": "bigint"}, measures={"covert_n": Count()}, changelog=True)
+OTHER = StateSpec("covert_other", key={"covert_page": "bigint"}, measures={"covert_n": Count()})
+
+STATES = {"states": [SEEN.name, BROKEN.name]}
+PREFIX = {"key_prefix": ["near"]}
+# The key scope, and the words of what is outside of it.
+SCOPES = [(STATES, ["covert"]), (PREFIX, ["covert", "farshop"])]
+
+STATE_NAMES = ["seen_orders", "seen_broken", "covert_orders", "covert_other", "was_covert"]
+NAMES = [*STATE_NAMES, "seen_pipeline", "covert_pipeline"]
+QUERIES = ["", "?limit=3", '?key=["near","a"]', '?key=["farshop","b"]', "?prefix=farshop", "?state=covert_orders"]
+QUERIES += ["?measures=nothing", "?order_by=nothing", "?format=csv&measures=nothing", "?format=csv"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """path: as requested, with its query."""
+
+    path: str
+    status: int
+    text: str
+
+    def leaks(self, words: Iterable[str]) -> list[str]:
+        """Return the words that it has, besides those that it repeats from its path."""
+        text = self.text.lower()
+        for name in [*NAMES, "farshop"]:
+            if name in self.path:
+                text = text.replace(name, "")
+        return [word for word in words if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}_", text)]
+
+
+@contextmanager
+def two_pipelines() -> Iterator[psycopg.Connection]:
+    """Two committed pipelines with states, batches, runs, failures, findings; everything is deleted at the end."""
+    readers.clear_cache()
+    specs = [SEEN, BROKEN, COVERT, OTHER]
+    with readers.own_connection() as conn:
+        try:
+            seen = Feed(conn, [SEEN, BROKEN, COVERT], pipeline="seen_pipeline")
+            orders = [{"shop": "near", "item": "a", "n": 1}, {"shop": "farshop", "item": "b", "n": 2}]
+            covert = [{"covert_number": 7, "covert_n": 3}]
+            seen.run(orders, orders, covert)
+            _commit_with_figures(seen, orders, covert)
+            Feed(conn, [OTHER], pipeline="covert_pipeline").run([{"covert_page": 7, "covert_n": 3}])
+            _troubles(conn)
+            yield conn
+        finally:
+            conn.execute("SELECT pg_advisory_unlock_all()")
+            for spec in specs:
+                drop_tables(conn, StateTable(spec))
+            for table in ("pipeline", "former", "synchronizer", "maintenance_run"):
+                conn.execute(f"DELETE FROM tidemark.{table}")
+            readers.clear_cache()
+
+
+def _commit_with_figures(feed: Feed, orders: list[dict], covert: list[dict]) -> None:
+    batch = feed.begin(feed.next_batch_id())
+    assert batch is not None
+    for spec, rows in ((SEEN, orders), (BROKEN, orders), (COVERT, covert)):
+        feed.apply(batch, spec, rows)
+    names = [SEEN.name, BROKEN.name, COVERT.name]
+    with feed.conn.transaction():
+        letters = [DeadLetter("covert_file", "covert_line", "covert_reason")]
+        write_dead_letters(feed.conn, batch, letters)
+    feed.ledger.commit(
+        batch,
+        rows_in=5,
+        keys_written=dict.fromkeys(names, 2),
+        dead_letters=1,
+        tasks={name: {"tasks": 1, "largest": 2} for name in names},
+    )
+
+
+def _troubles(conn: psycopg.Connection) -> None:
+    driver_status.report(conn, "seen_pipeline", "failed", "covert_orders: covert_key is out of range", failures=3)
+    driver_status.report(conn, "covert_pipeline", "failed", "covert_key is out of range", failures=3)
+    pause_pipeline(name="seen_pipeline", requested_by="covert_member")
+    conn.execute("UPDATE tidemark.batch SET metrics = %s::jsonb", ['{"duration_ms": {"covert_phase": 5}}'])
+    conn.execute("UPDATE tidemark.state SET warning = 'covert_warning'")
+    conn.execute("UPDATE tidemark.state SET finding = 'covert_finding' WHERE name = %s", [BROKEN.name])
+    conn.execute(
+        "INSERT INTO tidemark.reprocess (pipeline, phase, swapped_at, accepted) "
+        "VALUES ('seen_pipeline', 'settled', now(), 'lacks covert_file')"
+    )
+    renamed = former.Former("state", "was_covert", former.Fate.RENAMED, "covert_pipeline", 1, detail="covert_new")
+    former.record(conn, renamed)
+    for state in (SEEN.name, COVERT.name, OTHER.name):
+        run = {"kind": "expiry", "state_id": state, "status": "failed", "requested_by": "covert_member"}
+        MaintenanceRun.objects.create(error="covert_key cannot be read", **run)
+    Membership(conn, "driver", "covert_pipeline").join()
+    create_api_key("covert_client", ["read"], states=["covert_orders"])
+
+
+def paths() -> list[str]:
+    """Return the path of each URL that is served, with every name and number as its parameters."""
+    runs = [str(run) for run in MaintenanceRun.objects.values_list("id", flat=True)]
+    return sorted({path for route in _routes(get_resolver(), "/") for path in _filled(route, runs)})
+
+
+def _routes(resolver: URLResolver, start: str) -> Iterator[str]:
+    for each in resolver.url_patterns:
+        route = start + str(each.pattern).removeprefix("^").removesuffix("$").removesuffix("\\Z")
+        if isinstance(each, URLPattern):
+            yield route
+        else:
+            yield from _routes(each, route)
+
+
+def _filled(route: str, runs: list[str]) -> Iterator[str]:
+    parts = re.split(r"(<[^>]+>|\(\?P<.*?>.*?\))", route)
+    choices = [_choices(part, runs) if part[:1] in ("<", "(") and part else [part] for part in parts]
+    for chosen in product(*choices):
+        path = quote("".join(chosen), safe="/")
+        yield from (path + query for query in (QUERIES if path.startswith("/api/v1/") else [""]))
+
+
+def _choices(parameter: str, runs: list[str]) -> list[str]:
+    kind = parameter.strip("<>").partition(":")[0]
+    if kind in ("int", "number"):
+        return [*runs, "1", "2"]
+    return [*NAMES, "near", "farshop/b"] if kind == "path" else [*NAMES, "near"]
+
+
+def text_of(response: HttpResponseBase) -> str:
+    """Return headers and body."""
+    body = b"".join(response) if response.streaming else response.content  # type: ignore[attr-defined, arg-type]
+    return f"{dict(response.headers)}\n{body.decode(errors='replace')}"

@@ -1,0 +1,61 @@
+"""A restricted API key: no answer to any GET of the URL configuration has a name, key or message of what is outside."""
+
+import pytest
+from django.test import Client
+
+from tests.webapp.outside import SCOPES, Answer, paths, text_of, two_pipelines
+from webapp.accounts import authentication
+from webapp.accounts.services import create_api_key
+
+ELSEWHERE = "203.0.113.7"
+
+
+@pytest.fixture
+def world(transactional_db):
+    authentication.clear_cache()
+    with two_pipelines() as conn:
+        yield conn
+
+
+def answers(client: Client) -> list[Answer]:
+    return [Answer(path, *_asked(client, path)) for path in paths()]
+
+
+def _asked(client: Client, path: str) -> tuple[int, str]:
+    response = client.get(path)
+    return response.status_code, text_of(response)
+
+
+def key_client(**options) -> Client:
+    secret = create_api_key("restricted", ["read"], **options)[1]
+    return Client(headers={"Authorization": f"Bearer {secret}"}, REMOTE_ADDR=ELSEWHERE)
+
+
+@pytest.mark.parametrize(("scope", "words"), SCOPES)
+def test_no_answer_has_what_is_outside(world, settings, scope, words):
+    settings.TIDEMARK_READYZ_NAMES = False
+    found = answers(key_client(**scope, rate=0))
+
+    leaking = {answer.path: answer.text[-300:] for answer in found if answer.leaks(words)}
+
+    assert leaking == {}
+    assert not [answer.path for answer in found if answer.status >= 500 and "seen_broken" not in answer.path]
+
+
+def test_the_search_finds_what_a_key_without_a_scope_sees(world):
+    found = answers(key_client(rate=0))
+
+    leaking = {answer.path.partition("?")[0] for answer in found if answer.leaks(["covert"])}
+
+    listed = {"/api/v1/states", "/api/v1/pipelines", "/api/v1/maintenance", "/api/v1/pipelines/seen_pipeline/batches"}
+    assert listed <= leaking
+    assert {"/api/v1/states/covert_orders/entries", "/api/v1/states/near"} <= leaking
+
+
+@pytest.mark.parametrize(("scope", "words"), SCOPES)
+def test_names_that_operators_show_to_all_come_without_messages(world, settings, scope, words):
+    settings.TIDEMARK_READYZ_NAMES = True
+
+    stale = key_client(**scope).get("/readyz").json()["pipelines"]
+
+    assert {one["name"]: one["reason"] for one in stale} == {"covert_pipeline": "failed", "seen_pipeline": "failed"}
