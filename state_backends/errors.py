@@ -43,6 +43,10 @@ class KeyShapeError(TidemarkError):
         self.index = index
 
 
+class FilterError(TidemarkError):
+    """A condition does not fit the state: correct the condition."""
+
+
 class ValueShapeError(TidemarkError):
     """A value cannot be stored in the state: correct the value."""
 

@@ -53,10 +53,10 @@ FINDINGS_OF = {
 
 # For who writes a declaration, a program, a request or a command: the message is all that there is to say.
 OF_PROGRAMS = {
-    "BackfillError", "BadInputError", "CapabilityError", "DuplicateKeyError", "KeyShapeError", "LifeError",
-    "MissingPackageError", "MovedOnError", "NotCommittedError", "OutOfReachError", "PipelinePausedError",
-    "PoolerError", "RetiredError", "SchemaVersionError", "SourceSetupError", "SpecError", "SpecMismatchError",
-    "StaleBatchError", "ValueShapeError",
+    "BackfillError", "BadInputError", "CapabilityError", "DuplicateKeyError", "FilterError", "KeyShapeError",
+    "LifeError", "MissingPackageError", "MovedOnError", "NotCommittedError", "OutOfReachError",
+    "PipelinePausedError", "PoolerError", "RetiredError", "SchemaVersionError", "SourceSetupError", "SpecError",
+    "SpecMismatchError", "StaleBatchError", "ValueShapeError",
 }  # fmt: skip
 
 MODULES = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import psycopg
 
 from state_backends.reader.arrow import from_rows
+from state_backends.reader.filters import Where
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
@@ -196,6 +197,7 @@ class Reader(Protocol):
         after: Sequence[Any] | None = None,
         limit: int = 50,
         measures: Sequence[str] | None = None,
+        where: Where = (),
         as_of: int | None = None,
     ) -> Snapshot:
         """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
@@ -207,11 +209,13 @@ class Reader(Protocol):
         taken, and numbers as text. A snapshot's `after` is that, without loss.
         Pages in key order hold every key that is there throughout once, whatever is committed between them. By a
         measure, an entry whose value changes may come twice or not at all, except on pages `as_of` one batch.
+        where: conditions that an entry meets, all of them (see filters.py). In key order a page looks at 50,000 keys at
+        most to find entries that do: `complete` is False where it has ended for that, and `after` goes on.
         as_of: entries of the page must be told then, those between `after` and its last one; by a measure all.
         Raises KeyShapeError where a bound or `after` does not fit, SpecError for a measure there is not, or one without
-        an order. Where the rows are not in the ledger's database a page looks at 50,000 keys, `complete` says whether
-        that was all it takes, and MovedOnError is raised where batches are published so fast that no page can be read
-        at one of them.
+        an order, FilterError for a condition that does not fit. Where the rows are not in the ledger's database a page
+        looks at 50,000 keys, `complete` says whether that was all it takes, and MovedOnError is raised where batches
+        are published so fast that no page can be read at one of them.
         """
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
@@ -231,16 +235,17 @@ class Reader(Protocol):
         start: Key | None = None,
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
+        where: Where = (),
         as_of: int | None = None,
         live_at: datetime | None = None,
     ) -> Export:
         """Begin an export of the live entries of a range, in key order, at one batch whatever is committed meanwhile.
 
         The reader's connection is the export's until that is closed: give the reader one of its own (`on`), outside a
-        transaction. prefix, start, stop, measures: as of a page. Errors come here, before the first row; where the rows
-        are not in the ledger's database MovedOnError may come on the way, unless it is read from the changelog, with
-        `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that batch's; a store beside the
-        ledger evaluates it as it reads.
+        transaction. prefix, start, stop, measures, where: as of a page. Errors come here, before the first row; where
+        the rows are not in the ledger's database MovedOnError may come on the way, unless it is read from the
+        changelog, with `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that batch's; a
+        store beside the ledger evaluates it as it reads.
         """
 
     def committed(self) -> CommittedBatch:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from state_backends.reader.bounds import Place
+from state_backends.reader.filters import rank
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
@@ -111,11 +112,6 @@ def matches(key: Key, search: str) -> bool:
 def _searched(part: Any) -> str:
     # A number as the database writes it; it separates a time from its date by a blank, as Python does.
     return json_form(part).strip('"') if isinstance(part, float) else str(part)
-
-
-def rank(value: Any) -> tuple[bool, Any]:
-    # PostgreSQL's order: a NaN is larger than every number, and equal to every other.
-    return (True, 0) if isinstance(value, float | Decimal) and math.isnan(value) else (False, value)
 
 
 def place_of(spec: StateSpec, row: Row, order: Order | None) -> list[Any]:

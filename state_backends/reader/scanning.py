@@ -21,6 +21,7 @@ from state_backends import findings
 from state_backends.committed import isolation, ledger_sql
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.bounds import (
+    MOST_SCANNED,
     Place,
     Range,
     check_after,
@@ -29,6 +30,7 @@ from state_backends.reader.bounds import (
     check_order,
     check_range,
 )
+from state_backends.reader.filters import Where, check_where, meets, narrowed
 from state_backends.reader.history import NEVER_ANOTHER
 from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from state_backends.reader.scanned import Bounded, CommittedRow, Order, Row, json_form, matches, place_of, shown_key
@@ -44,9 +46,6 @@ BATCH = ledger_sql(
     "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name)",
     sql.SQL("LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
-
-# Keys that one page of entries looks at, at most: half a second to a second here.
-MOST_SCANNED = 50_000
 
 # Looks at a state whose batches are published faster than it is read.
 TRIES = 5
@@ -179,6 +178,7 @@ class ScanningReader(Reader):
         after: Sequence[Any] | None = None,
         limit: int = 50,
         measures: Sequence[str] | None = None,
+        where: Where = (),
         as_of: int | None = None,
     ) -> Snapshot:
         if as_of is not None and self._past is not None:
@@ -192,13 +192,15 @@ class ScanningReader(Reader):
                 after=after,
                 limit=limit,
                 measures=measures,
+                where=where,
                 as_of=as_of,
             )
         check_order(self.spec, order_by)
         asked = check_measures(self.spec, measures)
-        bounds, place = check_range(self.spec, prefix, start, stop, search), check_after(self.spec, order_by, after)
+        conditions, place = check_where(self.spec, where), check_after(self.spec, order_by, after)
+        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop, search), conditions)
         order = None if order_by is None else Order(order_by, descending)
-        page = self._until_still(lambda: self._look(bounds, order, place, limit, as_of))
+        page = self._until_still(lambda: self._look(bounds, conditions, order, place, limit, as_of))
         snapshot = self._snapshot(page.batch, self._entries(page.rows, asked), [row for _, row in page.rows])
         return replace(snapshot, complete=page.complete, after=page.after)
 
@@ -219,17 +221,20 @@ class ScanningReader(Reader):
         start: Key | None = None,
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
+        where: Where = (),
         as_of: int | None = None,
         live_at: datetime | None = None,
     ) -> Export:
         if as_of is not None and self._past is not None:
             return self._past.export(
-                prefix=prefix, start=start, stop=stop, measures=measures, as_of=as_of, live_at=live_at
+                prefix=prefix, start=start, stop=stop, measures=measures, where=where, as_of=as_of, live_at=live_at
             )
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
-        batch, rows = self._scan(check_range(self.spec, prefix, start, stop), None, as_of)
+        conditions = check_where(self.spec, where)
+        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
+        batch, rows = self._scan(bounds, None, as_of)
         resources = ExitStack()
-        values = self._exported(rows, asked)
+        values = self._exported(rows, conditions, asked)
         resources.callback(values.close)
         return Export(*batch.shown, columns_of(self.spec, asked), values, resources)
 
@@ -237,12 +242,13 @@ class ScanningReader(Reader):
         return self._published(self._rows.multi_get_committed([])[0], None).shown
 
     def _look(
-        self, bounds: Range, order: Order | None, place: Place | None, count: int, as_of: int | None
+        self, bounds: Range, where: Where, order: Order | None, place: Place | None, count: int, as_of: int | None
     ) -> _FoundPage:
         """Return the first rows of a range behind a place, all of one batch."""
         batch, rows = self._scan(bounds, place if order is None else None, as_of)
         scanned = Bounded(rows, MOST_SCANNED)
-        found = (row for row in scanned if row[1].status == "found" and matches(row[0], bounds.search))
+        searched = (row for row in scanned if row[1].status == "found" and matches(row[0], bounds.search))
+        found = (row for row in searched if meets(self.spec, where, row[0], row[1].value))
         page = list(islice(found, count)) if order is None else order.first(self.spec, found, place, count)
         self._refuse_taken_back(batch)
         return _FoundPage(batch, page, self._end(page, order, count, scanned), not scanned.was_cut_short)
@@ -260,9 +266,9 @@ class ScanningReader(Reader):
             for key, row in rows
         ]
 
-    def _exported(self, rows: Iterator[Row], measures: Sequence[str]) -> Generator[tuple[Any, ...]]:
+    def _exported(self, rows: Iterator[Row], where: Where, measures: Sequence[str]) -> Generator[tuple[Any, ...]]:
         for key, row in rows:
-            if row.status == "found":
+            if row.status == "found" and meets(self.spec, where, key, row.value):
                 yield (*key, *self._measured(row.value, measures).values())
 
     def _carried(self, key: Key) -> tuple[int, list[_Version], bool]:

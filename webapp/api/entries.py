@@ -7,7 +7,7 @@ show the batch of the first one, as they do where `as_of` is given.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
@@ -17,6 +17,7 @@ from rest_framework.exceptions import APIException, ParseError
 
 from state_backends import Snapshot, StateSpec
 from state_backends.errors import NotCommittedError, OutOfReachError
+from state_backends.reader.filters import Filter
 from state_backends.reader.reader import Reader
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
@@ -35,6 +36,7 @@ FIELDS_OF = {
     "order_by": ["order_by", "descending"],
     "as_of": ["as_of"],
     "measures": ["measures"],
+    "where": ["where"],
 }
 PARTS_OF_CURSOR = 6
 SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
@@ -51,7 +53,8 @@ class PagesGoneError(APIException):
 class EntriesQuery:
     """prefix, start, stop: leading key parts, as JSON has them. order_by: a measure; None means in key order.
 
-    measures: None means all. as_of: a batch, COMMITTED for the one of the first page, None for each page's own.
+    measures: None means all. as_of: a batch, COMMITTED for the one of the first page, None for each page's own. where:
+    conditions, as text.
     """
 
     prefix: list[Any] | str = ""
@@ -62,6 +65,7 @@ class EntriesQuery:
     descending: bool = False
     measures: list[str] | None = None
     as_of: int | str | None = None
+    where: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> "EntriesQuery":
@@ -76,6 +80,7 @@ class EntriesQuery:
             descending=order_by.startswith("-"),
             measures=asked.get("measures"),
             as_of=asked.get("as_of"),
+            where=asked.get("where", []),
         )
 
     @property
@@ -88,9 +93,10 @@ class EntriesQuery:
         return self.order_by is not None or self.as_of == COMMITTED
 
     def bounds(self, spec: StateSpec, scope: KeyScope) -> dict[str, Any]:
-        """Return the range as a reader takes it. Raises KeyShapeError, OutsideError."""
+        """Return range and filters as a reader takes them. Raises KeyShapeError, OutsideError, FilterError."""
         prefix = scope.check_prefix(spec, parts_of(self.prefix, spec))
-        return {"prefix": prefix, "start": parts_of(self.start, spec), "stop": parts_of(self.stop, spec)}
+        start, stop = parts_of(self.start, spec), parts_of(self.stop, spec)
+        return {"prefix": prefix, "start": start, "stop": stop, "where": [Filter.parse(text) for text in self.where]}
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class PageCursor:
         if self.state != state:
             raise ParseError(f"cursor belongs to state {self.state!r}, not to {state!r}; start again without a cursor")
         given = asdict(EntriesQuery.of(asked))
-        for name in (field for parameter, fields in FIELDS_OF.items() if parameter in asked for field in fields):
+        for name in (each for parameter, fields in FIELDS_OF.items() if parameter in asked for each in fields):
             if self.query.get(name) != given[name]:
                 raise ParseError(
                     f"cursor belongs to another request: {name} was {self.query.get(name)!r}, not {given[name]!r}; "
@@ -163,8 +169,9 @@ class EntriesPage:
 def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> EntriesPage:
     """Return the page that a client asks for: the first one of a query, or the one after a cursor.
 
-    asked: what `EntriesParameters` read. Raises ParseError, UnknownStateError, KeyShapeError, SpecError for a measure
-    that does not exist or has no order, OutsideError, NotCommittedError, OutOfReachError, PagesGoneError.
+    asked: what `EntriesParameters` read. Raises ParseError, UnknownStateError, KeyShapeError, FilterError,
+    OutsideError, SpecError for a measure that does not exist or has no order, NotCommittedError, OutOfReachError,
+    PagesGoneError.
     """
     cursor = PageCursor.from_text(asked["cursor"]) if "cursor" in asked else None
     if cursor is None:

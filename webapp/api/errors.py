@@ -17,6 +17,7 @@ from structlog.contextvars import get_contextvars
 
 from state_backends.errors import (
     BackendUnavailable,
+    FilterError,
     FindingError,
     FormerPipelineError,
     FormerStateError,
@@ -36,6 +37,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     SpecError: HTTPStatus.BAD_REQUEST,
     KeyShapeError: HTTPStatus.BAD_REQUEST,
+    FilterError: HTTPStatus.BAD_REQUEST,
     FormerStateError: HTTPStatus.GONE,
     FormerPipelineError: HTTPStatus.GONE,
     UnknownStateError: HTTPStatus.NOT_FOUND,

@@ -168,7 +168,7 @@ def stream(
 ) -> HttpResponseBase:
     """Return the response that streams a range. asked: what `StreamParameters` read.
 
-    Raises UnknownStateError, KeyShapeError, SpecError, OutsideError, NotCommittedError, OutOfReachError.
+    Raises UnknownStateError, KeyShapeError, FilterError, SpecError, OutsideError, NotCommittedError, OutOfReachError.
     """
     form = FORMATS[file_format]
     with ExitStack() as opening:

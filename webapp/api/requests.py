@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import orjson
 from django.conf import settings
+from django.http import QueryDict
 from drf_spectacular.drainage import set_override
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
 
+from state_backends.reader.filters import MOST_FILTERS, OPERATORS
 from webapp.api.rendering import parse_json
 from webapp.states.models import MaintenanceRun
 
@@ -218,6 +220,20 @@ class KeyPartsParameter(TextParameter):
             ) from None
 
 
+class ConditionsParameter(Member, serializers.ListField):
+    """Conditions on key columns and measures; may be given several times. The reader knows the columns."""
+
+    child = serializers.CharField()
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, max_length=MOST_FILTERS, **options)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        if any("\0" in condition for condition in data):
+            raise ParseError(f"{self.field_name} holds a NUL character")
+        return list(data)
+
+
 @extend_schema_field(
     {"oneOf": [{"type": "integer", "minimum": 0, "maximum": LARGEST_TXID}, {"type": "string", "enum": [COMMITTED]}]}
 )
@@ -364,6 +380,12 @@ def check_parameters(given: Iterable[str], known: Iterable[str]) -> None:
         raise UnknownParameterError(f"unknown parameter {names}; there are {', '.join(known) or 'none'}")
 
 
+def parameters_in(query: QueryDict) -> dict[str, Any]:
+    """Return the parameters of an address: the last value of each, but all values of `where`."""
+    repeated = {"where": query.getlist("where")} if "where" in query else {}
+    return query.dict() | repeated
+
+
 def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:
     return () if kind is None else _checker(kind).fields
 
@@ -391,6 +413,11 @@ class RangeParameters(RequestSerializer):
         "page",
     )
     measures = NamesParameter(help_text="Which to answer, with commas between; all if absent")
+    where = ConditionsParameter(
+        help_text="A condition on a measure or a key column, `flights>1000`; given several times, all of them apply. "
+        f"Operators: {', '.join(f'`{operator}`' for operator in OPERATORS)}; `in` takes a JSON list. A null meets "
+        "`is null` alone"
+    )
 
     def get_fields(self) -> dict[str, serializers.Field]:
         # `from` is a keyword of Python.

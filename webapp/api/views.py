@@ -33,6 +33,7 @@ from webapp.api.requests import (
     RequestSerializer,
     RunsParameters,
     check_parameters,
+    parameters_in,
     parameters_of,
     read_queries,
     read_query,
@@ -126,7 +127,7 @@ class EntriesView(ApiView):
     def get(self, request: Request, name: str) -> HttpResponseBase:
         scope = key_scope(request)
         scope.check_state(name)
-        found = page(name, EntriesParameters.read(request.query_params.dict()), scope)
+        found = page(name, EntriesParameters.read(parameters_in(request.query_params)), scope)
         return Response(found.document, headers=_link(request, found.next))
 
 
@@ -145,7 +146,7 @@ class ExportView(ApiView):
     def get(self, request: Request, name: str) -> HttpResponseBase:
         scope = key_scope(request)
         scope.check_state(name)
-        asked = ExportParameters.read(request.query_params.dict())
+        asked = ExportParameters.read(parameters_in(request.query_params))
         return stream(name, asked, self.file_format, scope, only_head=request.method == "HEAD")
 
 

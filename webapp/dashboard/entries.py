@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from state_backends import Snapshot, StateSpec
-from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError
+from state_backends.errors import FilterError, KeyShapeError, NotCommittedError, OutOfReachError, SpecError
+from state_backends.reader.filters import Filter
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from state_backends.types import type_of
@@ -25,20 +26,22 @@ TOP_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
 # Requests that cannot be answered; the page shows the reason.
-REFUSED = (KeyShapeError, OutOfReachError, NotCommittedError, SpecError)
+REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, SpecError)
 
 
 @dataclass(frozen=True)
 class EntriesQuery:
     """The query string of the page.
 
-    q: start of a key part. prefix: leading key parts, as typed. order: a measure, with `-` for descending; empty for
-    key order. by: the measure of the top keys; empty for the first one. as_of: a batch, None for the latest.
-    after: last entry of the page before, as JSON; empty for the first page. n: number of entries on earlier pages.
+    q: start of a key part. prefix: leading key parts, as typed. where: a condition, as typed. order: a measure, with
+    `-` for descending; empty for key order. by: the measure of the top keys; empty for the first one. as_of: a batch,
+    None for the latest. after: last entry of the page before, as JSON; empty for the first page. n: number of entries
+    on earlier pages.
     """
 
     q: str = ""
     prefix: str = ""
+    where: str = ""
     order: str = ""
     by: str = ""
     as_of: int | None = None
@@ -54,6 +57,7 @@ class EntriesQuery:
         return cls(
             q=_text(asked, "q"),
             prefix=_text(asked, "prefix"),
+            where=_text(asked, "where"),
             order=order if order.removeprefix("-") in numbers else "",
             by=by if by in numbers else "",
             as_of=whole_number(asked.get("as_of", "")),
@@ -71,7 +75,12 @@ class EntriesQuery:
 
     @property
     def is_filtered(self) -> bool:
-        return bool(self.q or self.prefix)
+        return bool(self.q or self.prefix or self.where)
+
+    @property
+    def conditions(self) -> list[Filter]:
+        """Raises FilterError for what is not a condition."""
+        return [Filter.parse(self.where)] if self.where else []
 
     @property
     def position(self) -> list[Any] | None:
@@ -95,7 +104,7 @@ class EntriesQuery:
 
     @property
     def without_filter(self) -> str:
-        return self.address(q="", prefix="", after="", n=0)
+        return self.address(q="", prefix="", where="", after="", n=0)
 
     @property
     def now(self) -> str:
@@ -111,6 +120,7 @@ class EntriesQuery:
         prefix: as typed values. A download is a range of keys in key order; the search does not apply to it.
         """
         parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
+        parts |= {"where": self.where} if self.where else {}
         parts |= {"as_of": str(self.as_of)} if self.as_of is not None else {}
         asked = f"?{urlencode(parts)}" if parts else ""
         return [(label, f"export.{name}{asked}") for name, label in FORMATS.items()]
@@ -162,9 +172,10 @@ def number_measures(spec: StateSpec) -> list[str]:
 
 
 def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPage:
-    """Raises KeyShapeError for an invalid `after`, OutOfReachError, NotCommittedError."""
+    """Raises KeyShapeError for an invalid `after`, FilterError, OutOfReachError, NotCommittedError."""
     snapshot = reader.page(
         prefix=prefix,
+        where=query.conditions,
         search=query.q,
         order_by=query.order_by,
         descending=query.descending,
@@ -175,14 +186,20 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
     )
     found = snapshot.parsed()
     shown = [_with_cells(reader.spec, entry) for entry in found[:PAGE_ENTRIES]]
-    following = _following(query, snapshot) if len(found) > PAGE_ENTRIES else ""
+    following = _following(query, snapshot, len(found))
     return EntriesPage(query, _columns(reader.spec, query), shown, following, snapshot.complete, snapshot.txid)
 
 
 def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> list[Bar]:
-    """Return the keys with the largest numbers, of the query's prefix and batch; its search does not apply."""
+    """Return the keys with the largest numbers, of the query's prefix, condition and batch, whatever its search."""
     snapshot = reader.page(
-        prefix=prefix, order_by=measure, descending=True, limit=TOP_KEYS, measures=[measure], as_of=query.as_of
+        prefix=prefix,
+        where=query.conditions,
+        order_by=measure,
+        descending=True,
+        limit=TOP_KEYS,
+        measures=[measure],
+        as_of=query.as_of,
     )
     numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
     longest = max((abs(number) for _, number in numbers if is_number(number)), default=0) or 1
@@ -209,7 +226,10 @@ def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
     return list(value.items()) if spec.measures else [("value", value)]
 
 
-def _following(query: EntriesQuery, page: Snapshot) -> str:
+def _following(query: EntriesQuery, page: Snapshot, found: int) -> str:
+    if found <= PAGE_ENTRIES:
+        # The reader may have looked at as many rows as it does for a page.
+        return "" if page.after is None else query.address(after=json.dumps(page.after), n=query.n + found)
     # Fractions as text: a float would lose digits of a numeric.
     last = json.loads(page.results, parse_float=str)[PAGE_ENTRIES - 1]
     position = [last["value"][query.order_by], last["key"]] if query.order_by else last["key"]

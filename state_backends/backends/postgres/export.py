@@ -25,6 +25,7 @@ from state_backends.committed import (
 )
 from state_backends.reader.arrow import csv_sql, from_csv
 from state_backends.reader.bounds import Range
+from state_backends.reader.filters import Where, where_sql
 from state_backends.reader.reader import FETCHED_ROWS, columns_of
 from state_backends.row import Key
 from state_backends.table import StateTable, columns, commas
@@ -77,7 +78,9 @@ def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
     return answer_then(table, rows, sql.SQL("s.ttl, p.retried_txid"))
 
 
-def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: bool, clock: sql.SQL) -> sql.Composed:
+def rows_sql(
+    table: StateTable, measures: list[str], bounds: Range, where: Where = (), *, past: bool, clock: sql.SQL
+) -> sql.Composed:
     """Return the statement of all rows; its parameters are of `rows_parameters`. clock: NOW or THEN, what ttl goes by.
 
     What the ledger says comes as parameters: joined, it would make the planner sort what an index has in order.
@@ -86,11 +89,12 @@ def rows_sql(table: StateTable, measures: list[str], bounds: Range, *, past: boo
     return sql.SQL(
         "SELECT {shown} FROM (SELECT %s::interval AS ttl) s CROSS JOIN (SELECT %s::bigint AS committed_txid, "
         "%s::timestamptz AS committed_time, %s::bigint AS retried_txid) p CROSS JOIN LATERAL {rows} v "
-        "WHERE {live} ORDER BY {key}"
+        "WHERE {live} AND {conditions} ORDER BY {key}"
     ).format(
         shown=_shown(table, measures),
         rows=rows,
         live=live_sql("v", TTL, clock),
+        conditions=where_sql(table, where, "v"),
         key=columns(table.key, "v"),
     )
 

@@ -2,6 +2,9 @@
 
 A page begins behind a key and ends after so many entries, and in key order it walks the primary key from the one to the
 other: so page 1,000 costs what page 1 costs. By a measure the whole range is sorted for each page.
+
+Where entries must meet conditions, a page in key order looks at so many rows at most; if it ends for that reason, it
+ends at the last row that it has looked at.
 """
 
 from collections.abc import Iterable
@@ -23,7 +26,8 @@ from state_backends.committed import (
     logged_rows,
     rows_now,
 )
-from state_backends.reader.bounds import Place, Range
+from state_backends.reader.bounds import MOST_SCANNED, Place, Range
+from state_backends.reader.filters import Filter, Where, where_parameters, where_sql
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.table import StateTable, columns, commas
 from state_backends.types import type_of
@@ -33,15 +37,19 @@ TRUE, FALSE = sql.SQL("true"), sql.SQL("false")
 # The measure that orders; a name that no column can have.
 BY = sql.Identifier("ordered by")
 
-# What an answer shows of a page: the entries, how many, and where it ends.
-SHOWN = sql.SQL("f.results::text, f.shown, f.after::text")
+# Of a row that a filtered page looks at: whether it is an entry of the page, and the how manyth one it is.
+MEETS, NUMBER = sql.Identifier("meets the conditions"), sql.Identifier("number of row")
+
+# What an answer shows of a page: the entries, how many rows the page has ended with, where, and whether it ended as it
+# has looked at so many rows.
+SHOWN = sql.SQL("f.results::text, f.shown, f.after::text, f.is_cut")
 
 
 class Shape(NamedTuple):
     """What the text of a page's statement depends on.
 
     prefix, start, stop: how many parts each has. after: whether the page begins behind a place, `key` in key order;
-    `value` or `null` where a measure orders, as its value there is.
+    `value` or `null` where a measure orders, as its value there is. where: the filters, without their values.
     """
 
     measures: tuple[str, ...]
@@ -53,14 +61,28 @@ class Shape(NamedTuple):
     descending: bool
     after: str
     past: bool
+    where: tuple[Filter, ...] = ()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the page looks at so many rows at most."""
+        return bool(self.where) and self.order_by is None
 
 
 def shape_of(
-    measures: Iterable[str], bounds: Range, order_by: str | None, descending: bool, after: Place | None, *, past: bool
+    measures: Iterable[str],
+    bounds: Range,
+    order_by: str | None,
+    descending: bool,
+    after: Place | None,
+    where: Where = (),
+    *,
+    past: bool,
 ) -> Shape:
     behind = "" if after is None else "key" if order_by is None else "null" if after.value is None else "value"
     parts = (len(bounds.prefix), len(bounds.start), len(bounds.stop), bool(bounds.search))
-    return Shape(tuple(measures), *parts, order_by, descending, behind, past)
+    conditions = tuple(Filter(each.column, each.operator) for each in where)
+    return Shape(tuple(measures), *parts, order_by, descending, behind, past, conditions)
 
 
 def page_sql(table: StateTable, shape: Shape) -> sql.Composed:
@@ -72,16 +94,21 @@ def page_sql(table: StateTable, shape: Shape) -> sql.Composed:
     return answer_now(_results(table, shape), sql.SQL("{}, f.oldest, s.ttl").format(SHOWN))
 
 
-def page_parameters(table: StateTable, shape: Shape, bounds: Range, after: Place | None, limit: int) -> list[Any]:
+def page_parameters(
+    table: StateTable, shape: Shape, bounds: Range, after: Place | None, limit: int, where: Where = ()
+) -> list[Any]:
     """Return the parameters that go between the batch of a page in the past and the name of the state."""
-    within = range_parameters(table, bounds)
+    within, conditions = range_parameters(table, bounds), where_parameters(where)
     key = [] if after is None else [*table.key_values(after.key)]
     if shape.order_by is None:
         again = within if _is_walked(table, shape) else []
-        return [*within, *key, *again, limit]
+        rows = [*within, *key, *again]
+        if not shape.is_bounded:
+            return [*rows, limit]
+        return [MOST_SCANNED, *conditions, *rows, MOST_SCANNED, MOST_SCANNED, limit]
     value = [after.value] * 2 if after is not None and after.value is not None else []
     first = within if _reaches_by_row(table, shape) else []
-    return [*first, *within, *value, *key, limit]
+    return [*first, *within, *value, *key, *conditions, limit]
 
 
 def range_sql(table: StateTable, prefix: int, start: int, stop: int, searched: bool) -> sql.Composed:
@@ -103,22 +130,29 @@ def range_parameters(table: StateTable, bounds: Range) -> list[Any]:
 def _results(table: StateTable, shape: Shape) -> sql.Composed:
     key = json_key(table.spec, "r")
     place = key if shape.order_by is None else sql.SQL("json_build_array(to_json(r.{}) #>> '{{}}', {})").format(BY, key)
+    cut = sql.SQL("coalesce(bool_or(r.{} >= %s), false)").format(NUMBER) if shape.is_bounded else FALSE
     return sql.SQL(
         "SELECT coalesce(json_agg(json_build_object('key', {key}, 'value', {value}, "
-        "'txid', r.txid, 'updated_at', r.updated_at)), '[]') AS results, count(*) AS shown, "
-        "json_agg({place}) -> -1 AS after, {last} FROM ({page}) r"
+        "'txid', r.txid, 'updated_at', r.updated_at)) {only}, '[]') AS results, count(*) AS shown, "
+        "json_agg({place}) -> -1 AS after, {cut} AS is_cut, {last} FROM ({page}) r"
     ).format(
         key=key,
         value=json_value(table.spec, "r", shape.measures),
+        only=_entries_only(shape),
         place=place,
+        cut=cut,
         last=_oldest_or_reach(table, shape),
-        page=_page(table, shape),
+        page=_bounded_page(table, shape) if shape.is_bounded else _page(table, shape),
     )
+
+
+def _entries_only(shape: Shape) -> sql.Composable:
+    return sql.SQL("FILTER (WHERE r.{})").format(MEETS) if shape.is_bounded else sql.SQL("")
 
 
 def _oldest_or_reach(table: StateTable, shape: Shape) -> sql.Composable:
     if not shape.past:
-        return sql.SQL("min(r.updated_at) AS oldest")
+        return sql.SQL("min(r.updated_at) {} AS oldest").format(_entries_only(shape))
     if not _reaches_by_row(table, shape):
         return sql.SQL("max(r.{0}) AS {0}").format(REACH)
     # Any row of the range might have been on this page.
@@ -126,16 +160,37 @@ def _oldest_or_reach(table: StateTable, shape: Shape) -> sql.Composable:
 
 
 def _page(table: StateTable, shape: Shape) -> sql.Composed:
-    order = _order(table, shape)
     by = sql.SQL("") if shape.order_by is None else sql.SQL(", {} AS {}").format(_measure(table, shape.order_by), BY)
-    return sql.SQL("SELECT v.*{by} FROM {rows} v WHERE {shown} AND {behind} {order} LIMIT %s").format(
+    return sql.SQL("SELECT v.*{by} FROM {rows} v WHERE {shown} AND {behind} AND {conditions} {order} LIMIT %s").format(
         by=by,
         rows=_rows(table, shape),
         shown=_shown(table, shape),
         behind=_behind_value(table, shape),
-        # Walked keys come in their order, and sorting them would fetch them all first.
-        order=sql.SQL("") if _is_walked(table, shape) else sql.SQL("ORDER BY {}").format(order),
+        conditions=where_sql(table, shape.where, "v"),
+        order=_ordered(table, shape),
     )
+
+
+def _bounded_page(table: StateTable, shape: Shape) -> sql.Composed:
+    """Return a page of which no more than so many rows are read; the last one of them is on it, entry or not.
+
+    Each step takes row by row from the one within, until the page is full.
+    """
+    return sql.SQL(
+        "SELECT w.* FROM (SELECT v.*, ({shown}) IS TRUE AS {meets}, row_number() OVER () AS {number} "
+        "FROM (SELECT v.* FROM {rows} v {order} LIMIT %s) v) w WHERE w.{meets} OR w.{number} >= %s LIMIT %s"
+    ).format(
+        shown=_shown(table, shape),
+        meets=MEETS,
+        number=NUMBER,
+        rows=_rows(table, shape),
+        order=_ordered(table, shape),
+    )
+
+
+def _ordered(table: StateTable, shape: Shape) -> sql.Composable:
+    # Walked keys come in their order, and sorting them would fetch them all first.
+    return sql.SQL("") if _is_walked(table, shape) else sql.SQL("ORDER BY {}").format(_order(table, shape))
 
 
 def _rows(table: StateTable, shape: Shape) -> sql.Composed:
@@ -168,13 +223,13 @@ def _walked(table: StateTable, first: sql.Composable, within: sql.Composable) ->
 
 
 def _shown(table: StateTable, shape: Shape) -> sql.Composed:
-    if not shape.past:
-        return live_sql("v", TTL, NOW)
-    live = live_sql("v", TTL, THEN)
-    if shape.order_by is not None or table.spec.changelog:
-        return live
+    shown = live_sql("v", TTL, THEN if shape.past else NOW)
+    if shape.is_bounded:
+        shown = sql.SQL("{} AND {}").format(shown, where_sql(table, shape.where, "v"))
+    if not shape.past or shape.order_by is not None or table.spec.changelog:
+        return shown
     # A row that cannot be told may have been on this page: it takes a place, and its reach makes the page an error.
-    return sql.SQL("({} OR v.{} > p.committed_txid)").format(live, REACH)
+    return sql.SQL("({} OR v.{} > p.committed_txid)").format(shown, REACH)
 
 
 def _behind_key(table: StateTable, shape: Shape) -> sql.Composed:

@@ -47,6 +47,7 @@ from state_backends.committed import (
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.protocols import BACKENDS
 from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
+from state_backends.reader.filters import Where, check_where, narrowed, where_parameters
 from state_backends.reader.history import history_sql, key_repeats
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
@@ -118,15 +119,17 @@ class StateReader(Reader):
         after: Sequence[Any] | None = None,
         limit: int = 50,
         measures: Sequence[str] | None = None,
+        where: Where = (),
         as_of: int | None = None,
     ) -> Snapshot:
         check_order(self.spec, order_by)
         asked = check_measures(self.spec, measures)
-        bounds = check_range(self.spec, prefix, start, stop, search)
+        conditions = check_where(self.spec, where)
+        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop, search), conditions)
         place = check_after(self.spec, order_by, after)
-        shape = shape_of(asked, bounds, order_by, descending, place, past=as_of is not None)
+        shape = shape_of(asked, bounds, order_by, descending, place, conditions, past=as_of is not None)
         statement = self._kept(shape, lambda: page_sql(self._table, shape))
-        parameters = [*page_parameters(self._table, shape, bounds, place, limit), self.spec.name]
+        parameters = [*page_parameters(self._table, shape, bounds, place, limit, conditions), self.spec.name]
         if as_of is None:
             return _page_now(limit, self._row(statement, parameters))
         return self._then(as_of, partial(_page_then, limit), self._row(statement, [as_of, *parameters]))
@@ -153,18 +156,21 @@ class StateReader(Reader):
         start: Key | None = None,
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
+        where: Where = (),
         as_of: int | None = None,
         live_at: datetime | None = None,
     ) -> Export:
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
-        bounds = check_range(self.spec, prefix, start, stop)
+        conditions = check_where(self.spec, where)
+        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
         parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
             begin_snapshot(self._conn, self._exported_tables(as_of, live_at), resources)
             (txid, attempt, at, epoch, ttl, retried), past = self._ledger(bounds, parameters, as_of, live_at)
             clock = None if as_of is None else live_at or at
-            statement = rows_sql(self._table, asked, bounds, past=past, clock=NOW if as_of is None else THEN)
-            values = [ttl, txid, clock, retried, *parameters]
+            liveness = NOW if as_of is None else THEN
+            statement = rows_sql(self._table, asked, bounds, conditions, past=past, clock=liveness)
+            values = [ttl, txid, clock, retried, *parameters, *where_parameters(conditions)]
             rows = fetched(self._conn, statement, values, json_places(shown))
             copied = partial(copied_rows, self._conn, statement, values, shown)
             return Export(txid, attempt, at, epoch, shown, rows, resources.pop_all(), copied)
@@ -281,6 +287,6 @@ def _page_now(limit: int, row: Sequence[Any]) -> Snapshot:
 
 
 def _page_then(limit: int, row: Sequence[Any]) -> Snapshot:
-    txid, attempt, at, epoch, results, shown, after = row
-    behind = json.loads(after) if shown == limit and after is not None else None
-    return Snapshot(txid, attempt, at, epoch, results.encode(), after=behind)
+    txid, attempt, at, epoch, results, shown, after, is_cut = row
+    behind = json.loads(after) if (shown == limit or is_cut) and after is not None else None
+    return Snapshot(txid, attempt, at, epoch, results.encode(), complete=not is_cut, after=behind)

@@ -228,6 +228,32 @@ class TestStatePage:
 
         assert "Not available. Prefix: hour must be timestamptz, got 'yesterday'" in page
 
+    def test_entries_top_keys_and_downloads_are_filtered_by_a_condition(self, filled, reader):
+        page = reader.get("/states/flights_by_carrier/?where=flights>98&prefix=EWR")
+        html = page.content.decode()
+
+        assert keys(page) == ['["EWR", "C00"]', '["EWR", "C01"]']
+        assert "C02" not in text(page)
+        assert "export.csv?prefix=%5B%22EWR%22%5D&amp;where=flights%3E98" in html
+        assert 'value="flights&gt;98"' in html
+
+    def test_pages_of_a_filter_go_on_where_one_has_ended_early(self, filled, reader, monkeypatch):
+        monkeypatch.setattr("state_backends.backends.postgres.pages.MOST_SCANNED", 25)
+
+        first = reader.get("/states/flights_by_carrier/?where=carrier=C29")
+        second = reader.get(following(first))
+        third = reader.get(following(second))
+
+        assert "None of them meets the filter" in text(first)
+        assert [keys(page) for page in (first, second, third)] == [[], ['["EWR", "C29"]'], ['["JFK", "C29"]']]
+        assert following(third) is None
+
+    def test_a_wrong_condition_is_explained(self, filled, reader):
+        page = text(reader.get("/states/flights_by_carrier/?where=flights>many"))
+
+        assert "flights is bigint and takes a whole number in its range, got 'many'" in page
+        assert "No entry meets carrier=x" in text(reader.get("/states/flights_by_carrier/?where=carrier=x"))
+
     def test_an_earlier_batch_is_shown_where_a_changelog_has_it(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/?as_of=1&q=C00"))
 

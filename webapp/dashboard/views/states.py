@@ -20,7 +20,7 @@ from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import queries, readers
 
-QUERY_PARTS = ("q", "prefix", "order", "by", "as_of", "after", "n")
+QUERY_PARTS = ("q", "prefix", "where", "order", "by", "as_of", "after", "n")
 
 # The values may be unavailable while the catalog is not, or be changed faster than a long read can follow.
 UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
