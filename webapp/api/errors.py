@@ -30,6 +30,7 @@ from state_backends.errors import (
     UnknownPipelineError,
     UnknownStateError,
 )
+from webapp.states.idempotency import IdempotencyKeyReusedError
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 
 MEDIA_TYPE = "application/problem+json"
@@ -46,6 +47,7 @@ STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
     StateBusyError: HTTPStatus.CONFLICT,
     UnfinishedRunError: HTTPStatus.CONFLICT,
     RunFinishedError: HTTPStatus.CONFLICT,
+    IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BrokerUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     OutOfReachError: HTTPStatus.GONE,
     NotCommittedError: HTTPStatus.CONFLICT,

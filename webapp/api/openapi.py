@@ -37,6 +37,11 @@ ETAG = answer_header("ETag", "Changes when the answer does", [200, 304])
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match", str, HEADER, description="The ETag of the last answer: 304 if nothing has changed"
 )
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key", str, HEADER,
+    description="A text of yours, such as a UUID. The same request with the same key within 24 hours gets the run of "
+    "the first one, and `Idempotent-Replayed: true`",
+)  # fmt: skip
 CONDITIONAL = [IF_NONE_MATCH, ETAG]
 
 
@@ -75,6 +80,10 @@ BUSY = example(
     "busy", 409, "Conflict",
     "state 'routes': compaction 7 is running already, asked for by schedule; wait until it is done, or cancel it",
 )  # fmt: skip
+KEY_REUSED = example(
+    "another request", 422, "Unprocessable Entity",
+    "Idempotency-Key '7f0c' was sent with another request, of compaction of routes, run 7; send another key",
+)  # fmt: skip
 NOT_COMMITTED = example(
     "not yet", 409, "Conflict",
     "state 'routes': batch 44 is not committed, the newest one is 42; wait for it, or ask for an earlier one",
@@ -109,6 +118,7 @@ DESCRIPTIONS = {
     410: problem("The batch is no longer available, or the state was retired or renamed.", OUT_OF_REACH),
     413: problem("The body is too large, compressed or not."),
     415: problem("The body must be JSON, and Content-Type must say so; it may be compressed with gzip."),
+    422: problem("The `Idempotency-Key` was sent with another request.", KEY_REUSED),
     429: problem("Too many requests: `Retry-After` says when to retry."),
     503: problem("The database or the task queue does not answer; `Retry-After` says when to retry."),
     504: problem("The request exceeded the time limit: request less."),

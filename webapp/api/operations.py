@@ -20,6 +20,7 @@ from webapp.api.answers import (
 from webapp.api.export import FORMATS
 from webapp.api.openapi import (
     CONDITIONAL,
+    IDEMPOTENCY_KEY,
     LOCATION,
     NOT_YET,
     STILL_WAITING,
@@ -55,6 +56,9 @@ EXPORT_HEADERS = [
     answer_header("Tidemark-Txid", "The batch that the file shows", [200], int),
     answer_header("Content-Disposition", "A name for the file", [200]),
 ]
+
+
+REPLAYED = answer_header("Idempotent-Replayed", "`true`: the run was requested before, with this key", [202])
 
 
 def _listed(name: str, child: type[serializers.Serializer]) -> serializers.Serializer:
@@ -131,8 +135,8 @@ compaction = extend_schema(
     summary="Compact a state",
     description=f"Asks the workers to delete what no read can need. Scope: {Scope.MAINTAIN.value}.",
     request=None,
-    parameters=[LOCATION],
-    responses=_run_accepted("The run, queued.", 404, 409),
+    parameters=[IDEMPOTENCY_KEY, LOCATION, REPLAYED],
+    responses=_run_accepted("The run, queued.", 400, 404, 409, 422),
 )
 expiry = extend_schema(
     operation_id="expire_state",
@@ -140,8 +144,8 @@ expiry = extend_schema(
     summary="Free expired rows of a state",
     description=f"Asks the workers to delete the rows whose time to live is over. Scope: {Scope.MAINTAIN.value}.",
     request=None,
-    parameters=[LOCATION],
-    responses=_run_accepted("The run, queued.", 404, 409),
+    parameters=[IDEMPOTENCY_KEY, LOCATION, REPLAYED],
+    responses=_run_accepted("The run, queued.", 400, 404, 409, 422),
 )
 runs = extend_schema(
     operation_id="list_runs",

@@ -1,5 +1,6 @@
 """All calls of the API: parse, ask a query or a service, answer."""
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
-from rest_framework.exceptions import NotAcceptable
+from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,7 +25,7 @@ from webapp.api.direct import DirectPost
 from webapp.api.entries import history, page
 from webapp.api.export import FORMATS, stream
 from webapp.api.lookups import look_up, look_up_together
-from webapp.api.rendering import OrjsonRenderer, conditional, known_etags, not_modified
+from webapp.api.rendering import OrjsonRenderer, conditional, digest, known_etags, not_modified
 from webapp.api.requests import (
     EntriesParameters,
     ExportParameters,
@@ -42,8 +43,11 @@ from webapp.api.tokens import TokenBody, token_document
 from webapp.core.metrics import looked_up, phase_ended
 from webapp.states import queries, services
 from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
+from webapp.states.idempotency import IdempotentRequest
 from webapp.states.models import MaintenanceRun
 from webapp.states.visible import Visible, without_names
+
+IDEMPOTENCY_KEY = re.compile("[ -~]{1,255}")
 
 
 class AllowedMethods(APIView):
@@ -259,8 +263,15 @@ class StateMaintenanceView(ApiView):
 
     def post(self, request: Request, name: str) -> Response:
         key_scope(request).check_whole_state(name)
-        run = services.request_maintenance(kind=self.kind, state=name, requested_by=_requester(request))
-        return _accepted(run)
+        wanted = {"kind": self.kind, "state": name, "requested_by": _requester(request)}
+        once = _idempotent(request)
+        if once is None:
+            return _accepted(services.request_maintenance(**wanted))
+        run, is_repeated = services.request_maintenance_once(**wanted, request=once)
+        response = _accepted(run)
+        if is_repeated:
+            response.headers["Idempotent-Replayed"] = "true"
+        return response
 
 
 class CompactionView(StateMaintenanceView):
@@ -316,6 +327,18 @@ class RunView(ApiView):
 
 def _accepted(run: MaintenanceRun) -> Response:
     return Response(run_document(run), status=202, headers={"Location": reverse("lookup:run", args=[run.id])})
+
+
+def _idempotent(request: Request) -> IdempotentRequest | None:
+    """Raises ParseError for an `Idempotency-Key` that is none."""
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return None
+    if IDEMPOTENCY_KEY.fullmatch(key) is None:
+        raise ParseError("Idempotency-Key must be 1 to 255 printable characters of ASCII, such as a UUID")
+    own = api_key(request)
+    caller = f"user {request.user.pk}" if own is None else f"key {own.pk}"
+    return IdempotentRequest(caller, key, digest(request.path.encode(), request.body))
 
 
 def _requester(request: Request) -> str:

@@ -5,6 +5,7 @@ Pipelines write these tables without Django. Django writes only the maintenance 
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from state_backends.schema.evolution import UNSAID
 
@@ -276,3 +277,20 @@ class MaintenanceRun(models.Model):
     @property
     def is_finished(self) -> bool:
         return self.status not in self.UNFINISHED
+
+
+class IdempotencyKey(models.Model):
+    """An `Idempotency-Key` that was sent, and the maintenance run that it has requested. See idempotency.py."""
+
+    caller = models.TextField()
+    key = models.TextField()
+    digest = models.TextField()
+    run_id = models.BigIntegerField(null=True)
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["caller", "key"], name="one_row_per_idempotency_key")]
+
+    def __str__(self):
+        return self.key

@@ -46,8 +46,9 @@ from state_backends.synchronizer.membership import compact_logs
 from webapp.accounts.audit.services import forget_old_entries, record
 from webapp.accounts.services import rename_in_api_keys
 from webapp.celery import app
-from webapp.states import maintenance, queries, readers
-from webapp.states.models import MaintenanceRun, State
+from webapp.states import idempotency, maintenance, queries, readers
+from webapp.states.idempotency import IdempotentRequest
+from webapp.states.models import IdempotencyKey, MaintenanceRun, State
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,24 @@ def request_maintenance(*, kind: str, state: str, requested_by: str) -> Maintena
         run = _create(kind, state, requested_by)
         transaction.on_commit(partial(_send, run.id))
     return run
+
+
+def request_maintenance_once(
+    *, kind: str, state: str, requested_by: str, request: IdempotentRequest
+) -> tuple[MaintenanceRun, bool]:
+    """Queue a run as request_maintenance does, or return that of the same request before; and whether it is that.
+
+    Raises IdempotencyKeyReusedError as well. A request that fails, whatever the reason, may be sent again.
+    """
+    with transaction.atomic():
+        row = idempotency.claim(request)
+        before = idempotency.run_of(row, request)
+        if before is not None:
+            return before, True
+        run = _create(kind, state, requested_by)
+        idempotency.keep(row, request, run)
+        transaction.on_commit(partial(_send_or_forget, run.id, row))
+    return run, False
 
 
 def maintain_now(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
@@ -402,6 +421,14 @@ def _send(run_id: int) -> None:
         raise BrokerUnavailableError(reason) from error
 
 
+def _send_or_forget(run_id: int, row: IdempotencyKey) -> None:
+    try:
+        _send(run_id)
+    except BrokerUnavailableError:
+        idempotency.forget(row)
+        raise
+
+
 def _request_unless_busy(kind: str, state: str) -> MaintenanceRun | None:
     try:
         return request_maintenance(kind=kind, state=state, requested_by=SCHEDULE)
@@ -419,3 +446,4 @@ def _send_lost_runs_again() -> None:
 def _forget_old_runs() -> None:
     horizon = timezone.now() - timedelta(days=settings.TIDEMARK_RUNS_KEEP_DAYS)
     MaintenanceRun.objects.filter(finished_at__lt=horizon).delete()
+    idempotency.forget_old()

@@ -61,7 +61,7 @@ def failures(event: events.EngineEvent) -> list[str]:
 
 
 def test_a_fuzzer_finds_nothing(address):
-    _, token = create_api_key("fuzzer", ["read", "maintain"])
+    _, token = create_api_key("fuzzer", ["read", "maintain", "issue_tokens"])
     schema = schemathesis.openapi.from_url(f"{address}/api/schema?format=json", config=config(token))
     statuses: list[int] = []
     found: list[str] = []

@@ -1,10 +1,18 @@
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+
 import pytest
+from django.db import connections
 from django.test import Client
+from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from tests.webapp.api.checked_client import CheckedClient
+from webapp.accounts.services import create_api_key
 from webapp.celery import app
 from webapp.states import services
-from webapp.states.models import MaintenanceRun
+from webapp.states.models import IdempotencyKey, MaintenanceRun
 
 
 @pytest.fixture(autouse=True)
@@ -135,3 +143,105 @@ def test_a_queue_that_is_gone_is_a_503(filled, keeper, monkeypatch, django_captu
         keeper.ask("POST", "/states/totals/compaction")
 
     assert MaintenanceRun.objects.get().status == "failed"
+
+
+KEY = {"Idempotency-Key": "7f0c1b52-1"}
+
+
+class TestIdempotencyKey:
+    PATH = "/states/totals/compaction"
+
+    def test_the_same_request_again_gets_the_same_run(self, filled, keeper):
+        first, second = (keeper.ask("POST", self.PATH, headers=KEY) for _ in range(2))
+
+        assert (first.status_code, second.status_code) == (202, 202)
+        assert first.json()["id"] == second.json()["id"]
+        assert [each.headers.get("Idempotent-Replayed") for each in (first, second)] == [None, "true"]
+        assert MaintenanceRun.objects.count() == 1
+
+    def test_also_when_the_run_has_ended(self, filled, keeper):
+        first = keeper.ask("POST", self.PATH, headers=KEY).json()["id"]
+        MaintenanceRun.objects.update(status="done")
+
+        second = keeper.ask("POST", self.PATH, headers=KEY).json()
+
+        assert (second["id"], second["status"]) == (first, "done")
+
+    @pytest.mark.parametrize(
+        ("path", "body"),
+        [("/states/totals/expiry", None), ("/states/flights_by_hour/compaction", None), (PATH, {"other": "body"})],
+    )
+    def test_another_request_with_the_key_is_a_422(self, filled, keeper, path, body):
+        keeper.ask("POST", self.PATH, headers=KEY)
+
+        response = keeper.ask("POST", path, body, headers=KEY)
+
+        assert (response.status_code, "7f0c1b52-1" in response.json()["detail"]) == (422, True)
+
+    def test_another_client_may_have_the_same_key(self, filled, keeper):
+        other = CheckedClient(create_api_key("other", ["maintain", "read"])[1])
+        keeper.ask("POST", self.PATH, headers=KEY)
+
+        assert other.ask("POST", "/states/flights_by_hour/compaction", headers=KEY).status_code == 202
+
+    def test_a_request_that_was_refused_may_be_sent_again(self, filled, keeper):
+        busy = keeper.ask("POST", "/states/totals/expiry").json()["id"]
+        assert keeper.ask("POST", self.PATH, headers=KEY).status_code == 409
+        keeper.ask("DELETE", f"/maintenance/{busy}")
+
+        assert keeper.ask("POST", self.PATH, headers=KEY).status_code == 202
+
+    def test_a_run_that_was_forgotten_is_requested_again(self, filled, keeper):
+        keeper.ask("POST", self.PATH, headers=KEY)
+        MaintenanceRun.objects.all().delete()
+
+        assert "Idempotent-Replayed" not in keeper.ask("POST", self.PATH, headers=KEY).headers
+
+    def test_a_key_is_kept_for_24_hours(self, filled, keeper):
+        first = keeper.ask("POST", self.PATH, headers=KEY).json()["id"]
+        MaintenanceRun.objects.update(status="done")
+        IdempotencyKey.objects.update(at=timezone.now() - timedelta(hours=24, seconds=1))
+
+        assert keeper.ask("POST", "/states/totals/expiry", headers=KEY).json()["id"] != first
+
+    @pytest.mark.parametrize("key", ["", "x" * 256, "a\tb", "\xe9"])
+    def test_an_invalid_key_is_a_400(self, filled, keeper, key):
+        assert keeper.ask("POST", self.PATH, headers={"Idempotency-Key": key}).status_code == 400
+
+
+class TestConcurrentDuplicates:
+    def test_they_give_one_run(self, lasting, monkeypatch):
+        sent = []
+        monkeypatch.setattr(app, "send_task", lambda *args, **options: sent.append(options))
+        _, secret = create_api_key("keeper", ["maintain"])
+        together = Barrier(6)
+
+        def ask(_):
+            together.wait()
+            try:
+                headers = {"Authorization": f"Bearer {secret}", "Idempotency-Key": "once"}
+                answer = Client().post("/api/v1/states/totals/compaction", headers=headers)
+                return answer.status_code, answer.json()["id"]
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(6) as pool:
+            answers = set(pool.map(ask, range(6)))
+
+        assert (len(answers), {status for status, _ in answers}) == (1, {202})
+        assert len(sent) == 1
+
+    def test_a_request_that_no_queue_took_may_be_sent_again(self, lasting, monkeypatch):
+        _, secret = create_api_key("keeper", ["maintain"])
+        headers = {"Authorization": f"Bearer {secret}", "Idempotency-Key": "once"}
+        monkeypatch.setattr(app, "send_task", unavailable)
+        assert Client().post("/api/v1/states/totals/compaction", headers=headers).status_code == 503
+        monkeypatch.setattr(app, "send_task", lambda *args, **options: None)
+
+        answer = Client().post("/api/v1/states/totals/compaction", headers=headers)
+
+        assert (answer.status_code, answer.json()["status"]) == (202, "queued")
+
+
+def unavailable(*args, **options):
+    raise OperationalError("no broker")
