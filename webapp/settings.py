@@ -112,6 +112,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "webapp.accounts.sign_in.KnownDevices",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -178,7 +179,8 @@ STORAGES = {
 
 # --- Authentication and HTTPS ---------------------------------------------------------------------------------------
 
-AUTHENTICATION_BACKENDS = ["webapp.accounts.throttling.SignInLimit", "django.contrib.auth.backends.ModelBackend"]
+# The second one is that of sessions from before the first one existed.
+AUTHENTICATION_BACKENDS = ["webapp.accounts.sign_in.PasswordBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
@@ -191,7 +193,9 @@ LOGOUT_REDIRECT_URL = "/"
 HTTPS = env.bool("TIDEMARK_HTTPS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if HTTPS else 0
-BEHIND_PROXY = env.bool("TIDEMARK_BEHIND_PROXY", default=False)
+# How many proxies add to X-Forwarded-For, each the address of its client. Too many: a client can choose its address.
+PROXIES = env.int("TIDEMARK_PROXIES", default=int(env.bool("TIDEMARK_BEHIND_PROXY", default=False)))
+BEHIND_PROXY = PROXIES > 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
@@ -209,7 +213,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.permissions.HasScope"],
     "DEFAULT_THROTTLE_CLASSES": ["webapp.accounts.throttling.RateLimit"],
     # The client's address is taken from X-Forwarded-For only behind a proxy.
-    "NUM_PROXIES": 1 if BEHIND_PROXY else 0,
+    "NUM_PROXIES": PROXIES,
     "DEFAULT_RENDERER_CLASSES": ["webapp.api.rendering.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["webapp.api.rendering.OrjsonParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.api.rendering.Negotiation",

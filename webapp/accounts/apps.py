@@ -8,8 +8,8 @@ class ApiKeysConfig(AppConfig):
     verbose_name = "API keys"
 
     def ready(self) -> None:
-        from webapp.accounts import services, throttling
+        from webapp.accounts import services, sign_in
 
         # By then the permissions of this app, and of the apps before it in INSTALLED_APPS, exist.
         post_migrate.connect(services.ensure_groups, sender=self)
-        throttling.connect_sign_ins()
+        sign_in.connect_sign_ins()

@@ -34,6 +34,9 @@ FORM = re.compile(rf"{MARK}_(?P<prefix>[0-9a-f]{{8}})_(?P<secret>.+)")
 # Often enough to tell a key in use from an unused one, without a write per request.
 LAST_USED_EVERY = timedelta(minutes=1)
 
+# A key that was created since then is refused with a 429 to an address with too many wrong keys, until it is over.
+PREFIXES_SECONDS = 1.0
+
 # About 200 bytes each.
 MAX_CACHED_INVALID = 10_000
 
@@ -45,8 +48,8 @@ class ApiKeyAuthentication(BaseAuthentication):
         token = _token(request.META)
         if token is None:
             return None
-        # Only tokens that need a query are limited, so invalid tokens of an address do not block its keys in use.
-        if is_new(token):
+        # Clients that share an address share its limit, so a token that may be valid is looked up in any case.
+        if is_new(token) and not _prefixes.has(_prefix(token)):
             check_address(request)
         key = verified(token)
         if key is None:
@@ -113,9 +116,39 @@ def is_new(token: str) -> bool:
     return tokens.needs_query(digest, token) if tokens.is_token(token) else digest not in _valid
 
 
+class _Prefixes:
+    """The prefixes of the API keys, read at most once per PREFIXES_SECONDS: a wrong token costs no query of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        self._until, self._known = 0.0, frozenset[str]()
+
+    def has(self, prefix: str) -> bool:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._known = frozenset(ApiKey.objects.filter(revoked_at=None).values_list("prefix", flat=True))
+                self._until = time.monotonic() + PREFIXES_SECONDS
+            return prefix in self._known
+
+
+_prefixes = _Prefixes()
+
+
+def _prefix(token: str) -> str:
+    """Return the prefix of the API key that a token claims to be of; empty if it is malformed."""
+    if tokens.is_token(token):
+        return tokens.key_id(token)
+    form = FORM.fullmatch(token)
+    return form["prefix"] if form else ""
+
+
 def clear_cache() -> None:
     """Ask the database about every token again."""
     _valid.clear()
+    _prefixes.clear()
     tokens.clear_cache()
     with _invalid_lock:
         _invalid.clear()

@@ -1,7 +1,7 @@
-"""Who is limited: API keys, users, and addresses that send wrong keys or passwords; and sign-ins in the audit log.
+"""Who is limited: API keys, users, and addresses that send wrong keys.
 
-A rate limit counts by API key, else by user, else by the client's address. Guessing keys and passwords is limited by
-address.
+A rate limit counts by API key, else by user, else by the client's address. Several clients may share an address, such
+as all behind a proxy of which the settings do not know: a valid API key is never refused for the wrong ones of others.
 """
 
 from hashlib import sha256
@@ -9,21 +9,14 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, cast
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from webapp.accounts.audit.services import record
 from webapp.accounts.models import ApiKey
 from webapp.accounts.queries import rate_of
 from webapp.accounts.rate_limits import Verdict, take, take_batched
-
-# The actor of a failed sign-in in the audit log.
-NOBODY = "nobody"
 
 
 class TooManyRequestsError(Throttled):
@@ -87,7 +80,7 @@ def client_network(request: HttpRequest | Request) -> str:
 
 
 def check_address(request: Any) -> None:
-    """Raises TooManyRequestsError if the address has sent too many wrong keys to have another one looked up."""
+    """Raises TooManyRequestsError if the address has sent too many wrong keys."""
     _take_wrong_key(request, cost=0)
 
 
@@ -97,53 +90,6 @@ def count_wrong_key(request: Any) -> None:
 
 
 def _take_wrong_key(request: Any, cost: int) -> None:
-    verdict = take_wrong_secret("key", request, cost=cost)
+    verdict = take(f"wrong_key:{client_network(request)}", settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE, cost=cost)
     if verdict is not None and not verdict.is_allowed:
         raise TooManyRequestsError("this address", verdict)
-
-
-def take_wrong_secret(kind: str, request: Any, cost: int = 1) -> Verdict | None:
-    """Take from the wrong keys or wrong passwords that an address may send, as rate_limits.take does."""
-    rate = settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE
-    return take(f"wrong_{kind}:{client_network(request)}", rate, cost=cost)
-
-
-class SignInLimit:
-    """An authentication backend that authenticates no user, but refuses an address with too many wrong passwords."""
-
-    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:
-        verdict = request and take_wrong_secret("password", request, cost=0)
-        if verdict and not verdict.is_allowed:
-            raise PermissionDenied
-
-
-def record_sign_in(request: HttpRequest | None, user: Any, **signal: Any) -> None:
-    record("user.sign_in", f"user {user.get_username()}", by=user.get_username(), **_address_detail(request))
-
-
-def record_sign_out(request: HttpRequest | None, user: Any, **signal: Any) -> None:
-    if user is not None:
-        record("user.sign_out", f"user {user.get_username()}", by=user.get_username(), **_address_detail(request))
-
-
-def record_failed_sign_in(credentials: dict[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
-    verdict = request and take_wrong_secret("password", request)
-    if verdict and not verdict.is_allowed:
-        return  # otherwise guessing passwords could fill the table
-    users = get_user_model()
-    name = str(credentials.get(users.USERNAME_FIELD, ""))
-    # An unknown name is not recorded: it may be a password typed into the wrong field.
-    known = "\0" not in name and users.objects.filter(**{users.USERNAME_FIELD: name}).exists()
-    target = f"user {name}" if known else "an unknown user"
-    record("user.failed_sign_in", target, by=NOBODY, **_address_detail(request))
-
-
-def connect_sign_ins() -> None:
-    user_logged_in.connect(record_sign_in)
-    user_logged_out.connect(record_sign_out)
-    user_login_failed.connect(record_failed_sign_in)
-
-
-def _address_detail(request: HttpRequest | None) -> dict[str, str]:
-    address = client_address(request) if request else ""
-    return {"address": address} if address else {}

@@ -100,7 +100,7 @@ def is_token(text: str) -> bool:
 
 def needs_query(digest: bytes, text: str) -> bool:
     """Return whether checking a token needs a query: none of its API key's tokens has been used in this process."""
-    return digest not in _checked and _key_id(text) not in _keys
+    return digest not in _checked and key_id(text) not in _keys
 
 
 def verified(digest: bytes, text: str, find: Find) -> ApiKey | None:
@@ -109,7 +109,7 @@ def verified(digest: bytes, text: str, find: Find) -> ApiKey | None:
     digest: of the text. find: reads a valid API key by its prefix. Raises RefusedTokenError.
     """
     checked = _checked.get(digest)
-    key = _fresh_key(_key_id(text) if checked is None else checked.prefix, find)
+    key = _fresh_key(key_id(text) if checked is None else checked.prefix, find)
     if key is None:
         return None
     if checked is None:
@@ -200,7 +200,7 @@ _checked: dict[bytes, _CheckedToken] = {}
 _checked_lock = threading.Lock()
 
 
-def _key_id(text: str) -> str:
+def key_id(text: str) -> str:
     """Return the prefix of the API key that a token claims to be of; empty if it is malformed."""
     if FORM.fullmatch(text) is None:
         return ""

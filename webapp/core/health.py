@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from webapp.core import proxies
 from webapp.core.metrics import render
 from webapp.core.stored_metrics import StoredMetrics
 from webapp.core.system_snapshot import SystemSnapshot, age, system_snapshot
@@ -128,7 +129,8 @@ def _reason(pipeline: PipelineStatus) -> str:
 def _report(pipelines: list[Freshness], *, names: bool, messages: bool) -> dict[str, Any]:
     stale = [one for one in pipelines if one.reason]
     counts = {"fresh": len(pipelines) - len(stale), "stale": len(stale)}
-    report = {"status": "stale" if stale else "ready", **counts}
+    report: dict[str, Any] = {"status": "stale" if stale else "ready", **counts}
+    report |= {"warnings": proxies.warnings()} if messages and proxies.warnings() else {}
     return report | {"pipelines": [_document(one, messages=messages) for one in pipelines]} if names else report
 
 

@@ -16,7 +16,7 @@ from django.http.response import HttpResponseBase
 from django.template import loader
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from webapp.core import logs, metrics
+from webapp.core import logs, metrics, proxies
 from webapp.core.logs import request_id
 
 logger = logging.getLogger(logs.REQUESTS)
@@ -40,6 +40,7 @@ class RequestObserver:
         clear_contextvars()
         identifier = request_id(request.META.get("HTTP_X_REQUEST_ID", ""))
         bind_contextvars(request_id=identifier)
+        proxies.notice(request.META)
         watch = request.watch = metrics.Watch()  # type: ignore[attr-defined]
         response = self._get_response(request)
         response["X-Request-ID"] = identifier

@@ -24,7 +24,7 @@ from rest_framework.views import APIView
 
 from webapp.accounts.permissions import api_key, key_scope
 from webapp.accounts.tokens import is_token
-from webapp.core import cors
+from webapp.core import cors, proxies
 from webapp.events.deltas import EventId
 from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
 from webapp.states.visible import without_names
@@ -68,6 +68,7 @@ def authorize(scope: Mapping[str, Any], *, recheck: bool = False) -> Authorized 
     """Authorize a request. recheck: the client is connected already, so its rate limit does not count this."""
     view = AuthorizationView.as_view(is_recheck=recheck)
     request = ASGIRequest(dict(scope), io.BytesIO())
+    proxies.notice(request.META)
     middleware: Any = SessionMiddleware(AuthenticationMiddleware(cast(Any, view)))
     response = middleware(request)
     if isinstance(response, Response) and isinstance(response.data, Authorized):

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from tests.webapp.committed_flights import no_database
-from webapp.core import health
+from webapp.core import health, proxies
 from webapp.states import services
 
 TOKEN = "scrape-me-0123456789"
@@ -122,6 +122,33 @@ class TestNames:
         settings.TIDEMARK_READYZ_NAMES = True
 
         assert client.get("/readyz", **REMOTE).json()["pipelines"][0]["name"] == "flights"
+
+
+class TestAnUnknownProxy:
+    """Behind a proxy that the settings do not know of, all clients have one address."""
+
+    @pytest.fixture(autouse=True)
+    def not_noticed(self):
+        proxies.forget()
+        yield
+        proxies.forget()
+
+    def test_it_is_logged_once_and_shown_to_users(self, reader, filled, caplog):
+        for _ in range(2):
+            reader.get("/readyz", HTTP_X_FORWARDED_FOR="198.51.100.1", **REMOTE)
+
+        assert [record.message for record in caplog.records].count(proxies.UNKNOWN_PROXY) == 1
+        assert reader.get("/readyz", **REMOTE).json()["warnings"] == [proxies.UNKNOWN_PROXY]
+
+    def test_strangers_do_not_see_it(self, client, filled):
+        answer = client.get("/readyz", HTTP_X_FORWARDED_FOR="198.51.100.1", **REMOTE).json()
+
+        assert "warnings" not in answer
+
+    def test_a_proxy_that_is_set_is_no_warning(self, reader, filled, settings):
+        settings.PROXIES = 1
+
+        assert "warnings" not in reader.get("/readyz", HTTP_X_FORWARDED_FOR="198.51.100.1", **REMOTE).json()
 
 
 def test_without_a_database_nothing_can_be_served(client, transactional_db):

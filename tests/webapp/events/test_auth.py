@@ -84,6 +84,13 @@ class TestCredentials:
             with pytest.raises(EOFError):
                 listener.until("batch", 5.0)
 
+    def test_a_key_is_accepted_while_its_address_sends_wrong_keys(self, flights, listen, tmp_path, api_key):
+        with events_server(tmp_path, TIDEMARK_WRONG_KEY_RATE_PER_MINUTE=3) as server:
+            wrong = [listen(STATE, key=f"tmk_{number:08x}_wrong", at=server).status for number in range(5)]
+            assert wrong[-1] == 429
+
+            assert listen(STATE, at=server).next().event == "ready"
+
     def test_no_event_is_sent_until_it_is_known_whether_the_key_is_still_valid(self, flights, listen):
         revoked, secret = create_api_key("short-lived", ["read"])
         listeners = [listen(STATE), listen(STATE, key=secret)]
