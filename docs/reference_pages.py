@@ -1,4 +1,4 @@
-"""Writes the reference pages of the site: every public name by what it is, and every command with its options.
+"""Writes the reference pages of the site: every public name, every command with its options, every problem.
 
 MkDocs calls `on_files` (`hooks` in mkdocs.yml). A name that is added to `tidemark/__init__.pyi` or a command to webapp
 is in the reference without a line here.
@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 import tidemark
 from tidemark import cli
 from tidemark.names import homes
+from webapp.api import problems
 
 # Where the modules that a name may live in are described, first match first; errors and aggregators come before.
 PAGES = {
@@ -59,6 +60,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, (title, _) in PAGES.items():
         files.append(File.generated(config, f"reference/{name}.md", content=_page(name, title)))
     files.append(File.generated(config, "reference/commands.md", content="\n".join(_commands())))
+    files.append(File.generated(config, "reference/problems.md", content=problems.markdown()))
     return files
 
 

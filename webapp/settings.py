@@ -239,7 +239,10 @@ SPECTACULAR_SETTINGS = {
         "webapp.api.openapi.describe_everywhere",
     ],
     # Shared by a pipeline and its reprocess; other resources have their own status values.
-    "ENUM_NAME_OVERRIDES": {"DriverStatusEnum": "webapp.api.answers.DRIVER_STATUSES"},
+    "ENUM_NAME_OVERRIDES": {
+        "DriverStatusEnum": "webapp.api.answers.DRIVER_STATUSES",
+        "ProblemCode": "webapp.api.problems.CODES",
+    },
 }
 
 # --- The admin ------------------------------------------------------------------------------------------------------

@@ -43,6 +43,10 @@ SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
 MALFORMED = "cursor is not one of this server, or is cut short; send `next` unchanged, or start again without a cursor"
 
 
+class InvalidCursorError(ParseError):
+    """A cursor is not one of this server, this state or these parameters: start again without it."""
+
+
 class PagesGoneError(APIException):
     """The batch of these pages is no longer available, or its number is another batch's by now: start again."""
 
@@ -121,25 +125,27 @@ class PageCursor:
 
     @classmethod
     def from_text(cls, text: str) -> "PageCursor":
-        """Raises ParseError for a cursor that this server did not write."""
+        """Raises InvalidCursorError for a cursor that this server did not write."""
         try:
             content = SIGNER.unsign(text)
         except signing.BadSignature:
-            raise ParseError(MALFORMED) from None
+            raise InvalidCursorError(MALFORMED) from None
         parts = orjson.loads(urlsafe_b64decode(content + "=" * (-len(content) % 4)))
         if len(parts) != PARTS_OF_CURSOR:
-            raise ParseError("cursor is of an earlier version of this server; start again without a cursor")
+            raise InvalidCursorError("cursor is of an earlier version of this server; start again without a cursor")
         state, made, epoch, query, after, pinned = parts
         return cls(state, made, epoch, query, after, None if pinned is None else (pinned[0], pinned[1]))
 
     def check(self, state: str, asked: Mapping[str, Any]) -> None:
-        """Raises ParseError if the cursor belongs to another state or to other parameters than those given with it."""
+        """Raises InvalidCursorError if the cursor is of another state or of other parameters than those given."""
         if self.state != state:
-            raise ParseError(f"cursor belongs to state {self.state!r}, not to {state!r}; start again without a cursor")
+            raise InvalidCursorError(
+                f"cursor belongs to state {self.state!r}, not to {state!r}; start again without a cursor"
+            )
         given = asdict(EntriesQuery.of(asked))
         for name in (each for parameter, fields in FIELDS_OF.items() if parameter in asked for each in fields):
             if self.query.get(name) != given[name]:
-                raise ParseError(
+                raise InvalidCursorError(
                     f"cursor belongs to another request: {name} was {self.query.get(name)!r}, not {given[name]!r}; "
                     "send the cursor alone, or start again without one"
                 )

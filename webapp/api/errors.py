@@ -1,7 +1,6 @@
 """Errors as problem details (RFC 9457), the one shape of all answers of the API that are not a success."""
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -13,7 +12,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.views import set_rollback
-from structlog.contextvars import get_contextvars
 
 from state_backends.errors import (
     BackendUnavailable,
@@ -30,42 +28,65 @@ from state_backends.errors import (
     UnknownPipelineError,
     UnknownStateError,
 )
+from webapp.accounts.permissions import OutsideError
+from webapp.api.entries import InvalidCursorError, PagesGoneError
+from webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
+from webapp.api.problems import MEDIA_TYPE, codes_of, problem
+from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
+from webapp.api.requests import TooManyKeysError, UnknownParameterError
 from webapp.states.idempotency import IdempotencyKeyReusedError
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 
-MEDIA_TYPE = "application/problem+json"
-
-STATUS_OF: Mapping[type[Exception], HTTPStatus] = {
-    SpecError: HTTPStatus.BAD_REQUEST,
-    KeyShapeError: HTTPStatus.BAD_REQUEST,
-    FilterError: HTTPStatus.BAD_REQUEST,
-    FormerStateError: HTTPStatus.GONE,
-    FormerPipelineError: HTTPStatus.GONE,
-    UnknownStateError: HTTPStatus.NOT_FOUND,
-    UnknownPipelineError: HTTPStatus.NOT_FOUND,
-    UnknownRunError: HTTPStatus.NOT_FOUND,
-    StateBusyError: HTTPStatus.CONFLICT,
-    UnfinishedRunError: HTTPStatus.CONFLICT,
-    RunFinishedError: HTTPStatus.CONFLICT,
-    IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    BrokerUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    OutOfReachError: HTTPStatus.GONE,
-    NotCommittedError: HTTPStatus.CONFLICT,
-    FindingError: HTTPStatus.SERVICE_UNAVAILABLE,
+# What a class does not name itself, its base does. The status is that of the code.
+CODE_OF: Mapping[type[Exception], str] = {
+    SpecError: "invalid_request",
+    KeyShapeError: "invalid_key",
+    WrongQueryError: "invalid_key",
+    FilterError: "invalid_filter",
+    UnreadableJsonError: "invalid_json",
+    InvalidCursorError: "invalid_cursor",
+    UnknownParameterError: "unknown_parameter",
+    TooManyKeysError: "too_many_keys",
+    RequestTooLargeError: "request_too_large",
+    OutsideError: "outside_key_scope",
+    FormerStateError: "former_state",
+    FormerPipelineError: "former_pipeline",
+    UnknownStateError: "unknown_state",
+    UnknownPipelineError: "unknown_pipeline",
+    UnknownRunError: "unknown_run",
+    StateBusyError: "state_busy",
+    UnfinishedRunError: "run_unfinished",
+    RunFinishedError: "run_finished",
+    IdempotencyKeyReusedError: "idempotency_key_reused",
+    BrokerUnavailableError: "task_queue_unavailable",
+    OutOfReachError: "out_of_reach",
+    PagesGoneError: "pages_gone",
+    NotCommittedError: "not_committed",
+    NotReachedError: "not_reached",
+    OtherEpochError: "other_epoch",
+    FindingError: "state_not_served",
+    MovedOnError: "changed_while_reading",
+    BackendUnavailable: "store_unavailable",
+    # Django's and DRF's
+    PermissionDenied: "permission_denied",
+    Http404: "not_found",
+    exceptions.ParseError: "invalid_request",
+    exceptions.NotAuthenticated: "unauthenticated",
+    exceptions.AuthenticationFailed: "invalid_credentials",
+    exceptions.PermissionDenied: "permission_denied",
+    exceptions.MethodNotAllowed: "method_not_allowed",
+    exceptions.NotAcceptable: "not_acceptable",
+    exceptions.UnsupportedMediaType: "unsupported_media_type",
+    exceptions.Throttled: "too_many_requests",
 }
 
 # Attributes of errors, and the members of a problem that show them.
 MEMBER_OF = {"index": "index", "query": "query", "oldest": "oldest_txid", "newest": "committed_txid"}
 
+RETRY = {"Retry-After": "1"}
+
 # From the library's connection and from Django's.
 DATABASE_GONE = (psycopg.OperationalError, psycopg.InterfaceError, OperationalError, InterfaceError)
-
-
-def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
-    """Return a problem document. members: further ones, for programs."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
-    request_id = get_contextvars().get("request_id")
-    return body | {"request_id": str(request_id)} if request_id else body
 
 
 def problem_response(error: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
@@ -77,40 +98,48 @@ def problem_response(error: Exception, context: Mapping[str, Any]) -> HttpRespon
     if body is None:
         return None
     set_rollback()
-    return HttpResponse(orjson.dumps(body), status=body["status"], headers=headers, content_type=MEDIA_TYPE)
+    return _response(body, headers)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, 404, f"there is nothing at {request.path}") or defaults.page_not_found(request, exception)
+    answer = _answer(request, "not_found", f"there is nothing at {request.path}")
+    return answer or defaults.page_not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    return _answer(request, 500, "internal error; the log has the details") or defaults.server_error(request)
+    answer = _answer(request, "internal_error", "internal error; the log has the details")
+    return answer or defaults.server_error(request)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, 400, "the request is malformed") or defaults.bad_request(request, exception)
+    return _answer(request, "invalid_request", "the request is malformed") or defaults.bad_request(request, exception)
+
+
+def code_of(kind: type[Exception]) -> str | None:
+    """Return the code of an error's class; None for one that no client is to be told of."""
+    code = next((CODE_OF[each] for each in kind.__mro__ if each in CODE_OF), None)
+    if code is None and issubclass(kind, exceptions.APIException):
+        return next(iter(codes_of(kind.status_code)), "internal_error")
+    return code
 
 
 def _expected(error: Exception) -> tuple[dict[str, Any] | None, dict[str, str]]:
-    status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), None)
-    if status is not None:
-        return problem(status, str(error), **_members(error)), {}
-    if isinstance(error, Http404):
-        return problem(404, "this does not exist"), {}
-    if isinstance(error, PermissionDenied):
-        return problem(403, str(error) or "this is not allowed", **_members(error)), {}
-    if isinstance(error, exceptions.APIException):
-        return problem(error.status_code, str(error.detail), **_members(error)), _headers(error)
-    if isinstance(error, MovedOnError):
-        return problem(503, str(error)), {"Retry-After": "1"}
     if isinstance(error, BackendUnavailable):
-        return problem(503, "the store of this state does not answer; try again shortly"), {"Retry-After": "1"}
+        return problem("store_unavailable", "the store of this state does not answer; try again shortly"), RETRY
+    code = code_of(type(error))
+    if code is not None:
+        return problem(code, _detail(error), **_members(error)), _headers(error)
     if _timed_out(error):
-        return problem(504, "the request exceeded the time limit; request less at a time"), {}
+        return problem("time_limit_exceeded", "the request exceeded the time limit; request less at a time"), {}
     if isinstance(error, DATABASE_GONE):
-        return problem(503, "the database does not answer; try again shortly"), {"Retry-After": "1"}
+        return problem("database_unavailable", "the database does not answer; try again shortly"), RETRY
     return None, {}
+
+
+def _detail(error: Exception) -> str:
+    if isinstance(error, Http404):
+        return "this does not exist"
+    return str(getattr(error, "detail", error)) or "this is not allowed"
 
 
 def _members(error: Exception) -> dict[str, Any]:
@@ -123,22 +152,24 @@ def _timed_out(error: Exception) -> bool:
     return isinstance(error, psycopg.errors.QueryCanceled) or isinstance(error.__cause__, psycopg.errors.QueryCanceled)
 
 
-def _headers(error: exceptions.APIException) -> dict[str, str]:
+def _headers(error: Exception) -> dict[str, str]:
     scheme = getattr(error, "auth_header", None)
-    wait = getattr(error, "wait", None)
+    wait = 1 if isinstance(error, MovedOnError) else getattr(error, "wait", None)
     return ({"WWW-Authenticate": scheme} if scheme else {}) | ({"Retry-After": f"{wait:.0f}"} if wait else {})
 
 
-def _answer(request: HttpRequest, status: int, detail: str) -> HttpResponse | None:
+def _answer(request: HttpRequest, code: str, detail: str) -> HttpResponse | None:
     """Return a problem for a path of the API, None for that of a page."""
-    if not request.path.startswith("/api/"):
-        return None
-    return HttpResponse(orjson.dumps(problem(status, detail)), status=status, content_type=MEDIA_TYPE)
+    return _response(problem(code, detail), {}) if request.path.startswith("/api/") else None
+
+
+def _response(body: dict[str, Any], headers: Mapping[str, str]) -> HttpResponse:
+    return HttpResponse(orjson.dumps(body), status=body["status"], headers=headers, content_type=MEDIA_TYPE)
 
 
 def events_are_elsewhere(request: HttpRequest, rest: str = "") -> HttpResponse:
     """Answer a request for events in the web process, where a stream would block one of its few threads."""
     where = settings.TIDEMARK_EVENTS_URL
     hint = f"they are at {where}{request.path}" if where else "have the proxy send /events/ there, or ask it directly"
-    body = problem(421, f"events come from the events process, which this is not; {hint}")
-    return HttpResponse(orjson.dumps(body), status=421, content_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+    body = problem("events_elsewhere", f"events come from the events process, which this is not; {hint}")
+    return _response(body, {"Cache-Control": "no-store"})

@@ -6,7 +6,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
-from webapp.api.errors import MEDIA_TYPE
+from webapp.api.problems import CODES, MEDIA_TYPE, PAGE, PROBLEMS, codes_of, problem
 
 HEADER: Literal["header"] = "header"
 METHODS = ("get", "post", "delete")
@@ -48,8 +48,9 @@ CONDITIONAL = [IF_NONE_MATCH, ETAG]
 class ProblemSerializer(serializers.Serializer):
     """Problem details, RFC 9457."""
 
-    type = serializers.CharField()
-    title = serializers.CharField()
+    type = serializers.CharField(help_text=f"the address of what this server's page {PAGE} says of the code")
+    code = serializers.ChoiceField(CODES, help_text="what is wrong, for programs; further ones may be added")
+    title = serializers.CharField(help_text="the same for all problems of a code; for people")
     status = serializers.IntegerField()
     detail = serializers.CharField(help_text="what is wrong, with which value, and what to do; for people")
     request_id = serializers.CharField(required=False, help_text="of this request, as in X-Request-ID and in the log")
@@ -63,68 +64,72 @@ class ProblemSerializer(serializers.Serializer):
     committed_txid = serializers.IntegerField(required=False, help_text="the newest batch that can be requested")
 
 
-def example(name: str, status: int, title: str, detail: str, **members: Any) -> OpenApiExample:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **members}
-    return OpenApiExample(name, body, media_type=MEDIA_TYPE, response_only=True, status_codes=[str(status)])
+def example(name: str, code: str, detail: str, **members: Any) -> OpenApiExample:
+    status = str(PROBLEMS[code].status)
+    body = problem(code, detail, **members)
+    return OpenApiExample(name, body, media_type=MEDIA_TYPE, response_only=True, status_codes=[status])
 
 
-def problem(description: str, *examples: OpenApiExample) -> OpenApiResponse:
-    return OpenApiResponse(ProblemSerializer, description, examples=list(examples))
+def described(status: int, description: str, *examples: OpenApiExample) -> OpenApiResponse:
+    codes = ", ".join(f"`{code}`" for code in codes_of(status))
+    return OpenApiResponse(ProblemSerializer, f"{description} Codes: {codes}.", examples=list(examples))
 
 
-UNAUTHORIZED = example("no key", 401, "Unauthorized", "Authentication credentials were not provided.")
-FORBIDDEN = example("scope", 403, "Forbidden", "this API key lacks the scope 'maintain'; it has read")
-UNKNOWN_STATE = example("unknown", 404, "Not Found", "state 'route' does not exist; there are routes, totals")
-WRONG_KEY = example("key", 400, "Bad Request", "key 3: origin must be text, got 9", index=3)
+UNAUTHORIZED = example("no key", "unauthenticated", "Authentication credentials were not provided.")
+FORBIDDEN = example("scope", "permission_denied", "this API key lacks the scope 'maintain'; it has read")
+UNKNOWN_STATE = example("unknown", "unknown_state", "state 'route' does not exist; there are routes, totals")
+WRONG_KEY = example("key", "invalid_key", "key 3: origin must be text, got 9", index=3)
 BUSY = example(
-    "busy", 409, "Conflict",
+    "busy", "run_unfinished",
     "state 'routes': compaction 7 is running already, asked for by schedule; wait until it is done, or cancel it",
 )  # fmt: skip
 KEY_REUSED = example(
-    "another request", 422, "Unprocessable Entity",
+    "another request", "idempotency_key_reused",
     "Idempotency-Key '7f0c' was sent with another request, of compaction of routes, run 7; send another key",
 )  # fmt: skip
 NOT_COMMITTED = example(
-    "not yet", 409, "Conflict",
+    "not yet", "not_committed",
     "state 'routes': batch 44 is not committed, the newest one is 42; wait for it, or ask for an earlier one",
     committed_txid=42,
 )  # fmt: skip
 OUT_OF_REACH = example(
-    "too long ago", 410, "Gone",
+    "too long ago", "out_of_reach",
     "state 'routes': batch 3 is out of reach, this query can be answered from batch 17 on; ask for that or a later one",
     oldest_txid=17,
 )  # fmt: skip
 OTHER_EPOCH = example(
-    "another epoch", 409, "Conflict",
+    "another epoch", "other_epoch",
     "state 'routes': epoch '8a1f0c2e9b7d4653' of the ledger has ended: it went back, and is at batch 40 of epoch "
     "'51d0f7a3c2e84b96'; ask without min_txid, as_of and epoch for what there is, and write again what is lost",
     epoch="51d0f7a3c2e84b96", txid=40,
 )  # fmt: skip
 NOT_REACHED = example(
-    "still waiting", 503, "Service Unavailable",
+    "still waiting", "not_reached",
     "state 'routes': batch 44 was not committed within 5000 ms, the newest one is 42; ask again",
     txid=42, min_txid=44,
 )  # fmt: skip
 
 DESCRIPTIONS = {
-    400: problem("The request is invalid.", WRONG_KEY),
-    401: problem("No API key, or an unknown or revoked one, and no session.", UNAUTHORIZED),
-    403: problem(
-        "The API key lacks the scope or is restricted to other rows, or the user lacks the permission.", FORBIDDEN
+    400: described(400, "The request is invalid.", WRONG_KEY),
+    401: described(401, "No API key, or an unknown or revoked one, and no session.", UNAUTHORIZED),
+    403: described(
+        403, "The API key lacks the scope or is restricted to other rows, or the user lacks the permission.", FORBIDDEN
     ),
-    404: problem("It does not exist; the detail lists those that do.", UNKNOWN_STATE),
-    406: problem("The request accepts none of the formats that the answer can have."),
-    409: problem("Not possible now; the detail says why.", BUSY),
-    410: problem("The batch is no longer available, or the state was retired or renamed.", OUT_OF_REACH),
-    413: problem("The body is too large, compressed or not."),
-    415: problem("The body must be JSON, and Content-Type must say so; it may be compressed with gzip."),
-    422: problem("The `Idempotency-Key` was sent with another request.", KEY_REUSED),
-    429: problem("Too many requests: `Retry-After` says when to retry."),
-    503: problem("The database or the task queue does not answer; `Retry-After` says when to retry."),
-    504: problem("The request exceeded the time limit: request less."),
+    404: described(404, "It does not exist; the detail lists those that do.", UNKNOWN_STATE),
+    406: described(406, "The request accepts none of the formats that the answer can have."),
+    409: described(409, "Not possible now; the detail says why.", BUSY),
+    410: described(410, "The batch is no longer available, or the state was retired or renamed.", OUT_OF_REACH),
+    413: described(413, "The body is too large, compressed or not."),
+    415: described(415, "The body must be JSON, and Content-Type must say so; it may be compressed with gzip."),
+    422: described(422, "The `Idempotency-Key` was sent with another request.", KEY_REUSED),
+    429: described(429, "Too many requests: `Retry-After` says when to retry."),
+    503: described(503, "The database or the task queue does not answer; `Retry-After` says when to retry."),
+    504: described(504, "The request exceeded the time limit: request less."),
 }
-NOT_YET = problem("The requested batch is not committed yet, or is of another epoch.", NOT_COMMITTED, OTHER_EPOCH)
-STILL_WAITING = problem("`min_txid` was not committed in time, or the database does not answer.", NOT_REACHED)
+NOT_YET = described(
+    409, "The requested batch is not committed yet, or is of another epoch.", NOT_COMMITTED, OTHER_EPOCH
+)
+STILL_WAITING = described(503, "`min_txid` was not committed in time, or the database does not answer.", NOT_REACHED)
 
 UNCHANGED = {304: OpenApiResponse(description="The answer is still the one that `If-None-Match` identifies.")}
 

@@ -29,6 +29,10 @@ class RequestTooLargeError(APIException):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
 
 
+class UnreadableJsonError(ParseError):
+    """The body is not JSON, or not compressed as it says."""
+
+
 class OrjsonRenderer(BaseRenderer):
     media_type = "application/json"
     format = "json"
@@ -53,7 +57,7 @@ class OrjsonParser(BaseParser):
         try:
             return parse_json(body)
         except orjson.JSONDecodeError as error:
-            raise ParseError(f"the body is not JSON: {error}") from error
+            raise UnreadableJsonError(f"the body is not JSON: {error}") from error
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -74,9 +78,9 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         content = decompressor.decompress(body, limit + 1)
     except zlib.error as error:
-        raise ParseError(f"the body is not gzip: {error}") from error
+        raise UnreadableJsonError(f"the body is not gzip: {error}") from error
     if len(content) <= limit and not decompressor.eof:
-        raise ParseError("the body is not gzip: it ends too early")
+        raise UnreadableJsonError("the body is not gzip: it ends too early")
     return content
 
 

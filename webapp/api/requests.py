@@ -259,10 +259,14 @@ class QueriesField(Member, serializers.ListField):
             raise ParseError(f"query {index}: {error}") from error
 
 
+class TooManyKeysError(ParseError):
+    """A request has more keys than one may have."""
+
+
 def check_number_of_keys(keys: int) -> None:
     limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
     if keys > limit:
-        raise ParseError(f"{keys} keys are over the limit of {limit}; ask for them in several requests")
+        raise TooManyKeysError(f"{keys} keys are over the limit of {limit}; ask for them in several requests")
 
 
 # Bodies

@@ -40,4 +40,5 @@ urlpatterns = [
     path("maintenance/<number:run_id>", operations.run, name="run"),
     path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),
     path("keys", operations.api_keys, name="keys"),
+    path("problems", operations.problems, name="problems"),
 ]

@@ -18,7 +18,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse
 from structlog.contextvars import bind_contextvars
 
-from webapp.api.errors import MEDIA_TYPE, problem
+from webapp.api.problems import MEDIA_TYPE, problem
 from webapp.core.cors import events_headers, preflight_headers
 from webapp.core.health import healthz, metrics
 from webapp.core.logs import request_id
@@ -88,7 +88,7 @@ class EventsApplication:
         elif scope["method"] == "OPTIONS":
             await response.send_all(204, {"Allow": "GET, OPTIONS", **preflight_headers(cross_origin, "GET")}, b"")
         elif connections.closing:
-            document = problem(503, "this process is shutting down; try again in a moment")
+            document = problem("shutting_down", "this process is shutting down; try again in a moment")
             await response.send_problem(document, {"Retry-After": SHUTDOWN_RETRY_SECONDS})
         else:
             await _subscribe(connections, scope, receive, response)
@@ -118,7 +118,7 @@ async def _subscribe(connections: Connections, scope: Scope, receive: Receive, r
         authorized = await connections.authorize(scope)
     except Exception:
         logger.exception("request failed")
-        await response.send_problem(problem(500, "internal error; the log has the details"), {})
+        await response.send_problem(problem("internal_error", "internal error; the log has the details"), {})
         return
     if isinstance(authorized, Refused):
         await response.send_all(authorized.status, authorized.headers, authorized.body)
@@ -127,8 +127,8 @@ async def _subscribe(connections: Connections, scope: Scope, receive: Receive, r
         with connections.limited(authorized.caller):
             await _stream(connections, authorized, scope, receive, response)
     except TooManyClientsError as error:
-        status = 503 if error.caller is None else 429
-        await response.send_problem(problem(status, str(error)), {"Retry-After": LIMIT_RETRY_SECONDS})
+        code = "too_many_clients" if error.caller is None else "too_many_streams"
+        await response.send_problem(problem(code, str(error)), {"Retry-After": LIMIT_RETRY_SECONDS})
 
 
 async def _stream(

@@ -19,7 +19,7 @@ from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import typed_keys
 from webapp.api.rendering import parse_json
-from webapp.api.requests import check_parameters
+from webapp.api.requests import TooManyKeysError, check_parameters
 from webapp.states import readers
 from webapp.states.visible import Visible
 
@@ -85,7 +85,7 @@ def _keys(spec: StateSpec, parameters: Mapping[str, Sequence[str]], scope: KeySc
         return None
     limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
     if len(keys) > limit:
-        raise ParseError(f"{len(keys)} keys are over the limit of {limit}; use several streams")
+        raise TooManyKeysError(f"{len(keys)} keys are over the limit of {limit}; use several streams")
     return tuple(dict.fromkeys(spec.check_keys(typed_keys(spec, keys, scope))))
 
 

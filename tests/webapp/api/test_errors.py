@@ -12,14 +12,14 @@ PROBLEM = "application/problem+json"
 def body_of(response):
     assert response.headers["Content-Type"] == PROBLEM
     problem = response.json()
-    assert (problem["type"], problem["status"]) == ("about:blank", response.status_code)
+    assert (problem["type"], problem["status"]) == (f"/problems#{problem['code']}", response.status_code)
     return problem
 
 
 def test_no_key_is_a_401_that_says_how_to_authenticate(db):
     response = CheckedClient().ask("GET", "/states")
 
-    assert body_of(response)["title"] == "Unauthorized"
+    assert body_of(response)["code"] == "unauthenticated"
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="tidemark"'
 
 
@@ -37,7 +37,7 @@ def test_a_wrong_method_is_a_405(api):
 
 @pytest.mark.parametrize("path", ["/api/v1/stats", "/api/v2", "/api/v1/states/a%00b", "/api/v1/maintenance/x"])
 def test_an_unknown_address_of_the_api_is_a_404_problem(api, path):
-    assert body_of(api.get(path))["title"] == "Not Found"
+    assert body_of(api.get(path))["code"] == "not_found"
 
 
 def test_an_unexpected_error_is_a_500_problem_without_its_text(api, monkeypatch):

@@ -15,13 +15,22 @@ from webapp.accounts.services import create_api_key
 
 PACKAGE = "tidemark_client"
 
+# The generator knows neither type: files are text or bytes to it.
+CONFIG = f"""
+post_hooks: []
+package_name_override: {PACKAGE}
+content_type_overrides:
+  application/x-ndjson: text/plain
+  application/vnd.apache.arrow.stream: application/octet-stream
+"""
+
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory) -> Iterator[ModuleType]:
     """The client's package, made in a folder of its own without a network or any other tool."""
     folder = tmp_path_factory.mktemp("client")
     (folder / "schema.json").write_text(json.dumps(SchemaGenerator().get_schema(request=None, public=True)))
-    (folder / "config.yml").write_text(f"post_hooks: []\npackage_name_override: {PACKAGE}\n")
+    (folder / "config.yml").write_text(CONFIG)
     made = subprocess.run(
         [
             Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", "schema.json",

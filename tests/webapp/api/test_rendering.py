@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from structlog.contextvars import bind_contextvars
 
-from webapp.api.errors import problem
+from webapp.api.problems import problem
 
 QUERY = "/states/flights_by_carrier/query"
 GZIP = {"Accept-Encoding": "gzip"}
@@ -137,4 +137,4 @@ class TestRequestId:
     def test_a_problem_outside_of_a_request_has_none(self):
         bind_contextvars(request_id="")
 
-        assert "request_id" not in problem(404, "nothing")
+        assert "request_id" not in problem("not_found", "nothing")

@@ -1,4 +1,4 @@
-"""Pages for operators: maintenance runs, their schedule, requesting and cancelling them; and API keys."""
+"""Pages for operators: maintenance runs, their schedule, requesting and cancelling them; API keys; and problems."""
 
 from hashlib import blake2s
 from typing import Any
@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from state_backends.errors import UnknownStateError
 from webapp.accounts import queries as accounts
+from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.views.live import (
@@ -124,3 +125,9 @@ def _version(*shown: list[Any]) -> str:
         for entry in entries
     ]
     return blake2s(repr(facts).encode(), digest_size=8).hexdigest()
+
+
+@require_safe
+def problems(request: HttpRequest) -> HttpResponse:
+    """List what the API may refuse, and why: the `type` of a problem leads here, also without a login."""
+    return static_page(request, "dashboard/problems.html", {"problems": by_status()})
