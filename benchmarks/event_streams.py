@@ -27,6 +27,7 @@ from benchmarks.cases import Case, median_case
 from benchmarks.servers import database
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from state_backends import BatchLedger, Catalog, Count, StateSpec
+from webapp.core import serving
 from webapp.states.management.child_process import Child
 
 SEEDS = "none: nothing is chosen at random"
@@ -93,13 +94,12 @@ def _measured(port: int, key: str, process: Child, listeners: int, commit: Calla
 def _events_process(dsn: str, password: str, folder: Path) -> Iterator[tuple[int, str, Child]]:
     environ = {"DATABASE_URL": f"{dsn} password={password}" if password else dsn, "TIDEMARK_HOME": str(folder)}
     port = free_port()
-    command = [sys.executable, "-m", "granian", "--interface", "asgi", "--host", LOOPBACK, "--port", str(port)]
+    command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), *serving.EVENTS]
     with patch.dict(os.environ, environ | {"PYTHONPATH": str(REPOSITORY)}):
         manage = [sys.executable, str(REPOSITORY / "manage.py")]
         subprocess.run([*manage, "migrate", "--verbosity", "0"], check=True)
         key = subprocess.run([*manage, "create_api_key", "benchmark"], check=True, capture_output=True, text=True)
-        command += ["--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"]
-        process = Child("events", [*command, "webapp.asgi:application"], folder / "events.log")
+        process = Child("events", command, folder / "events.log")
     try:
         _wait_for(port, process)
         yield port, key.stdout.strip(), process

@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from webapp.core import serving
 from webapp.states.management.child_process import Child
 
 HEALTHY_WITHIN_SECONDS = 60.0
@@ -93,8 +94,8 @@ class Lookup:
 
 
 def _web(port: int) -> list[str]:
-    serve = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
-    return [*serve, "--workers", "1", "webapp.wsgi:application"]
+    serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", "1"]
+    return [*serve, *serving.WEB]
 
 
 def _pipeline(folder: Path, checkpoint: Path) -> list[str]:

@@ -31,6 +31,7 @@ from benchmarks.input_files import flight
 from benchmarks.live import Live, live_flights
 from benchmarks.servers import database, database_url, redis_client
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from webapp.core import serving
 from webapp.states.management.child_process import Child
 
 SEEDS = "the flights of file n: n, from 0"
@@ -95,14 +96,13 @@ class Files:
 @contextmanager
 def _other_processes(url: str, root: Path) -> Iterator[list[Child]]:
     """Run an events server and a Celery worker beside the web server and the driver."""
-    serve = [sys.executable, "-m", "granian", "--interface", "asgi", "--http", "1", "--no-ws", "--host", LOOPBACK]
-    limits = ["--port", str(free_port()), "--backlog", "2048", "--backpressure", "8192"]
+    serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(free_port()), *serving.EVENTS]
     worker = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency", "2", "-B"]
     schedule = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", "benchmark@%h"]
     environ = {"DATABASE_URL": url, "TIDEMARK_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
     with patch.dict(os.environ, environ), ExitStack() as stack:
         children = [
-            Child("events", [*serve, *limits, "webapp.asgi:application"], root / "events.log"),
+            Child("events", serve, root / "events.log"),
             Child("worker", [*worker, *schedule], root / "worker.log"),
         ]
         for child in children:

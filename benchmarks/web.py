@@ -20,6 +20,7 @@ from benchmarks.servers import database_url
 from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from state_backends import BatchLedger, Catalog, PostgresBackingMap
 from state_backends.batch import lock_fence
+from webapp.core import serving
 
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4
@@ -73,11 +74,11 @@ def lookup_body(seed: int) -> bytes:
 
 
 @contextmanager
-def served_by_granian(application: str, environ: Mapping[str, str]) -> Iterator[int]:
-    """Serve a WSGI application; give the port."""
+def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = serving.WEB) -> Iterator[int]:
+    """Serve the web process, or what the options say; give the port."""
     port = free_port()
-    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--host", LOOPBACK, "--port", str(port)]
-    command += ["--workers", str(WORKERS), "--blocking-threads", "32", application]
+    command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", str(WORKERS)]
+    command += options
     with served(command, port, environ, REPOSITORY):
         yield port
 

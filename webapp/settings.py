@@ -35,7 +35,20 @@ TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
 TIDEMARK_MAX_WAIT_MS = env.int("TIDEMARK_MAX_WAIT_MS", default=5_000)
 # A streamed answer ends if its client reads nothing for this long, because it keeps a database snapshot open.
 TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
-# Enough for TIDEMARK_LOOKUP_MAX_KEYS keys of 2,048 bytes each, with JSON escapes.
+# .. and if it reads fewer bytes per second than this, or takes longer than this in all.
+TIDEMARK_STREAM_MIN_BYTES_PER_SECOND = env.int("TIDEMARK_STREAM_MIN_BYTES_PER_SECOND", default=4_096)
+TIDEMARK_STREAM_MAX_SECONDS = env.float("TIDEMARK_STREAM_MAX_SECONDS", default=3_600.0)
+# Threads of a web process, each with a database connection: of lookups and other calls of the API, pages, searches and
+# sorted entries, and exports.
+TIDEMARK_LOOKUP_THREADS = env.int("TIDEMARK_LOOKUP_THREADS", default=16)
+TIDEMARK_PAGE_THREADS = env.int("TIDEMARK_PAGE_THREADS", default=6)
+TIDEMARK_SEARCH_THREADS = env.int("TIDEMARK_SEARCH_THREADS", default=2)
+TIDEMARK_EXPORT_THREADS = env.int("TIDEMARK_EXPORT_THREADS", default=2)
+# The longest time in which the body of a request arrives.
+TIDEMARK_REQUEST_SECONDS = env.float("TIDEMARK_REQUEST_SECONDS", default=20.0)
+# Of all requests that a web process holds at once.
+TIDEMARK_REQUESTS_MAX_BYTES = env.int("TIDEMARK_REQUESTS_MAX_BYTES", default=128 * 1024 * 1024)
+# Of one request. Enough for TIDEMARK_LOOKUP_MAX_KEYS keys of 2,048 bytes each, with JSON escapes.
 TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
 # How long a process caches a checked API key, so how long other processes may still accept a revoked one.
 TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)

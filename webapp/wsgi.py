@@ -1,4 +1,7 @@
-"""The web process: `granian --interface wsgi webapp.wsgi:application`.
+"""Django's handler of the web process, which `webapp.web` serves.
+
+A WSGI server can serve it as well, behind a proxy that reads requests and answers for it: it has no limits of its own
+for clients that send or read slowly.
 
 Its database connections have a statement timeout, because a client that waits longer has disconnected. Commands and
 workers, whose statements may take longer, have none. All web processes of a service count their metrics together.

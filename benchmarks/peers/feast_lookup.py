@@ -59,7 +59,7 @@ def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterator[Case]:
         _fill_feast(conn, Path(folder))
         environ = web_environ(conn)
         key = migrate_and_make_key(environ)
-        with served_by_granian("webapp.wsgi:application", environ) as ours, _served_by_feast(program, folder) as theirs:
+        with served_by_granian(environ) as ours, _served_by_feast(program, folder) as theirs:
             lookups = [post(QUERY, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)]
             features = [post("/get-online-features", _feast_body(seed)) for seed in range(BODIES)]
             _check_equal(ours, lookups, theirs, features)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipelines.embedded.data_dir import LOOPBACK, free_port
 from tests.soak.processes import Process, Program, wait_until
+from webapp.core import serving
 
 START_SECONDS = 120.0
 GRANIAN = ["-m", "granian", "--host", LOOPBACK, "--workers", "1"]
@@ -27,12 +28,10 @@ class Services:
         web, events = free_port(), free_port()
         self.web_url, self.events_url = (f"http://{LOOPBACK}:{port}" for port in (web, events))
         self._words = {
-            "web": [*GRANIAN, "--interface", "wsgi", "--port", str(web), "--blocking-threads", "8",
-                    "webapp.wsgi:application"],
-            "events": [*GRANIAN, "--interface", "asgi", "--http", "1", "--no-ws", "--port", str(events),
-                       "webapp.asgi:application"],
+            "web": [*GRANIAN, "--port", str(web), *serving.WEB],
+            "events": [*GRANIAN, "--port", str(events), *serving.EVENTS],
             "worker": [*CELERY, "soak@localhost"],
-        }  # fmt: skip
+        }
         self._manage("migrate")
         named = self._manage("create_api_key", "soak", "--scope", "read", "--scope", "maintain", "--rate", "0")
         [self.api_key] = [line for line in named.splitlines() if line.startswith("tmk_")]

@@ -1,23 +1,18 @@
 """Streams of a real server process: its memory, and what is left when a client disconnects."""
 
-import os
 import re
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from django.db import connection
 
-from pipelines.embedded.data_dir import free_port
 from state_backends import Catalog, Count, StateSpec
 from state_backends.table import StateTable
 from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import Flights
+from tests.webapp.web_server import Server, asked, eventually, web_server
 from webapp.accounts.services import create_api_key
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
@@ -37,48 +32,10 @@ def large(lasting) -> Iterator[Flights]:
     drop_tables(lasting.conn, StateTable(LARGE))
 
 
-class Served(NamedTuple):
-    port: int
-    pid: int
-
-
 @pytest.fixture
-def served(large, tmp_path) -> Iterator[Served]:
-    """A granian on the test's database, one worker of one process."""
-    port, parts = free_port(), connection.settings_dict
-    conninfo = f"dbname={parts['NAME']} user={parts['USER']} host={parts['HOST']} port={parts['PORT']}"
-    conninfo += f" password='{parts['PASSWORD']}'"
-    environ = {**os.environ, "DATABASE_URL": conninfo, "TIDEMARK_HOME": str(tmp_path)}
-    command = [
-        Path(sys.executable).with_name("granian"), "--interface", "wsgi", "--port", str(port),
-        "webapp.wsgi:application",
-    ]  # fmt: skip
-    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server:
-        eventually(lambda: answers(port), 60)
-        yield Served(port, server.pid)
-        server.terminate()
-
-
-def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.05)
-
-
-def answers(port: int) -> bool:
-    try:
-        return b"200 OK" in asked(port, "/healthz").recv(1_000)
-    except ConnectionError:
-        return False
-
-
-def asked(port: int, path: str, key: str = "") -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", port), timeout=60)
-    client.sendall(
-        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n".encode()
-    )
-    return client
+def served(large, tmp_path) -> Iterator[Server]:
+    with web_server(tmp_path) as server:
+        yield server
 
 
 def snapshots(flights: Flights) -> int:
@@ -88,7 +45,7 @@ def snapshots(flights: Flights) -> int:
     ).fetchone()[0]
 
 
-def peak_mb(served: Served) -> float:
+def peak_mb(served: Server) -> float:
     """Return the peak memory of the largest process of the server, in MB."""
     pids = [served.pid, *map(int, Path(f"/proc/{served.pid}/task/{served.pid}/children").read_text().split())]
     marks = [re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from django.db import connection
 
 from pipelines.embedded.data_dir import free_port
+from webapp.core import serving
 from webapp.states.management.child_process import Child
 
 WITHIN_SECONDS = 20.0
@@ -55,9 +56,7 @@ def events_server(folder: Path, *, port: int | None = None, **settings: object) 
     port = port or free_port()
     environ = {name: str(value) for name, value in settings.items()}
     environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text"} | environ
-    command = [sys.executable, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"]
-    command += ["--workers-kill-timeout", "10", "webapp.asgi:application"]
+    command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(port), *serving.EVENTS]
     with patch.dict(os.environ, environ):
         process = Child("events", command, folder / f"events-{port}.log")
     server = Server(port, process)

@@ -37,6 +37,7 @@ from pipelines.errors import RuntimeSetupError
 from pipelines.spark import start_session
 from webapp.accounts.authentication import verified
 from webapp.accounts.services import create_api_key
+from webapp.core import serving
 from webapp.states.management.child_process import Child
 
 PIPELINE = "flights"
@@ -142,11 +143,7 @@ def start_children(port: int, references: Sequence[str] = ()) -> list[Child]:
     os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
     project = Path.cwd()
     os.chdir(project_dir())
-    web = [python, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    # Each thread has a database connection, and the database allows a hundred in total.
-    web += ["--blocking-threads", "32"]
-    events = [python, "-m", "granian", "--interface", "asgi", "--http", "1", "--no-ws", "--host", "127.0.0.1"]
-    limits = ["--port", str(events_port), "--backlog", "2048", "--backpressure", "8192", "--workers-kill-timeout", "10"]
+    granian = [python, "-m", "granian", "--host", "127.0.0.1", "--workers", "1", "--port"]
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
     # Where the pipelines' modules are; `-m` finds a checkout from its own folder alone.
@@ -154,8 +151,8 @@ def start_children(port: int, references: Sequence[str] = ()) -> list[Child]:
     pipelines = references or [FLIGHTS, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]
     return [
-        Child("web", [*web, "webapp.wsgi:application"], logs / "web.log"),
-        Child("events", [*events, *limits, "webapp.asgi:application"], logs / "events.log"),
+        Child("web", [*granian, str(port), *serving.WEB], logs / "web.log"),
+        Child("events", [*granian, str(events_port), *serving.EVENTS], logs / "events.log"),
         Child("worker", [*worker, *beat], logs / "worker.log"),
         Child("pipeline", pipeline, logs / "pipeline.log", stop_seconds=40.0, folder=project),
     ]

@@ -1,0 +1,98 @@
+"""Pools of threads of the web process: which requests share threads, how many there are, and when a request is refused.
+
+Each thread keeps a database connection, so the sizes of the pools are the bound of the connections of a process. A pool
+that is full refuses at once, and the others go on: searches and exports cannot hold the threads of lookups.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from django.conf import settings
+
+Result = TypeVar("Result")
+
+API = "/api/v1/"
+STATUS_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+STATUS_THREADS = 2
+# Requests that wait for a thread, per thread of the pool.
+WAITING_PER_THREAD = 16
+
+
+class PoolFullError(Exception):
+    """All threads of a pool are busy, and as many requests wait for them as may."""
+
+    def __init__(self, pool: str) -> None:
+        super().__init__(f"too many {pool} at once; try again shortly")
+
+
+class Pool:
+    """Threads that take jobs from one queue. `run` is for the thread of the event loop alone."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
+        self._threads = threads
+        self._started = self._pending = 0
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
+
+    async def run(self, job: Callable[[], Result], *, admitted: bool = False) -> Result:
+        """Return what a job returns. admitted: it is a further part of one that was admitted. Raises PoolFullError."""
+        if not admitted and self._pending >= self._threads * (1 + WAITING_PER_THREAD):
+            raise PoolFullError(self.name)
+        self._pending += 1
+        if self._started < min(self._pending, self._threads):
+            self._started += 1
+            threading.Thread(target=self._work, name=f"{self.name}-{self._started}", daemon=True).start()
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._jobs.put((job, done))
+        return await done
+
+    def _work(self) -> None:
+        while True:
+            job, done = self._jobs.get()
+            try:
+                result, error = job(), None
+            except BaseException as raised:
+                result, error = None, raised
+            with suppress(RuntimeError):  # the loop is closed: the process ends
+                done.get_loop().call_soon_threadsafe(self._finish, done, result, error)
+            del job, done, result, error
+
+    def _finish(self, done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._pending -= 1
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+
+def pools() -> Mapping[str, Pool]:
+    sizes = {
+        "lookups": settings.TIDEMARK_LOOKUP_THREADS,
+        "pages": settings.TIDEMARK_PAGE_THREADS,
+        "searches": settings.TIDEMARK_SEARCH_THREADS,
+        "exports": settings.TIDEMARK_EXPORT_THREADS,
+        "checks": STATUS_THREADS,
+    }
+    return {name: Pool(name, threads) for name, threads in sizes.items()}
+
+
+def pool_of(environ: Mapping[str, Any]) -> str:
+    """Return the name of the pool for a request. Nobody is authenticated by then, so this grants nothing."""
+    path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
+    if path in STATUS_PATHS:
+        return "checks"
+    if not path.startswith(API):
+        return "searches" if path.startswith("/states/") and _has(query, "q") else "pages"
+    if path.rpartition("/")[2].startswith("export."):
+        return "exports"
+    return "searches" if _has(query, "search", "order_by", "where") else "lookups"
+
+
+def _has(query: str, *names: str) -> bool:
+    return any(part.partition("=")[0] in names and not part.endswith("=") for part in query.split("&"))
