@@ -17,6 +17,7 @@ Three kinds of witnesses tell that it may have:
 
 import json
 import secrets
+from collections.abc import Mapping
 from typing import LiteralString, NamedTuple
 
 import psycopg
@@ -96,9 +97,9 @@ def new_epoch(conn: psycopg.Connection, reason: str, pipeline: str | None = None
     return epoch
 
 
-def server_identity(conn: psycopg.Connection) -> dict[str, str]:
+def server_identity(conn: psycopg.Connection, queries: Mapping[str, LiteralString] = QUERIES) -> dict[str, str]:
     """Return what tells this ledger from its copies elsewhere; `UNKNOWN` where the server does not say."""
-    return {name: _ask(conn, query) for name, query in QUERIES.items()}
+    return {name: _ask(conn, query) for name, query in queries.items()}
 
 
 def _ask(conn: psycopg.Connection, query: LiteralString) -> str:

@@ -9,7 +9,7 @@ from django.templatetags.static import static
 
 from state_backends.session import CLIENT
 from webapp.core import logs
-from webapp.core.installation import checked_origins, database, stored_secret_key
+from webapp.core.installation import checked_origins, database, replicas, stored_secret_key
 
 env = environ.Env()
 
@@ -166,6 +166,11 @@ DATABASES = {
     "default": database(env.str("DATABASE_URL", default=""), prepare_threshold=TIDEMARK_PREPARE_AFTER or None, **CLIENT)
     | {"CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=600), "CONN_HEALTH_CHECKS": True}
 }
+
+# Streaming standbys that answer lookups, entries, histories and exports; separated by commas. See docs/scaling.md.
+DATABASE_REPLICA_URLS = replicas(env.list("DATABASE_REPLICA_URLS", default=[]))
+# A replica that may lack what was committed so long ago is left out.
+TIDEMARK_REPLICA_MAX_LAG_SECONDS = env.float("TIDEMARK_REPLICA_MAX_LAG_SECONDS", default=10.0)
 
 REDIS_URL = env.str("REDIS_URL", default="")
 CACHES = {

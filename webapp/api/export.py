@@ -29,7 +29,7 @@ from state_backends.types import SqlType, type_of
 from webapp.accounts.permissions import KeyScope
 from webapp.api.entries import EntriesQuery
 from webapp.core.metrics import exported
-from webapp.states import readers
+from webapp.states import readers, replicas
 
 Columns = Mapping[str, str]
 Rows = Sequence[tuple[Any, ...]]
@@ -172,9 +172,8 @@ def stream(
     """
     form = FORMATS[file_format]
     with ExitStack() as opening:
-        conn = opening.enter_context(readers.own_connection())
-        _set_timeouts(conn)
-        export = _export(conn, name, EntriesQuery.of(asked), scope)
+        query = EntriesQuery.of(asked)
+        export = replicas.own_connection(opening, lambda conn: _export(conn, name, query, scope))
         opening.callback(export.close)
         headers = {
             "Tidemark-Epoch": export.epoch,
@@ -195,6 +194,8 @@ def _set_timeouts(conn: psycopg.Connection) -> None:
 
 
 def _export(conn: psycopg.Connection, name: str, query: EntriesQuery, scope: KeyScope) -> Any:
+    _set_timeouts(conn)
+
     def opened() -> Any:
         reader = readers.reader(conn, name)
         # `as_of=committed` needs nothing more: an export always shows one batch.

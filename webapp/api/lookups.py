@@ -26,7 +26,7 @@ from state_backends.reader.reader import CommittedBatch, Reader
 from webapp.accounts.permissions import KeyScope
 from webapp.api.rendering import digest
 from webapp.api.requests import Query, When
-from webapp.states import readers
+from webapp.states import readers, replicas
 
 # On average a client waits half of the current pause from the commit to its answer.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, GROWTH = 0.005, 0.1, 1.5
@@ -116,11 +116,14 @@ def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str] = ()
     keys outside the API key's scope, NotReachedError, NotCommittedError, OutOfReachError, OtherEpochError.
     """
     scope.check_state(query.state)
-    await_batch(f"state {query.state!r}", when, lambda: _committed(query.state))
     request = _request_digest(query, when)
     known = [etag for etag in known if request in etag]
-    etag = read(lambda conn: _valid_etag(conn, query, scope, known)) if known else None
-    return etag or read(lambda conn: _look_up(conn, query, when, scope, request, known))
+
+    def question(conn: psycopg.Connection) -> Answer | str:
+        etag = _valid_etag(conn, query, scope, known) if known else None
+        return etag or _look_up(conn, query, when, scope, request, known)
+
+    return _read_once_committed(f"state {query.state!r}", [query.state], when, question)
 
 
 def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
@@ -131,8 +134,8 @@ def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> l
     names = list(dict.fromkeys(query.state for query in queries))
     for name in names:
         scope.check_state(name)
-    await_batch(f"states {', '.join(names)}", when, lambda: min(map(_committed, names)))
-    return read(lambda conn: _look_up_together(conn, queries, when, scope))
+    what = f"states {', '.join(names)}"
+    return _read_once_committed(what, names, when, lambda conn: _look_up_together(conn, queries, when, scope))
 
 
 def await_batch(what: str, when: When, committed: Callable[[], CommittedBatch]) -> None:
@@ -159,7 +162,34 @@ def sleep(seconds: float) -> None:
 
 
 def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
-    """Run a read, a second time if a state was created again since its catalog row was read."""
+    """Run a read, a second time if a state was created again since its catalog row was read.
+
+    A replica is asked, or the primary where none can answer.
+    """
+    return readers.retry_if_redeclared(lambda: replicas.read(question))
+
+
+def _read_once_committed(
+    what: str, names: Sequence[str], when: When, question: Callable[[psycopg.Connection], Answered]
+) -> Answered:
+    """Run a read where `min_txid` is committed: on a replica that has replayed it, or on the primary, after waiting."""
+
+    def committed(conn: psycopg.Connection) -> CommittedBatch:
+        return min(readers.reader(conn, name).committed() for name in names)
+
+    def on_replica(conn: psycopg.Connection) -> Answered:
+        if when.min_txid is not None and committed(conn).txid < when.min_txid:
+            raise replicas.BehindError
+        return question(conn)
+
+    def on_primary() -> Answered:
+        await_batch(what, when, lambda: _on_primary(committed))
+        return readers.read(question)
+
+    return readers.retry_if_redeclared(lambda: replicas.read(on_replica, on_primary))
+
+
+def _on_primary(question: Callable[[psycopg.Connection], Answered]) -> Answered:
     return readers.retry_if_redeclared(lambda: readers.read(question))
 
 
@@ -172,11 +202,6 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequenc
     typed = spec.check_keys(keys)
     scope.check_keys(spec, typed)
     return typed
-
-
-def _committed(name: str) -> CommittedBatch:
-    """Return the batch at which a lookup would be answered now."""
-    return read(lambda conn: readers.reader(conn, name).committed())
 
 
 def _look_up(

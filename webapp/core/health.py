@@ -20,8 +20,9 @@ from django.views.decorators.http import require_safe
 
 from webapp.core import proxies
 from webapp.core.metrics import render
-from webapp.core.stored_metrics import StoredMetrics
+from webapp.core.stored_metrics import ReplicaMetrics, StoredMetrics
 from webapp.core.system_snapshot import SystemSnapshot, age, system_snapshot
+from webapp.states import replicas
 from webapp.states.queries import PipelineStatus
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
@@ -87,7 +88,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
     except Error:
         return JsonResponse({"status": "unready", "reason": "the database does not answer"}, status=503)
     messages = may_observe(request) or request.user.is_authenticated
-    return JsonResponse(_report(pipelines, names=messages or settings.TIDEMARK_READYZ_NAMES, messages=messages))
+    report = _report(pipelines, names=messages or settings.TIDEMARK_READYZ_NAMES, messages=messages)
+    return JsonResponse(report | _replicas(names=messages))
 
 
 @require_safe
@@ -95,7 +97,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     if not may_observe(request):
         return _refused()
-    text, content_type = render(StoredMetrics())
+    text, content_type = render(StoredMetrics(), ReplicaMetrics())
     return HttpResponse(text, content_type=content_type)
 
 
@@ -143,6 +145,22 @@ def _document(pipeline: Freshness, *, messages: bool) -> dict[str, Any]:
         "committed_at": pipeline.committed_at,
         "stale_seconds": pipeline.seconds if pipeline.reason else 0.0,
         "reason": f"{pipeline.reason}: {pipeline.message}" if messages and pipeline.message else pipeline.reason,
+    }
+
+
+def _replicas(*, names: bool) -> dict[str, Any]:
+    """Return how the replicas stand; nothing where there are none. Without them the primary answers."""
+    standings = replicas.configured.standings()
+    if not standings:
+        return {}
+    used = sum(standing.is_used for standing in standings)
+    if not names:
+        return {"replicas": {"used": used, "left_out": len(standings) - used}}
+    return {
+        "replicas": [
+            {"name": one.name, "used": one.is_used, "lag_seconds": one.lag_seconds, "reason": one.reason}
+            for one in standings
+        ]
     }
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
 ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
+REPLICAS = "DATABASE_REPLICA_URLS"
 DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
 
@@ -28,13 +30,25 @@ def database(conninfo: str, **options: Any) -> dict[str, Any]:
     return {"ENGINE": "django.db.backends.postgresql", **named, "OPTIONS": parts | options}
 
 
-def _parsed(conninfo: str) -> dict[str, Any]:
+def replicas(conninfos: Sequence[str]) -> list[str]:
+    """Return the addresses of replicas, checked. Raises ImproperlyConfigured for one that is none, or comes twice."""
+    given = [conninfo.strip() for conninfo in conninfos if conninfo.strip()]
+    places = [(parts.get("host"), parts.get("port")) for parts in (_parsed(each, REPLICAS) for each in given)]
+    for place in places:
+        if not place[0] or "," in str(place[0]) or places.count(place) > 1:
+            raise ImproperlyConfigured(
+                f"{REPLICAS}: host {place[0]!r} and port {place[1]!r}; each address must have one host, and none twice"
+            )
+    return given
+
+
+def _parsed(conninfo: str, variable: str = "DATABASE_URL") -> dict[str, Any]:
     try:
         return {part: value for part, value in conninfo_to_dict(conninfo).items() if value is not None}
     except psycopg.ProgrammingError as error:
         # The message leaves the value out, because it contains a password.
         raise ImproperlyConfigured(
-            "DATABASE_URL is not a PostgreSQL address; write it as postgresql://user:password@host:5432/name"
+            f"{variable} is not a PostgreSQL address; write it as postgresql://user:password@host:5432/name"
         ) from error
 
 

@@ -60,6 +60,7 @@ RATE_LIMITED = Counter(
     ["route"],
     registry=REGISTRY,
 )
+REPLICA_READS = Counter("tidemark_replica_reads", "Requests that a replica answered", ["replica"], registry=REGISTRY)
 EXPORT_ROWS = Counter("tidemark_export_rows", "Rows sent by streamed answers", ["state"], registry=REGISTRY)
 
 # The label `state` of a lookup in several states.
@@ -115,6 +116,11 @@ def exported(state: str, rows: int) -> None:
     EXPORT_ROWS.labels(state).inc(rows)
 
 
+def replica_read(name: str) -> None:
+    """Count a request that a replica answered."""
+    _replica_reads(name).inc()
+
+
 def count_request(route: str, method: str, status: int, seconds: float) -> None:
     _requests(route, method if method in METHODS else "other", status).inc()
     _request_seconds(route).observe(seconds)
@@ -131,6 +137,11 @@ def _lookup_seconds(state: str, phase: str) -> Histogram:
 @cache
 def _lookup_keys(state: str) -> Histogram:
     return LOOKUP_KEYS.labels(state)
+
+
+@cache
+def _replica_reads(name: str) -> Counter:
+    return REPLICA_READS.labels(name)
 
 
 @cache

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from webapp.core.system_snapshot import SystemSnapshot, age, state_summaries, system_snapshot
+from webapp.states import replicas
 from webapp.states.batches import BatchSummary
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus, StateSummary
@@ -37,6 +38,22 @@ class StoredMetrics(Collector):
 
     def describe(self) -> Iterable[Metric]:
         return []  # otherwise registering it would read the database
+
+
+class ReplicaMetrics(Collector):
+    """How the read replicas stand for this process."""
+
+    def collect(self) -> Iterator[Metric]:
+        used = _gauge("tidemark_replica_used", "1 while a replica answers, 0 while it is left out", "replica")
+        lag = _gauge("tidemark_replica_lag_seconds", "For how long a replica may lack what was committed", "replica")
+        for standing in replicas.configured.standings():
+            used.add_metric([standing.name], standing.is_used)
+            if standing.lag_seconds is not None:
+                lag.add_metric([standing.name], standing.lag_seconds)
+        yield from (used, lag)
+
+    def describe(self) -> Iterable[Metric]:
+        return []
 
 
 def _families(snapshot: SystemSnapshot, states: list[StateSummary]) -> Iterator[Metric]:

@@ -27,6 +27,9 @@ Answer = TypeVar("Answer")
 
 CHECK_SECONDS = 1.0
 
+# Whose definition of a state a reader has: the primary's, or a replica's by name.
+PRIMARY = ""
+
 # No page should wait longer for a store outside the database.
 BACKEND_TIMEOUT_SECONDS = 5.0
 
@@ -34,6 +37,10 @@ BACKEND_TIMEOUT_SECONDS = 5.0
 CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
 
 BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
+
+
+class PrimaryOnlyError(Exception):
+    """What was asked for is not in the database, so a replica would combine its older ledger with newer rows."""
 
 
 class Planned:
@@ -91,7 +98,9 @@ class _CachedReader:
     checked_at: float
 
 
-_cached: dict[str, _CachedReader] = {}
+# By server and state: a replica may have an earlier definition.
+_cached: dict[tuple[str, str], _CachedReader] = {}
+_feeding: dict[str, Feeding] = {}
 
 
 def reader(conn: psycopg.Connection, name: str) -> Reader:
@@ -101,17 +110,20 @@ def reader(conn: psycopg.Connection, name: str) -> Reader:
 
 def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[Any, ...] | None]:
     """Return the same with the catalog version that the reader was made for; the catalog may have changed since."""
-    now = time.monotonic()
-    held = _cached.get(name)
+    now, place = time.monotonic(), (getattr(conn, "source", PRIMARY), name)
+    held = _cached.get(place)
     if held is None or now - held.checked_at > CHECK_SECONDS:
-        held = _cached[name] = _checked(conn, name, held, now)
+        _cached.pop(place, None)
+        held = _cached[place] = _checked(conn, name, held, now)
+        _feeding[name] = held.feeding
+    if place[0] != PRIMARY and not BACKENDS[held.reader.spec.backend].capabilities.in_ledger:
+        raise PrimaryOnlyError(f"the rows of state {name!r} are not in the database, so no replica of it has them")
     return held.reader.on(conn), held.version
 
 
 def feeding_of(name: str) -> Feeding:
     """Return how far a state is fed, as of when its reader was made; fed where there is none yet."""
-    held = _cached.get(name)
-    return Feeding() if held is None else held.feeding
+    return _feeding.get(name, Feeding())
 
 
 def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
@@ -140,6 +152,7 @@ def limit_backend_calls() -> None:
 def clear_cache() -> None:
     """Read the catalog again for every state."""
     _cached.clear()
+    _feeding.clear()
 
 
 def retry_if_redeclared(question: Callable[[], Answer]) -> Answer:
@@ -155,7 +168,6 @@ def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, no
     version = catalog_version(conn, name)
     if held is not None and version == held.version and version is not None:
         return replace(held, checked_at=now)
-    _cached.pop(name, None)
     spec, found = Catalog(conn).get(name), findings.recorded_finding(conn, name)
     reader = RefusedReader(spec, found) if found else state_reader(conn, spec)
     return _CachedReader(reader, feeding(conn, name), version, now)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipelines.embedded.data_dir import REPOSITORY
 from webapp.core.metrics import render
-from webapp.core.stored_metrics import StoredMetrics
+from webapp.core.stored_metrics import ReplicaMetrics, StoredMetrics
 from webapp.events import stream as _stream  # noqa: F401  registers the metrics of the event streams
 
 DOCKER = REPOSITORY / "docker"
@@ -21,7 +21,7 @@ SERIES_OF = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",),
 @pytest.fixture
 def series(filled):
     """The names of time series by metric."""
-    text, _ = render(StoredMetrics())
+    text, _ = render(StoredMetrics(), ReplicaMetrics())
     families = [f for f in text_string_to_metric_families(text.decode()) if f.name.startswith("tidemark_")]
     return {family.name: {family.name + end for end in SERIES_OF[family.type]} for family in families}
 
@@ -66,9 +66,17 @@ def test_every_alert_is_explained():
 
 
 def test_the_labels_that_expressions_group_by_exist(filled):
-    text, _ = render(StoredMetrics())
+    text, _ = render(StoredMetrics(), ReplicaMetrics())
     # Labels without a sample so far, and those that Prometheus adds.
-    labels = set(re.findall(r"[{,](\w+)=", text.decode())) | {"le", "instance", "phase", "state", "route", "event"}
+    labels = set(re.findall(r"[{,](\w+)=", text.decode())) | {
+        "le",
+        "instance",
+        "phase",
+        "state",
+        "route",
+        "event",
+        "replica",
+    }
 
     grouped = {
         name for e in expressions() for names in re.findall(r"by \(([\w, ]+)\)", e) for name in names.split(", ")

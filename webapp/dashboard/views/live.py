@@ -28,6 +28,7 @@ from state_backends.schema.former import Kind
 from state_backends.synchronizer.membership import Member
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
+from webapp.states.standing import Standing
 
 NO_QUERY: Mapping[str, str] = {}
 
@@ -73,15 +74,19 @@ def _refreshed(view: View, find: Callable[[str], PipelineStatus], unknown: View,
     return require_safe(signed_in(refreshed))
 
 
-def pipelines_version(pipelines: Iterable[PipelineStatus], members: Sequence[Member] = ()) -> str:
+def pipelines_version(
+    pipelines: Iterable[PipelineStatus], members: Sequence[Member] = (), replicas: Sequence[Standing] = ()
+) -> str:
     """Return a digest that changes with what pages show: commits, statuses, pending input, dead letters, processes.
 
-    The rate counts only as zero or not, since it falls slowly after the last batch; the lag is not part of it.
+    The rate counts only as zero or not, since it falls slowly after the last batch; the lag is not part of it, nor that
+    of replicas.
     """
     shown = [
         replace(status, rows_per_second=float(status.rows_per_second > 0), lag_seconds=None) for status in pipelines
     ]
-    return blake2s(repr((shown, members)).encode(), digest_size=8).hexdigest()
+    used = [(standing.name, standing.is_used) for standing in replicas]
+    return blake2s(repr((shown, members, used)).encode(), digest_size=8).hexdigest()
 
 
 def is_current(request: HttpRequest, version: str) -> bool:

@@ -22,7 +22,7 @@ from webapp.dashboard.views.live import (
     unknown_batch,
     unknown_pipeline,
 )
-from webapp.states import queries, services
+from webapp.states import queries, replicas, services
 from webapp.states.batches import (
     BatchSummary,
     batch_detail,
@@ -48,7 +48,8 @@ MAX_STATE_COLUMNS = 5
 @signed_in
 def overview(request):
     pipelines, members = queries.pipelines(), queries.members()
-    version = pipelines_version(pipelines, members)
+    standings = replicas.configured.standings()
+    version = pipelines_version(pipelines, members, standings)
     if is_current(request, version):
         return no_change()
     batches = recent_batches(SPARKLINE_BATCHES)
@@ -57,6 +58,7 @@ def overview(request):
         "troubled": sum(urgency(pipeline) == "bad" for pipeline in pipelines),
         "states": queries.states(),
         "members": sorted(members, key=lambda member: member.healthy),
+        "replicas": sorted(standings, key=lambda standing: standing.is_used),
     }
     return page(request, "dashboard/overview.html", version, shown)
 
