@@ -1,10 +1,12 @@
-"""A restricted API key: no answer to any GET of the URL configuration has a name, key or message of what is outside."""
+"""Restricted API keys and people: no answer to any GET has a name, key or message of what is outside."""
 
 import pytest
+from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from tests.webapp.outside import SCOPES, Answer, paths, text_of, two_pipelines
 from webapp.accounts import authentication
+from webapp.accounts.models import Restriction
 from webapp.accounts.services import create_api_key
 
 ELSEWHERE = "203.0.113.7"
@@ -50,6 +52,41 @@ def test_the_search_finds_what_a_key_without_a_scope_sees(world):
     listed = {"/api/v1/states", "/api/v1/pipelines", "/api/v1/maintenance", "/api/v1/pipelines/seen_pipeline/batches"}
     assert listed <= leaking
     assert {"/api/v1/states/covert_orders/entries", "/api/v1/states/near"} <= leaking
+
+
+@pytest.mark.parametrize(("of", "scope", "words"), [("user", *SCOPES[0]), ("group", *SCOPES[1])])
+def test_no_page_has_what_is_outside_for_a_person(world, django_user_model, of, scope, words):
+    found = answers(person(django_user_model, of, **scope))
+
+    leaking = {answer.path: answer.text[-300:] for answer in found if answer.leaks(words)}
+
+    assert leaking == {}
+    assert not [answer.path for answer in found if answer.status >= 500 and "seen_broken" not in answer.path]
+    opened = {answer.path for answer in found if answer.status == 200}
+    assert {"/", "/maintenance", "/states/seen_orders/", "/pipelines/seen_pipeline/batches/2"} <= opened
+
+
+def test_a_person_without_a_restriction_sees_all(world, django_user_model):
+    Restriction.objects.create(user=django_user_model.objects.create_user("another"), states=["seen_orders"])
+
+    found = answers(person(django_user_model, "nobody"))
+
+    leaking = {answer.path.partition("?")[0] for answer in found if answer.leaks(["covert"])}
+    assert {"/", "/maintenance", "/pipelines/seen_pipeline/", "/states/covert_orders/", "/readyz"} <= leaking
+    assert "/admin/states/state/" in leaking
+
+
+def person(users, of, **scope) -> Client:
+    """Return the client of a user who may see everything but for a restriction of the user or of a group."""
+    user, group = users.objects.create_user("ada", is_staff=True), Group.objects.create(name="team")
+    user.groups.add(group)
+    user.user_permissions.set(Permission.objects.all())
+    restricted = {"user": {"user": user}, "group": {"group": group}}
+    if of in restricted:
+        Restriction.objects.create(**restricted[of], **scope)
+    client = Client(REMOTE_ADDR=ELSEWHERE)
+    client.force_login(user)
+    return client
 
 
 @pytest.mark.parametrize(("scope", "words"), SCOPES)

@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
-from unfold.admin import ModelAdmin
+from unfold.admin import ModelAdmin, StackedInline
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -30,7 +30,8 @@ from unfold.widgets import (
 
 from webapp.accounts import queries, services
 from webapp.accounts.audit.admin import AuditedEdits
-from webapp.accounts.models import ApiKey, Scope
+from webapp.accounts.models import ApiKey, Restriction, Scope
+from webapp.accounts.permissions import key_scope
 from webapp.states.queries import state_names
 
 LIST = "admin:api_keys_apikey_changelist"
@@ -52,16 +53,84 @@ admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
+# The admin shows all states, keys and messages: restricted people have the dashboard.
+_has_permission = admin.site.has_permission
+
+
+def _is_unrestricted(request: HttpRequest) -> bool:
+    return _has_permission(request) and key_scope(request).is_unrestricted
+
+
+admin.site.has_permission = _is_unrestricted  # type: ignore[method-assign]
+
+
+class RestrictionForm(forms.ModelForm):
+    states = forms.MultipleChoiceField(
+        choices=lambda: [(name, name) for name in state_names()],
+        required=False,
+        widget=UnfoldAdminSelectMultipleWidget,
+        help_text="none: all states, future ones as well",
+    )
+    key_prefix = forms.JSONField(
+        required=False,
+        initial=[],
+        widget=UnfoldAdminTextInputWidget,
+        help_text='the leading key parts, as a JSON list such as ["JFK"]; empty: all keys',
+    )
+
+    class Meta:
+        model = Restriction
+        fields = ["states", "key_prefix"]
+
+    def clean_key_prefix(self) -> list[Any]:
+        return _checked_prefix(self.cleaned_data["key_prefix"])
+
+
+class RestrictionInline(StackedInline):
+    """Of a user or a group, on its page."""
+
+    model = Restriction
+    form = RestrictionForm
+    extra = 0
+    verbose_name_plural = "Restriction to states and keys"
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return True
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _may_edit(request, obj if isinstance(obj, User) else None)
+
+    has_change_permission = has_add_permission
+    has_delete_permission = has_add_permission
+
+
+def _checked_prefix(prefix: Any) -> list[Any]:
+    if not isinstance(prefix or [], list) or not all(isinstance(part, str | int | float) for part in prefix or []):
+        raise forms.ValidationError('enter a list such as ["JFK"]')
+    return prefix or []
+
+
+def _restriction(of: dict[str, Any]) -> dict[str, Any]:
+    """Return the restriction of a user or group, for the audit log."""
+    found = Restriction.objects.filter(**of).first()
+    return {"states": found.states, "key_prefix": found.key_prefix} if found else {}
+
+
 @admin.register(User)
 class UserAdmin(AuditedEdits, DjangoUserAdmin, ModelAdmin):
     form = UserChangeForm
+    inlines = [RestrictionInline]
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
 
     def audited(self, instance: User) -> dict[str, Any]:
         flags = ["is_active", "is_staff", "is_superuser"]
         groups = sorted(instance.groups.values_list("name", flat=True))
-        return {"groups": groups, "is": [flag.removeprefix("is_") for flag in flags if getattr(instance, flag)]}
+        held = [flag.removeprefix("is_") for flag in flags if getattr(instance, flag)]
+        return {"groups": groups, "is": held, "restricted_to": _restriction({"user": instance})}
+
+    def get_inlines(self, request: HttpRequest, obj: User | None):
+        return self.inlines if obj is not None else []
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None):
         fields = super().get_readonly_fields(request, obj)
@@ -76,8 +145,11 @@ class UserAdmin(AuditedEdits, DjangoUserAdmin, ModelAdmin):
 
 @admin.register(Group)
 class GroupAdmin(AuditedEdits, DjangoGroupAdmin, ModelAdmin):
+    inlines = [RestrictionInline]
+
     def audited(self, instance: Group) -> dict[str, Any]:
-        return {"permissions": sorted(f"{app}.{name}" for app, name in instance.permissions.values_list(*PERMISSION))}
+        permissions = sorted(f"{app}.{name}" for app, name in instance.permissions.values_list(*PERMISSION))
+        return {"permissions": permissions, "restricted_to": _restriction({"group": instance})}
 
 
 def _may_edit(request: HttpRequest, user: User | None) -> bool:
@@ -115,10 +187,7 @@ class ApiKeyForm(forms.ModelForm):
         }
 
     def clean_key_prefix(self) -> list[Any]:
-        prefix = self.cleaned_data["key_prefix"]
-        if not isinstance(prefix or [], list):
-            raise forms.ValidationError('enter a list such as ["JFK"]')
-        return prefix or []
+        return _checked_prefix(self.cleaned_data["key_prefix"])
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

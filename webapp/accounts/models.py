@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
@@ -35,6 +36,28 @@ class Token:
     def caller(self) -> str:
         """Whose requests are counted together."""
         return f"sub:{self.sub}" if self.sub else self.id
+
+
+class Restriction(models.Model):
+    """Restricts a user, or the members of a group, to states and keys, as a key scope restricts an API key.
+
+    A person without any is unrestricted. All that apply to a person apply together: what one leaves out stays out.
+    """
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, null=True, blank=True)
+    group = models.OneToOneField(Group, models.CASCADE, null=True, blank=True)
+    states = ArrayField(models.TextField(), default=list, blank=True)
+    key_prefix = models.JSONField(default=list, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(user=None) ^ models.Q(group=None), name="restriction_of_a_user_or_a_group"
+            )
+        ]
+
+    def __str__(self):
+        return f"restriction of {self.user or self.group}"
 
 
 class ApiKey(models.Model):

@@ -1,22 +1,24 @@
 """What a request may do: an API key's scopes and key scope, or the permissions of a signed-in user.
 
-A key scope restricts an API key to some states, and to keys with a prefix. A refusal names what was requested and what
-the API key has, and is the same whether the state or key exists or not.
+A key scope restricts an API key or a user to some states, and to keys with a prefix. A refusal names what was requested
+and what is allowed, and is the same whether the state or key exists or not.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, cast
 
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.row import Key
-from webapp.accounts.models import ApiKey, Scope
+from webapp.accounts.models import ApiKey, Restriction, Scope
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
@@ -57,15 +59,25 @@ class OutsideError(PermissionDenied):
 
 @dataclass(frozen=True)
 class KeyScope:
-    """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys."""
+    """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys. holder: for messages."""
 
     states: frozenset[str] = frozenset()
     key_prefix: tuple[Any, ...] = ()
+    holder: str = field(default="this API key is", compare=False)
 
     @classmethod
     def of(cls, key: ApiKey | None) -> "KeyScope":
-        """Return the key scope of an API key; None stands for a session, which is unrestricted."""
+        """Return the key scope of an API key; None is unrestricted."""
         return UNRESTRICTED if key is None else cls(frozenset(key.states), tuple(key.key_prefix))
+
+    def narrowed(self, other: "KeyScope") -> "KeyScope":
+        """Return the key scope of what is within both."""
+        longer, shorter = sorted([self.key_prefix, other.key_prefix], key=len, reverse=True)
+        states = self.states & other.states if self.states and other.states else self.states | other.states
+        # As JSON, because 1 == True and 1 == 1.0 in Python, and they are different keys.
+        fits = json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
+        is_empty = not fits or (not states and bool(self.states or other.states))
+        return replace(self, states=frozenset({NO_STATE}) if is_empty else states, key_prefix=longer)
 
     @property
     def is_unrestricted(self) -> bool:
@@ -78,18 +90,18 @@ class KeyScope:
         """Raises OutsideError for a state outside the key scope."""
         if not self.sees(name):
             states = ", ".join(sorted(self.states))
-            raise OutsideError(f"this API key is restricted to the states {states}, not {name!r}")
+            raise OutsideError(f"{self.holder} restricted to the states {states}, not {name!r}")
 
     def check_unrestricted(self) -> None:
         """For actions on a whole pipeline. Raises OutsideError if the API key is restricted at all."""
         if not self.is_unrestricted:
-            raise OutsideError("this API key is restricted to some states or keys, and this concerns others too")
+            raise OutsideError(f"{self.holder} restricted to some states or keys, and this concerns others too")
 
     def check_whole_state(self, name: str) -> None:
         """For actions on all keys of a state. Raises OutsideError."""
         self.check_state(name)
         if self.key_prefix:
-            raise OutsideError(f"this API key is restricted to {self._keys}, and this concerns every key of a state")
+            raise OutsideError(f"{self.holder} restricted to {self._keys}, and this concerns every key of a state")
 
     def prefix_of(self, spec: StateSpec) -> Key:
         """Return the typed prefix that all keys of a state must have; () if it has none.
@@ -103,7 +115,7 @@ class KeyScope:
             return spec.check_prefix(list(self.key_prefix))
         except KeyShapeError:
             raise OutsideError(
-                f"this API key is restricted to {self._keys}, and no key of state {spec.name!r} can have this prefix"
+                f"{self.holder} restricted to {self._keys}, and no key of state {spec.name!r} can have this prefix"
             ) from None
 
     def reads(self, spec: StateSpec) -> bool:
@@ -122,7 +134,7 @@ class KeyScope:
         parts = len(prefix)
         for index, key in enumerate(keys):
             if tuple(key[:parts]) != prefix:
-                raise OutsideError(f"key {index}: this API key is restricted to {self._keys}", index)
+                raise OutsideError(f"key {index}: {self.holder} restricted to {self._keys}", index)
 
     def check_prefix(self, spec: StateSpec, prefix: Any) -> Key:
         """Return the longer of the API key's prefix and the requested one, typed.
@@ -132,7 +144,7 @@ class KeyScope:
         own, requested = self.prefix_of(spec), spec.check_prefix(prefix)
         shared = min(len(own), len(requested))
         if own[:shared] != requested[:shared]:
-            raise OutsideError(f"prefix: this API key is restricted to {self._keys}")
+            raise OutsideError(f"prefix: {self.holder} restricted to {self._keys}")
         return max(own, requested, key=len)
 
     @property
@@ -141,8 +153,25 @@ class KeyScope:
 
 
 UNRESTRICTED = KeyScope()
+UNRESTRICTED_PERSON = KeyScope(holder="you are")
+
+# In the key scope of a person to whom no state is left; no state can have this name.
+NO_STATE = "(none)"
 
 
 def key_scope(request: Any) -> KeyScope:
-    """Return the key scope of a request; a session is unrestricted."""
-    return KeyScope.of(getattr(request, "auth", None))
+    """Return the key scope of a request: of its API key, or of its user."""
+    key = getattr(request, "auth", None)
+    return person_scope(request.user) if key is None else KeyScope.of(key)
+
+
+def person_scope(user: Any) -> KeyScope:
+    """Return what the restrictions of a user and of the user's groups leave. They do not apply to superusers."""
+    if not user.is_authenticated or user.is_superuser:
+        return UNRESTRICTED_PERSON
+    found = getattr(user, "_key_scope", None)
+    if found is None:
+        restrictions = Restriction.objects.filter(Q(user=user) | Q(group__user=user))
+        scopes = (KeyScope(frozenset(each.states), tuple(each.key_prefix)) for each in restrictions)
+        found = user._key_scope = reduce(KeyScope.narrowed, scopes, UNRESTRICTED_PERSON)
+    return found

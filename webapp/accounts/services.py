@@ -13,7 +13,7 @@ from psycopg import sql
 
 from webapp.accounts import authentication
 from webapp.accounts.audit.services import record
-from webapp.accounts.models import ApiKey, Scope
+from webapp.accounts.models import ApiKey, Restriction, Scope
 
 # Long enough to give the new secret to every program that uses the old one.
 GRACE = timedelta(days=1)
@@ -162,13 +162,14 @@ def _target(key: ApiKey) -> str:
     return f"API key {key}"
 
 
-def rename_in_api_keys(conn: psycopg.Connection, *, old: str, new: str) -> None:
-    """Let the API keys that are restricted to a state keep it under its new name, in the caller's transaction."""
-    table = sql.Identifier(ApiKey._meta.db_table)
-    conn.execute(
-        sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(table),
-        [old, new, old],
-    )
+def rename_in_key_scopes(conn: psycopg.Connection, *, old: str, new: str) -> None:
+    """Let those that are restricted to a state keep it under its new name, in the caller's transaction."""
+    for model in (ApiKey, Restriction):
+        table = sql.Identifier(model._meta.db_table)
+        conn.execute(
+            sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(table),
+            [old, new, old],
+        )
 
 
 def _actor(user: User | None) -> str:

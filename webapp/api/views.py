@@ -74,7 +74,7 @@ class ApiView(AllowedMethods):
             check_parameters(request.GET, parameters_of(self.parameters.get(method)))
 
     def handle_exception(self, error: Exception) -> Response:
-        return super().handle_exception(without_names(error, key_scope(self.request)))
+        return super().handle_exception(without_names(error, self.request))
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)

@@ -6,7 +6,7 @@ not set, only clients on this machine may see them, and no client behind a proxy
 """
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Any
@@ -18,12 +18,14 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from webapp.accounts.permissions import key_scope
 from webapp.core import proxies
 from webapp.core.metrics import render
 from webapp.core.stored_metrics import ReplicaMetrics, StoredMetrics
 from webapp.core.system_snapshot import SystemSnapshot, age, system_snapshot
 from webapp.states import replicas
 from webapp.states.queries import PipelineStatus
+from webapp.states.visible import of_request
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
 REFUSAL = "metrics require TIDEMARK_METRICS_TOKEN, as Authorization: Bearer <token>; {}\n"
@@ -84,11 +86,12 @@ def readyz(request: HttpRequest) -> JsonResponse:
     try:
         if migrations.missing():
             return JsonResponse({"status": "unready", "reason": "migrations are missing"}, status=503)
-        pipelines = freshness(system_snapshot())
+        pipelines = _seen(freshness(system_snapshot()), request)
     except Error:
         return JsonResponse({"status": "unready", "reason": "the database does not answer"}, status=503)
-    messages = may_observe(request) or request.user.is_authenticated
-    report = _report(pipelines, names=messages or settings.TIDEMARK_READYZ_NAMES, messages=messages)
+    is_user = request.user.is_authenticated
+    messages = may_observe(request) or (is_user and key_scope(request).is_unrestricted)
+    report = _report(pipelines, names=is_user or messages or settings.TIDEMARK_READYZ_NAMES, messages=messages)
     return JsonResponse(report | _replicas(names=messages))
 
 
@@ -99,6 +102,15 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return _refused()
     text, content_type = render(StoredMetrics(), ReplicaMetrics())
     return HttpResponse(text, content_type=content_type)
+
+
+def _seen(pipelines: list[Freshness], request: HttpRequest) -> list[Freshness]:
+    """Leave out, for a user who is restricted to some states, other pipelines and what drivers say."""
+    visible = of_request(request)
+    if visible.scope.is_unrestricted:
+        return pipelines
+    names = {pipeline.name for pipeline in visible.pipelines()}
+    return [replace(one, message="") for one in pipelines if one.name in names]
 
 
 def freshness(snapshot: SystemSnapshot) -> list[Freshness]:

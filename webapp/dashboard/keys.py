@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from state_backends import StateSpec
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
+from webapp.accounts.permissions import KeyScope
 from webapp.api.rendering import parse_json
 from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
@@ -85,12 +86,14 @@ class History:
         return step_chart([(version.at, version.number(measure)) for version in reversed(self.versions)])
 
 
-def look_up_pasted(reader: Reader, text: str, *, limit: int, as_of: int | None) -> Lookup:
-    """Raises TooManyKeysError, OutOfReachError, NotCommittedError."""
+def look_up_pasted(reader: Reader, text: str, scope: KeyScope, *, limit: int, as_of: int | None) -> Lookup:
+    """Raises TooManyKeysError, OutsideError, OutOfReachError, NotCommittedError."""
     pasted = pasted_keys(text, reader.spec)
     if len(pasted) > limit:
         raise TooManyKeysError(len(pasted), limit)
-    snapshot = reader.multi_get([line.key for line in pasted if line.key is not None], as_of=as_of)
+    keys = [line.key for line in pasted if line.key is not None]
+    scope.check_keys(reader.spec, keys)
+    snapshot = reader.multi_get(keys, as_of=as_of)
     answers = iter(snapshot.parsed())
     lines = [
         Line(line, [], "invalid", []) if line.key is None else _line(reader.spec, line, next(answers))

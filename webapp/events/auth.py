@@ -111,7 +111,7 @@ class AuthorizationView(APIView):
         return Response(Authorized(subscription, caller, _last_id(request)))
 
     def handle_exception(self, error: Exception) -> Response:
-        return super().handle_exception(without_names(error, key_scope(self.request)))
+        return super().handle_exception(without_names(error, self.request))
 
     def check_throttles(self, request: Request) -> None:
         if not self.is_recheck:

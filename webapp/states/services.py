@@ -44,7 +44,7 @@ from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.state_lock import PATIENCE_MS, state_lock
 from state_backends.synchronizer.membership import compact_logs
 from webapp.accounts.audit.services import forget_old_entries, record
-from webapp.accounts.services import rename_in_api_keys
+from webapp.accounts.services import rename_in_key_scopes
 from webapp.celery import app
 from webapp.states import idempotency, maintenance, queries, readers
 from webapp.states.idempotency import IdempotentRequest
@@ -302,7 +302,7 @@ def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None
         if kind == "pipeline":
             rename_pipeline(conn, name, new, by=requested_by)
         else:
-            rename_state(conn, name, new, by=requested_by, within=partial(rename_in_api_keys, old=name, new=new))
+            rename_state(conn, name, new, by=requested_by, within=partial(rename_in_key_scopes, old=name, new=new))
     record(f"{kind}.rename", f"{kind} {name}", by=requested_by, new=new)
 
 
@@ -340,9 +340,10 @@ def runs(
     return list(MaintenanceRun.objects.filter(**{name: word for name, word in wanted.items() if word})[:limit])
 
 
-def page(*, before: int | None, limit: int) -> list[MaintenanceRun]:
-    """Return the newest runs, or those asked for before the run `before`."""
+def page(*, before: int | None, limit: int, states: Collection[str] | None = None) -> list[MaintenanceRun]:
+    """Return the newest runs, or those asked for before the run `before`. states: of these alone; None for all."""
     wanted = MaintenanceRun.objects.all() if before is None else MaintenanceRun.objects.filter(id__lt=before)
+    wanted = wanted if states is None else wanted.filter(state__in=states)
     return list(wanted.order_by("-id")[:limit])
 
 

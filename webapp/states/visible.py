@@ -12,14 +12,15 @@ from typing import Any
 
 from state_backends.errors import FindingError, UnknownNameError, UnknownPipelineError, UnknownStateError
 from state_backends.schema.definition import from_definition
-from webapp.accounts.permissions import KeyScope
+from webapp.accounts.permissions import KeyScope, key_scope
 from webapp.states import queries, readers, services
-from webapp.states.batches import BatchSummary, newest_batches
+from webapp.states.batches import BatchDetail, BatchSummary, newest_batches
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus, StateSummary
 from webapp.states.services import UnfinishedRunError, UnknownRunError
 
 NOT_SERVED = "the state is not served at present; the operators see why"
+QUOTING = (UnknownNameError, FindingError, UnfinishedRunError)
 RUN_FAILED = "the run has failed; the operators see why"
 
 
@@ -63,6 +64,14 @@ class Visible:
             raise UnknownPipelineError(f"pipeline {name!r} does not exist")
         return self._of_pipeline(found)
 
+    def pipeline_of(self, state: str) -> PipelineStatus:
+        """Return the pipeline that feeds a state. Raises UnknownStateError, OutsideError."""
+        self.scope.check_state(state)
+        found = queries.pipeline_of(state)
+        if not self.sees(state):
+            self.scope.prefix_of(readers.read(lambda conn: readers.reader(conn, state)).spec)
+        return self._of_pipeline(found)
+
     def batches(self, pipeline: str, limit: int) -> list[BatchSummary]:
         """Return the newest batches. Raises UnknownPipelineError."""
         if self.names is not None:
@@ -71,6 +80,10 @@ class Visible:
 
     def of_batches(self, batches: Iterable[BatchSummary]) -> list[BatchSummary]:
         return [self._of_batch(batch) for batch in batches]
+
+    def of_batch_detail(self, detail: BatchDetail) -> BatchDetail:
+        offsets = detail.offsets if self.names is None else None
+        return replace(detail, summary=self._of_batch(detail.summary), offsets=offsets)
 
     def runs(self, **wanted: Any) -> list[MaintenanceRun]:
         """Return the newest maintenance runs. wanted: as services.runs takes it."""
@@ -121,9 +134,15 @@ class Visible:
         return replace(batch, keys_written=keys_written, tasks=tasks, rows_in=None, metrics={})
 
 
-def without_names(error: Exception, scope: KeyScope) -> Exception:
+def of_request(request: Any) -> Visible:
+    """Return what a user sees."""
+    return Visible(key_scope(request), request.user.get_username())
+
+
+def without_names(error: Exception, request: Any) -> Exception:
     """Return the error that a restricted caller gets: without names and texts that may be of what is outside."""
-    if scope.is_unrestricted:
+    # First, since the key scope of a user needs the database, whose absence may be the error.
+    if not isinstance(error, QUOTING) or key_scope(request).is_unrestricted:
         return error
     match error:
         case UnknownStateError():
@@ -132,6 +151,5 @@ def without_names(error: Exception, scope: KeyScope) -> Exception:
             return UnknownPipelineError("pipeline does not exist")
         case FindingError():
             return FindingError(NOT_SERVED, error.state)
-        case UnfinishedRunError():
+        case _:
             return UnfinishedRunError(f"maintenance run {error.run_id} of this state has not ended", error.run_id)
-    return error

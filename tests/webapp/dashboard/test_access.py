@@ -69,5 +69,5 @@ def test_its_statements_do_not_grow_with_keys(db, keeper, django_assert_num_quer
         create_api_key(f"key {n}", ["read"])
 
     # Session, user and permissions, then the keys with who created them.
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         keeper.get("/keys")

@@ -61,7 +61,7 @@ class TestBatchesPage:
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
         # Session, user and permissions, then the pipeline and its batches.
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(7):
             reader.get("/pipelines/flights/batches")
 
 

@@ -108,7 +108,7 @@ class TestKeyPage:
         reader.get(EWR)
 
         # Session, user and permissions, then the pipeline, the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(8):
             reader.get(EWR)
 
 
@@ -171,7 +171,7 @@ class TestPastedLookup:
         self.ask(reader, "EWR,C00")
 
         # Session, user and permissions, then the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(7):
             self.ask(reader, "\n".join(f"EWR,C{n:02}" for n in range(30)))
 
 

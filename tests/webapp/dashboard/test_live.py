@@ -38,10 +38,10 @@ def test_nothing_is_sent_while_nothing_changed(filled, reader, address):
 
 
 @pytest.mark.parametrize("address", LIVE)
-def test_that_answer_costs_one_statement_besides_the_session(filled, reader, address, django_assert_num_queries):
+def test_that_answer_costs_one_statement_besides_those_for_the_user(filled, reader, address, django_assert_num_queries):
     query = next_poll(reader.get(address))
 
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         ask(reader, address, query)
 
 

@@ -126,7 +126,7 @@ class TestMaintenancePage:
             run(status="done", finished_at=datetime.now(UTC))
 
         # Session, user and permissions, then runs, active runs, two for the schedule, two for states, latest runs.
-        with django_assert_num_queries(11):
+        with django_assert_num_queries(12):
             reader.get("/maintenance")
 
 

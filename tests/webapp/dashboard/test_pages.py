@@ -54,7 +54,7 @@ class TestOverview:
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
         # Session, user and permissions, then pipelines, batches, states and their keys.
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(9):
             reader.get("/")
 
     def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):
@@ -130,7 +130,7 @@ class TestPipelinePage:
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
         # Session, user and permissions, then pipeline, batches, states and their keys.
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(9):
             reader.get("/pipelines/flights/")
 
 
@@ -278,7 +278,7 @@ class TestStatePage:
         reader.get("/states/flights_by_carrier/")
 
         # Session, user and permissions, then the pipeline, the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(8):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):

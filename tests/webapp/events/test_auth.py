@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from tests.webapp.events.events_server import Listener, events_server
-from webapp.accounts.models import ApiKey
+from webapp.accounts.models import ApiKey, Restriction
 from webapp.accounts.services import create_api_key, revoke_api_key
 from webapp.accounts.tokens import issue
 from webapp.states import readers
@@ -192,6 +192,19 @@ class TestTokens:
         listen(f"/events/states/nothing?token={token}", key=None).problem()
 
         assert token.rpartition(".")[2] not in server.process.log.read_text()
+
+    def test_the_stream_of_a_user_who_is_restricted_ends(self, flights, listen, tmp_path):
+        with signed_in_server(tmp_path) as (server, cookie):
+            listener = listen(STATE, key=None, at=server, headers={"Cookie": cookie})
+            listener.until("ready")
+
+            Restriction.objects.create(user=User.objects.get(username="reader"), states=["totals"])
+
+            with pytest.raises(EOFError):
+                listener.until("batch", 5.0)
+            assert listen(STATE, key=None, at=server, headers={"Cookie": cookie}).status == 403
+            commits = listen("/events/tide", key=None, at=server, headers={"Cookie": cookie}).next()
+            assert commits.data == {"pipelines": {"flights": 2}}
 
 
 class TestKeyScope:

@@ -26,9 +26,11 @@ from django_htmx.http import HttpResponseClientRefresh
 from state_backends.errors import UnknownNameError
 from state_backends.schema.former import Kind
 from state_backends.synchronizer.membership import Member
+from webapp.accounts.permissions import OutsideError, key_scope
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
 from webapp.states.standing import Standing
+from webapp.states.visible import Visible, of_request
 
 NO_QUERY: Mapping[str, str] = {}
 
@@ -51,20 +53,22 @@ def signed_in(view: View) -> View:
 
 def pipeline_page(view: View) -> View:
     """Call `view(request, pipeline, version, ..)` if the named pipeline has changed since the version shown."""
-    return _refreshed(view, queries.pipeline, unknown_pipeline)
+    return _refreshed(view, Visible.pipeline, unknown_pipeline)
 
 
 def state_page(view: View) -> View:
     """Call `view(request, pipeline, version, name)` if the pipeline of the named state has changed."""
-    return _refreshed(view, queries.pipeline_of, unknown_state, keeps_name=True)
+    return _refreshed(view, Visible.pipeline_of, unknown_state, keeps_name=True)
 
 
-def _refreshed(view: View, find: Callable[[str], PipelineStatus], unknown: View, *, keeps_name: bool = False) -> View:
+def _refreshed(
+    view: View, find: Callable[[Visible, str], PipelineStatus], unknown: View, *, keeps_name: bool = False
+) -> View:
     @wraps(view)
     def refreshed(request, name, **rest):
         try:
-            pipeline = find(name)
-        except UnknownNameError:
+            pipeline = find(of_request(request), name)
+        except (UnknownNameError, OutsideError):
             return unknown(request, name)
         version = pipelines_version([pipeline])
         if is_current(request, version):
@@ -123,11 +127,13 @@ def static_page(request: HttpRequest, template: str, context: Mapping[str, Any],
 
 
 def unknown_pipeline(request: HttpRequest, name: str) -> HttpResponse:
-    return _missing(request, "pipeline", name, queries.pipeline_names())
+    visible = of_request(request)
+    return _missing(request, "pipeline", name, [pipeline.name for pipeline in visible.pipelines()])
 
 
 def unknown_state(request: HttpRequest, name: str) -> HttpResponse:
-    return _missing(request, "state", name, queries.state_names())
+    names = of_request(request).names
+    return _missing(request, "state", name, [each for each in queries.state_names() if names is None or each in names])
 
 
 def unknown_batch(request: HttpRequest, pipeline: str, txid: int) -> HttpResponse:
@@ -142,6 +148,6 @@ def unknown_run(request: HttpRequest, run_id: int) -> HttpResponse:
 
 def _missing(request: HttpRequest, kind: Kind, name: str, names: list[str]) -> HttpResponse:
     existing = [(other, reverse(f"dashboard:{kind}", args=[other])) for other in names]
-    became = queries.find_former(kind, name)
+    became = queries.find_former(kind, name) if key_scope(request).is_unrestricted else None
     shown = {"kind": kind, "name": name, "existing": existing, "became": became}
     return render(request, "dashboard/missing.html", shown, status=410 if became else 404)

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from state_backends.errors import UnknownStateError
 from webapp.accounts import queries as accounts
+from webapp.accounts.permissions import key_scope
 from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
@@ -23,10 +24,11 @@ from webapp.dashboard.views.live import (
     unknown_run,
     unknown_state,
 )
-from webapp.states import queries, services
+from webapp.states import services
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
+from webapp.states.visible import of_request, without_names
 
 PAGE_RUNS = 25
 
@@ -38,8 +40,10 @@ VIEW_KEYS = "api_keys.view_apikey"
 @signed_in
 def maintenance(request):
     before = whole_number(request.GET.get("before", ""))
-    found = services.page(before=before, limit=PAGE_RUNS + 1)
-    active, schedule = services.unfinished(), scheduled()
+    visible = of_request(request)
+    found = [visible.of_run(run) for run in services.page(before=before, limit=PAGE_RUNS + 1, states=visible.names)]
+    active = [visible.of_run(run) for run in services.unfinished() if visible.sees(run.state_id)]
+    schedule = scheduled()
     version = _version(found, active, schedule)
     if is_current(request, version):
         return no_change()
@@ -48,9 +52,9 @@ def maintenance(request):
         "runs": [RunView(run) for run in found[:PAGE_RUNS] if run.is_finished],
         "older": found[PAGE_RUNS - 1].id if len(found) > PAGE_RUNS else None,
         "is_first": not before,
-        "states": latest_of_each(queries.states(), services.latest(), active),
+        "states": latest_of_each(visible.states(), services.latest(), active),
         "schedule": schedule,
-        "may_maintain": request.user.has_perm(MAINTAIN),
+        "may_maintain": request.user.has_perm(MAINTAIN) and not visible.scope.key_prefix,
     }
     return page(request, "dashboard/maintenance.html", version, context, {"before": str(before)} if before else {})
 
@@ -59,7 +63,7 @@ def maintenance(request):
 @signed_in
 def run(request, run_id):
     try:
-        found = services.find_run(run_id)
+        found = of_request(request).run(run_id)
     except UnknownRunError:
         return unknown_run(request, run_id)
     version = _version([found])
@@ -74,12 +78,13 @@ def run(request, run_id):
 @permission_required(MAINTAIN, raise_exception=True)
 def request_run(request, name, kind):
     """Request a run of a kind, which the route sets."""
+    key_scope(request).check_whole_state(name)
     try:
         queued = services.request_maintenance(kind=kind, state=name, requested_by=request.user.get_username())
     except UnknownStateError:
         return unknown_state(request, name)
     except UnfinishedRunError as busy:
-        return _redirect(request, messages.WARNING, busy, "dashboard:run", busy.run_id)
+        return _redirect(request, messages.WARNING, without_names(busy, request), "dashboard:run", busy.run_id)
     except BrokerUnavailableError as error:
         return _redirect(request, messages.ERROR, error, "dashboard:maintenance")
     return _redirect(request, messages.SUCCESS, f"Queued: {queued.kind} of {name}.", "dashboard:run", queued.id)
@@ -90,6 +95,8 @@ def request_run(request, name, kind):
 @permission_required(MAINTAIN, raise_exception=True)
 def cancel(request, run_id):
     try:
+        visible = of_request(request)
+        visible.scope.check_whole_state(visible.run(run_id).state_id)
         services.cancel_maintenance(run_id, requested_by=request.user.get_username())
     except UnknownRunError:
         return unknown_run(request, run_id)
@@ -102,6 +109,7 @@ def cancel(request, run_id):
 @signed_in
 @permission_required(VIEW_KEYS, raise_exception=True)
 def api_keys(request):
+    key_scope(request).check_unrestricted()
     return static_page(request, "dashboard/keys.html", {"keys": accounts.api_keys()})
 
 

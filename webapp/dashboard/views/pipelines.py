@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
+from webapp.accounts.permissions import key_scope
 from webapp.dashboard.attention import skews, urgency, worst_first
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
 from webapp.dashboard.pasted import whole_number
@@ -28,10 +29,10 @@ from webapp.states.batches import (
     batch_detail,
     batch_page,
     dead_letter_page,
-    newest_batches,
     newest_dead_letters,
     recent_batches,
 )
+from webapp.states.visible import of_request
 
 CONTROL = "states.change_pipeline"
 
@@ -47,8 +48,10 @@ MAX_STATE_COLUMNS = 5
 
 @signed_in
 def overview(request):
-    pipelines, members = queries.pipelines(), queries.members()
-    standings = replicas.configured.standings()
+    visible = of_request(request)
+    is_whole = visible.scope.is_unrestricted
+    pipelines, members = visible.pipelines(), queries.members() if is_whole else []
+    standings = replicas.configured.standings() if is_whole else []
     version = pipelines_version(pipelines, members, standings)
     if is_current(request, version):
         return no_change()
@@ -56,7 +59,7 @@ def overview(request):
     shown = {
         "cards": [(pipeline, sparkline(batches.get(pipeline.name, []))) for pipeline in worst_first(pipelines)],
         "troubled": sum(urgency(pipeline) == "bad" for pipeline in pipelines),
-        "states": queries.states(),
+        "states": visible.states(),
         "members": sorted(members, key=lambda member: member.healthy),
         "replicas": sorted(standings, key=lambda standing: standing.is_used),
     }
@@ -65,14 +68,16 @@ def overview(request):
 
 @pipeline_page
 def pipeline(request, found, version):
-    batches = newest_batches(found.name, SPARKLINE_BATCHES)
+    visible = of_request(request)
+    batches = visible.batches(found.name, SPARKLINE_BATCHES)
+    has_letters = found.dead_letters and visible.scope.is_unrestricted
     shown = {
         "pipeline": found,
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
-        "dead_letters": newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if found.dead_letters else [],
-        "states": queries.states(found.name),
-        "may_control": request.user.has_perm(CONTROL),
+        "dead_letters": newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else [],
+        "states": visible.states(found.name),
+        "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
     }
     return page(request, "dashboard/pipeline.html", version, shown)
 
@@ -92,6 +97,7 @@ def resume(request, name):
 
 
 def _request(request: HttpRequest, service: Callable[..., None], name: str) -> HttpResponse:
+    key_scope(request).check_unrestricted()
     try:
         service(name=name, requested_by=request.user.get_username())
     except UnknownPipelineError:
@@ -102,7 +108,7 @@ def _request(request: HttpRequest, service: Callable[..., None], name: str) -> H
 @pipeline_page
 def batches(request, pipeline, version):
     before = whole_number(request.GET.get("before", ""))
-    found = batch_page(pipeline, before=before, limit=PAGE_BATCHES + 1)
+    found = of_request(request).of_batches(batch_page(pipeline, before=before, limit=PAGE_BATCHES + 1))
     shown = found[:PAGE_BATCHES]
     context = {
         "pipeline": pipeline,
@@ -119,6 +125,7 @@ def batch(request, pipeline, version, txid):
     found = batch_detail(pipeline, txid)
     if found is None:
         return unknown_batch(request, pipeline.name, txid)
+    found = of_request(request).of_batch_detail(found)
     durations = sorted(found.summary.metrics.get("duration_ms", {}).items(), key=lambda phase: -phase[1])
     context = {
         "pipeline": pipeline,
@@ -133,6 +140,7 @@ def batch(request, pipeline, version, txid):
 
 @pipeline_page
 def dead_letters(request, pipeline, version):
+    key_scope(request).check_unrestricted()
     asked = {part: request.GET[part].replace("\0", "") for part in ("state", "txid", "before") if request.GET.get(part)}
     found = dead_letter_page(
         pipeline,

@@ -13,12 +13,14 @@ from state_backends import StateSpec
 from state_backends.errors import BackendUnavailable, FindingError, KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
+from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.dashboard import entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
 from webapp.dashboard.keys import TooManyKeysError, curl, history, look_up_pasted, read_key
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
-from webapp.states import queries, readers
+from webapp.states import readers
+from webapp.states.visible import of_request
 
 QUERY_PARTS = ("q", "prefix", "where", "order", "by", "as_of", "after", "n")
 
@@ -31,31 +33,31 @@ def state(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
     try:
-        values = _values(reader, EntriesQuery.parse(asked, reader.spec))
+        values = _values(reader, EntriesQuery.parse(asked, reader.spec), key_scope(request))
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
         version, values = "", {"is_unavailable": True, "example": []}
     shown = {
         "pipeline": pipeline,
-        "state": queries.state(name),
+        "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
         "curl": curl(request, name, values["example"]),
     }
     return page(request, "dashboard/state.html", version, shown | values, asked)
 
 
-def _values(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
+def _values(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
     common = {"query": query, "example": _placeholders(reader.spec)}
     try:
-        return common | (_entries(reader, query) if reader.spec.key else _only_value(reader, query))
-    except REFUSED as error:
+        return common | (_entries(reader, query, scope) if reader.spec.key else _only_value(reader, query))
+    except (*REFUSED, OutsideError) as error:
         return common | {"refusal": str(error)}
 
 
-def _entries(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
+def _entries(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
     measures = number_measures(reader.spec)
     measure = query.by or next(iter(measures), "")
-    prefix = pasted_prefix(query.prefix, reader.spec)
+    prefix = scope.check_prefix(reader.spec, pasted_prefix(query.prefix, reader.spec))
     found = entries.entries_page(reader, query, prefix)
     top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
     keys = [bar.key for bar in top_keys] + [entry["key"] for entry in found.entries]
@@ -82,22 +84,23 @@ def key(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in ("key", "by", "before") if request.GET.get(part)}
     try:
-        values = _versions(reader, asked)
-    except KeyShapeError as error:
+        values = _versions(reader, asked, key_scope(request))
+    except (KeyShapeError, OutsideError) as error:
         values = {"refusal": str(error), "asked_key": asked.get("key", "")}
     except UNAVAILABLE:
         version, values = "", {"is_unavailable": True}
     shown = {
         "pipeline": pipeline,
-        "state": queries.state(name),
+        "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
         "curl": curl(request, name, values.get("key", [])),
     }
     return page(request, "dashboard/key.html", version, shown | values, asked)
 
 
-def _versions(reader: Reader, asked: dict[str, str]) -> dict[str, Any]:
+def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[str, Any]:
     typed: Key = reader.spec.check_key(read_key(asked.get("key", "[]")))
+    scope.check_keys(reader.spec, [typed])
     snapshot = reader.multi_get([typed])
     answer = snapshot.parsed()[0]
     past = history(reader, typed, whole_number(asked.get("before", "")))
@@ -125,22 +128,24 @@ def lookup(request, name):
     """Look up a pasted list. A POST because of its length; it changes nothing."""
     if request.method != "POST":
         return redirect(f"{reverse('dashboard:state', args=[name])}#lookup")
+    scope = key_scope(request)
     try:
+        state = of_request(request).state(name)
         reader = readers.reader(readers.connection(), name)
-    except UnknownStateError:
+    except (UnknownStateError, OutsideError):
         return unknown_state(request, name)
     text, asked_batch = request.POST.get("keys", ""), request.POST.get("as_of", "")
     shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "limit": settings.TIDEMARK_LOOKUP_MAX_KEYS}
     try:
         shown["lookup"] = look_up_pasted(
-            reader, text, limit=settings.TIDEMARK_LOOKUP_MAX_KEYS, as_of=whole_number(asked_batch)
+            reader, text, scope, limit=settings.TIDEMARK_LOOKUP_MAX_KEYS, as_of=whole_number(asked_batch)
         )
-    except (*REFUSED, TooManyKeysError) as error:
+    except (*REFUSED, OutsideError, TooManyKeysError) as error:
         shown["refusal"] = str(error)
     except UNAVAILABLE:
         shown["is_unavailable"] = True
     shown |= {
-        "state": queries.state(name),
+        "state": state,
         "names": list(reader.spec.measures) or ["value"],
         "is_json": not reader.spec.measures,
     }
