@@ -31,13 +31,9 @@ class CombinedSerializer(serializers.Serializer):
     value = JsonValue(help_text="measure to value, over the keys found; of none, what an empty state would give")
 
 
-class AnswerSerializer(serializers.Serializer):
+class OfState(serializers.Serializer):
     state = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
-    results = ResultSerializer(
-        many=True, required=False, help_text="one per key asked, in the order asked; absent if combined"
-    )
-    combined = CombinedSerializer(required=False, help_text="in place of results, if that was asked for")
     fed = serializers.BooleanField(
         required=False, help_text="false where the state, or a measure of it, stands still; absent while all is fed"
     )
@@ -49,6 +45,13 @@ class AnswerSerializer(serializers.Serializer):
         required=False,
         help_text="with fed=false: measures that are no longer declared, and the last batch that fed each of them",
     )
+
+
+class AnswerSerializer(OfState):
+    results = ResultSerializer(
+        many=True, required=False, help_text="one per key asked, in the order asked; absent if combined"
+    )
+    combined = CombinedSerializer(required=False, help_text="in place of results, if that was asked for")
 
 
 EPOCH = "the ledger's incarnation: batches of two epochs have nothing to do with each other, even of equal txid"
@@ -68,6 +71,12 @@ class StateAnswerSerializer(BatchOfAnswer, AnswerSerializer):
 @extend_schema_serializer(component_name="Answers")
 class AnswersSerializer(BatchOfAnswer):
     answers = AnswerSerializer(many=True, help_text="one per query, in the order asked")
+
+
+class KeyAnswerSerializer(BatchOfAnswer, OfState):
+    key = serializers.ListField(child=JsonValue())
+    status = serializers.ChoiceField(["found"], help_text="a key that is missing or expired is a 404")
+    value = JsonValue(help_text="measure to value, or the JSON value")
 
 
 class EntrySerializer(serializers.Serializer):

@@ -31,6 +31,7 @@ from state_backends.errors import (
 from webapp.accounts.permissions import OutsideError
 from webapp.api.entries import InvalidCursorError, PagesGoneError
 from webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
+from webapp.api.one_key import KeyNotFoundError
 from webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
 from webapp.api.requests import TooManyKeysError, UnknownParameterError
@@ -53,6 +54,7 @@ CODE_OF: Mapping[type[Exception], str] = {
     FormerPipelineError: "former_pipeline",
     UnknownStateError: "unknown_state",
     UnknownPipelineError: "unknown_pipeline",
+    KeyNotFoundError: "key_not_found",
     UnknownRunError: "unknown_run",
     StateBusyError: "state_busy",
     UnfinishedRunError: "run_unfinished",

@@ -61,6 +61,8 @@ class ProblemSerializer(serializers.Serializer):
     oldest_txid = serializers.IntegerField(
         required=False, help_text="the oldest batch at which the request can be answered"
     )
+    epoch = serializers.CharField(required=False, allow_blank=True, help_text="the ledger's epoch now")
+    key_status = serializers.ChoiceField(["missing", "expired"], required=False, help_text="of a key that is not found")
     committed_txid = serializers.IntegerField(required=False, help_text="the newest batch that can be requested")
 
 
@@ -126,6 +128,19 @@ DESCRIPTIONS = {
     503: described(503, "The database or the task queue does not answer; `Retry-After` says when to retry."),
     504: described(504, "The request exceeded the time limit: request less."),
 }
+NO_KEY = described(
+    404,
+    "No such state, or no such key in it.",
+    UNKNOWN_STATE,
+    example(
+        "no key",
+        "key_not_found",
+        'state \'routes\': key ["JFK","ZZ"] is missing as of batch 42',
+        key_status="missing",
+        txid=42,
+        epoch="8a1f0c2e9b7d4653",
+    ),
+)
 NOT_YET = described(
     409, "The requested batch is not committed yet, or is of another epoch.", NOT_COMMITTED, OTHER_EPOCH
 )

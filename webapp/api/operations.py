@@ -3,7 +3,7 @@
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
 from webapp.accounts.models import Scope
@@ -12,6 +12,7 @@ from webapp.api.answers import (
     BatchSerializer,
     EntriesSerializer,
     HistorySerializer,
+    KeyAnswerSerializer,
     PipelineSerializer,
     RunSerializer,
     StateAnswerSerializer,
@@ -22,6 +23,7 @@ from webapp.api.openapi import (
     CONDITIONAL,
     IDEMPOTENCY_KEY,
     LOCATION,
+    NO_KEY,
     NOT_YET,
     STILL_WAITING,
     UNCHANGED,
@@ -33,6 +35,8 @@ from webapp.api.requests import (
     EntriesParameters,
     ExportParameters,
     HistoryParameters,
+    KeyParameters,
+    KeyPathParameters,
     ListParameters,
     QueriesSerializer,
     QuerySerializer,
@@ -43,7 +47,7 @@ from webapp.api.tokens import TokenBody, TokenSerializer
 KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
 BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
 OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
-RESULTS = [
+RESULTS: list[dict[str, Any]] = [
     {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
     {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
 ]
@@ -205,6 +209,32 @@ state_query = extend_schema(
         _answered("combined", OF_STATE | BATCH | {"combined": COMBINED}),
     ],
 )
+
+
+def _key(operation_id: str, where: str, *parameters: Any) -> Any:
+    return extend_schema(
+        operation_id=operation_id,
+        tags=["states"],
+        summary=f"Look one key up, {where}",
+        description="The same as a bulk lookup of one key, for clients and caches that know GET. A key that is missing "
+        "or expired is a 404 with `key_status`, `txid` and `epoch`.",
+        parameters=[*parameters, *CONDITIONAL],
+        responses=answers(200, KeyAnswerSerializer, 400, 404, 409, 410, e404=NO_KEY, e409=NOT_YET, e503=STILL_WAITING)
+        | UNCHANGED,
+        examples=[_answered("one key", BATCH | OF_STATE | RESULTS[0])],
+    )
+
+
+PARTS = OpenApiParameter(
+    "key",
+    str,
+    OpenApiParameter.PATH,
+    description="The parts of the key in the order of the key columns, percent-encoded, slashes between: `JFK/AA`, "
+    "`2013-01-01T05:00:00Z/JFK`. A key with a slash in a part, or an empty part, is sent as the parameter `key` of "
+    "`/keys`, unless there is one key column",
+)
+key_at_path = _key("get_key", "its parts in the path", PARTS, KeyPathParameters)
+key = _key("get_key_as_json", "as a JSON list", KeyParameters)
 queries = extend_schema(
     operation_id="query_states",
     tags=["states"],

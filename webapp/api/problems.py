@@ -105,6 +105,12 @@ PROBLEMS: Mapping[str, Problem] = {
     "unknown_state": Problem(
         404, "Unknown state", "No state has this name.", "Choose one of those that `GET /states` lists."
     ),
+    "key_not_found": Problem(
+        404,
+        "Key not found",
+        "The state has no such key as of batch `txid`. `key_status`: it is missing, or past its time to live.",
+        "Nothing, if the key may be absent; a bulk lookup answers such keys with null.",
+    ),
     "unknown_pipeline": Problem(
         404, "Unknown pipeline", "No pipeline has this name.", "Choose one of those that `GET /pipelines` lists."
     ),

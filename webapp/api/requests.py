@@ -439,6 +439,35 @@ class ExportParameters(RangeParameters):
     limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="Entries of the file, all if absent")
 
 
+class KeyPathParameters(RequestSerializer):
+    """What a lookup of one key may have beside it: the members of the body of a bulk lookup."""
+
+    measures = NamesParameter(help_text="Which to answer, with commas between; all if absent")
+    as_of = NumberParameter(
+        0, LARGEST_TXID, required=False, help_text="As after this batch; the committed one if absent"
+    )
+    min_txid = NumberParameter(0, LARGEST_TXID, required=False, help_text="Wait until this batch is committed")
+    wait_ms = NumberParameter(
+        0,
+        lambda: settings.TIDEMARK_MAX_WAIT_MS,
+        required=False,
+        help_text="Wait this long for `min_txid` at most; as long as the server allows if absent",
+    )
+    epoch = EpochField()
+
+
+class KeyParameters(KeyPathParameters):
+    key = KeyPartsParameter(
+        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
+        "where there is none"
+    )
+
+
+def read_one(state: str, key: Any, asked: Mapping[str, Any]) -> tuple[Query, When]:
+    """Return what a lookup of one key asks. asked: what `KeyPathParameters` read."""
+    return Query(state, [key], asked.get("measures")), _when(asked)
+
+
 class HistoryParameters(RequestSerializer):
     key = KeyPartsParameter(
         help_text="As a JSON list; where there is one key column, its bare value. Not needed where there is none"

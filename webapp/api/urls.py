@@ -8,7 +8,12 @@ class NameConverter(StringConverter):
     regex = "[^/\0]+"  # PostgreSQL's text has no NUL
 
 
+class KeyConverter(StringConverter):
+    regex = "[^\0]*"
+
+
 register_converter(NameConverter, "name")
+register_converter(KeyConverter, "key")
 
 app_name = "lookup"
 
@@ -22,6 +27,8 @@ urlpatterns = [
     path("pipelines/<name:name>/resume", views.ResumeView.as_view(), name="resume"),
     path("states", views.StatesView.as_view(), name="states"),
     path("states/<name:name>", views.StateView.as_view(), name="state"),
+    path("states/<name:name>/keys", views.KeyView.as_view(), name="key"),
+    path("states/<name:name>/keys/<key:key>", views.KeyAtPathView.as_view(), name="key_at_path"),
     path("states/<name:name>/entries", views.EntriesView.as_view(), name="entries"),
     path("states/<name:name>/export.csv", views.CsvExportView.as_view(), name="export_csv"),
     path("states/<name:name>/export.ndjson", views.JsonLinesExportView.as_view(), name="export_ndjson"),

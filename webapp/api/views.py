@@ -25,11 +25,14 @@ from webapp.api.direct import DirectPost
 from webapp.api.entries import history, page
 from webapp.api.export import FORMATS, stream
 from webapp.api.lookups import look_up, look_up_together
+from webapp.api.one_key import key_as_json, key_in_path, look_up_one
 from webapp.api.rendering import OrjsonRenderer, conditional, digest, known_etags, not_modified
 from webapp.api.requests import (
     EntriesParameters,
     ExportParameters,
     HistoryParameters,
+    KeyParameters,
+    KeyPathParameters,
     ListParameters,
     RequestSerializer,
     RunsParameters,
@@ -100,6 +103,36 @@ class StateQueryView(DirectPost, ApiView):
         # DRF's rendering costs time and has nothing to choose here.
         body = orjson.dumps(answer.batch | answer.document)
         return HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": answer.etag})
+
+
+class KeyAtPathView(ApiView):
+    parameters = {"GET": KeyPathParameters}
+
+    @operations.key_at_path
+    def get(self, request: Request, name: str, key: str) -> HttpResponse:
+        asked = KeyPathParameters.read(request.query_params.dict())
+        return _one_key(request, name, key_in_path(name, key, key_scope(request)), asked)
+
+
+class KeyView(ApiView):
+    parameters = {"GET": KeyParameters}
+
+    @operations.key
+    def get(self, request: Request, name: str) -> HttpResponse:
+        asked = KeyParameters.read(request.query_params.dict())
+        return _one_key(request, name, key_as_json(name, asked.get("key", ""), key_scope(request)), asked)
+
+
+def _one_key(request: Request, name: str, key: list[Any], asked: Mapping[str, Any]) -> HttpResponse:
+    answer = look_up_one(name, key, asked, key_scope(request), known_etags(request))
+    looked_up(request, name, 1)
+    if isinstance(answer, str):
+        response = not_modified(answer)
+    else:
+        body, etag = answer
+        response = HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": etag})
+    response.headers["Cache-Control"] = "private, max-age=0"
+    return response
 
 
 class QueriesView(DirectPost, ApiView):

@@ -41,7 +41,7 @@ def check(method: str, response: HttpResponse) -> None:
 
 
 def _operation(method: str, route: str) -> dict[str, Any]:
-    path = "/" + route.replace("<name:", "{").replace("<int:", "{").replace(">", "}")
+    path = "/" + route.replace("<name:", "{").replace("<int:", "{").replace("<key:", "{").replace(">", "}")
     return _schema()["paths"][path][method]
 
 

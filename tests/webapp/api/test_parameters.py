@@ -1,11 +1,21 @@
 """Query parameters that a call does not know are refused, on every path: what they were meant to change would not."""
 
 import pytest
+from django.test import Client
 from django.urls import reverse
 
+from webapp.accounts import authentication
+from webapp.accounts.models import Scope
+from webapp.accounts.services import create_api_key
 from webapp.api.urls import urlpatterns
 
-ARGUMENTS = {"name": "flights_by_carrier", "run_id": 1}
+ARGUMENTS = {"name": "flights_by_carrier", "run_id": 1, "key": "JFK/C01"}
+
+
+@pytest.fixture
+def owner(db) -> Client:
+    authentication.clear_cache()
+    return Client(headers={"X-Api-Key": create_api_key("owner", Scope.values)[1]})
 
 
 CALLS = [
@@ -17,11 +27,11 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("method", "pattern"), CALLS)
-def test_an_unknown_parameter_is_a_400_that_names_it_and_the_known_ones(keeper, method, pattern):
+def test_an_unknown_parameter_is_a_400_that_names_it_and_the_known_ones(owner, method, pattern):
     arguments = {name: ARGUMENTS[name] for name in pattern.pattern.converters}
     path = reverse(f"lookup:{pattern.name}", kwargs=arguments)
 
-    response = keeper.generic(method, f"{path}?prefx=1", b"{}", content_type="application/json")
+    response = owner.generic(method, f"{path}?prefx=1", b"{}", content_type="application/json")
 
     assert response.status_code == 400
     assert response.json()["detail"].startswith("unknown parameter 'prefx'; there are ")

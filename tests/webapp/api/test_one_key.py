@@ -1,0 +1,157 @@
+"""One key at an address of its own: the same answer as a bulk lookup, with an ETag, for keys of every type."""
+
+import json
+from datetime import date
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import pytest
+
+from state_backends import Count, StateSpec, Sum
+from tests.webapp.api.checked_client import CheckedClient
+from tests.webapp.api.states import add_state
+from tests.webapp.redis_views import redis_views
+from webapp.accounts import authentication
+from webapp.accounts.services import create_api_key
+
+STATE = "/states/flights_by_carrier"
+COUNT = {"n": Count()}
+
+
+def one(api, path, status=200, **options):
+    response = api.ask("GET", path, **options)
+    assert response.status_code == status, response.content
+    return response.json()
+
+
+def test_it_answers_what_a_bulk_lookup_does(filled, api):
+    answer = one(api, f"{STATE}/keys/JFK/C01?measures=flights")
+    bulk = api.ask("POST", f"{STATE}/query", {"keys": [["JFK", "C01"]], "measures": ["flights"]}).json()
+
+    (result,) = bulk.pop("results")
+    assert answer == bulk | result
+    assert answer["value"] == {"flights": 99}
+
+
+@pytest.mark.parametrize(
+    ("path", "txid", "count"), [("?as_of=1", 1, 100), ("", 2, 1100), ("?min_txid=2&wait_ms=0", 2, 1100)]
+)
+def test_a_batch_may_be_asked_for(filled, api, path, txid, count):
+    answer = one(api, f"{STATE}/keys/EWR/C00{path}")
+
+    assert (answer["txid"], answer["value"]["flights"]) == (txid, count)
+
+
+def test_an_absent_key_is_a_404_that_says_of_which_batch(filled, api):
+    problem = one(api, f"{STATE}/keys/JFK/ZZ", 404)
+
+    assert (problem["code"], problem["key_status"], problem["txid"]) == ("key_not_found", "missing", 2)
+    assert problem["detail"] == 'state \'flights_by_carrier\': key ["JFK","ZZ"] is missing as of batch 2'
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/states/nothing/keys/a", 404, "unknown_state"),
+        (f"{STATE}/keys/JFK", 400, "invalid_key"),
+        (f"{STATE}/keys/JFK/C01/x", 400, "invalid_key"),
+        (f"{STATE}/keys?key=%5B1,2%5D", 400, "invalid_key"),
+        (f"{STATE}/keys", 400, "invalid_key"),
+        ("/states/flights_by_hour/keys/yesterday/JFK", 400, "invalid_key"),
+        (f"{STATE}/keys/JFK/C01?measures=nothing", 400, "invalid_request"),
+        (f"{STATE}/keys/JFK/C01?as_of=9", 409, "not_committed"),
+        (f"{STATE}/keys/JFK/C01?min_txid=9&wait_ms=0", 503, "not_reached"),
+        (f"{STATE}/keys/JFK/C01?min_txid=9&epoch=gone", 409, "other_epoch"),
+        (f"{STATE}/keys/JFK/C01?combine=true", 400, "unknown_parameter"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(filled, api, path, status, code):
+    assert one(api, path, status)["code"] == code
+
+
+class TestCaching:
+    def test_an_unchanged_answer_is_a_304_until_the_next_batch(self, filled, api):
+        path = f"{STATE}/keys/JFK/C01"
+        answer = api.ask("GET", path)
+        known = {"If-None-Match": answer.headers["ETag"]}
+
+        again = api.ask("GET", path, headers=known)
+        filled.commit({("JFK", "C01"): 1})
+        changed = api.ask("GET", path, headers=known)
+
+        assert (again.status_code, again.content, changed.status_code) == (304, b"", 200)
+        for response in (answer, again, changed):
+            assert response.headers["Cache-Control"] == "private, max-age=0"
+            assert "Authorization" in response.headers["Vary"]
+
+    def test_a_known_etag_gives_no_access(self, filled, api):
+        etag = api.ask("GET", f"{STATE}/keys/EWR/C01").headers["ETag"]
+        authentication.clear_cache()
+        of_jfk = CheckedClient(create_api_key("of JFK", ["read"], key_prefix=["JFK"])[1])
+
+        refused = of_jfk.ask("GET", f"{STATE}/keys/EWR/C01", headers={"If-None-Match": etag})
+
+        assert refused.status_code == 403
+        assert of_jfk.ask("GET", f"{STATE}/keys/JFK/C01").status_code == 200
+
+
+class TestKeys:
+    """Keys of every type, by their parts in the path and as JSON."""
+
+    @pytest.mark.parametrize(
+        ("sql_type", "key", "text"),
+        [
+            ("text", "JFK", "JFK"),
+            ("text", "a/b", "a/b"),
+            ("text", "", ""),
+            ("text", 'quoted "?#%\n', 'quoted "?#%\n'),
+            ("text", "[1", "[1"),
+            ("text", "ü", "ü"),
+            ("bigint", -(2**63), str(-(2**63))),
+            ("integer", 7, "7"),
+            ("double precision", -2.0, "-2"),
+            ("boolean", True, "true"),
+            ("date", date(2013, 2, 28), "2013-02-28"),
+            ("uuid", UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff"), "6f9619ff-8b86-d011-b42d-00c04fc964ff"),
+        ],
+    )
+    def test_one_column(self, filled, api, sql_type, key, text):
+        add_state(filled.conn, StateSpec("typed", key={"k": sql_type}, measures=COUNT), {(key,): {"n": 5}})
+
+        assert one(api, f"/states/typed/keys/{quote(text, safe='')}")["value"] == {"n": 5}
+        json_key = key if isinstance(key, int | float) else text
+        assert one(api, f"/states/typed/keys?{urlencode({'key': json.dumps([json_key])})}")["value"] == {"n": 5}
+
+    def test_a_timestamp_and_a_text(self, filled, api):
+        answer = one(api, f"/states/flights_by_hour/keys/{quote('2013-01-01T10:00:00+00:00')}/JFK")
+
+        assert (answer["key"], answer["value"]) == (["2013-01-01T10:00:00+00:00", "JFK"], {"flights": 1})
+
+    def test_a_slash_among_several_columns_is_sent_as_json(self, filled, api):
+        spec = StateSpec("pages", key={"site": "text", "path": "text"}, measures=COUNT)
+        add_state(filled.conn, spec, {("a", "/b/"): {"n": 5}, ("", "c"): {"n": 6}})
+
+        refused = one(api, f"/states/pages/keys/a/{quote('/b/', safe='')}", 400)
+        answer = one(api, "/states/pages/keys?" + urlencode({"key": '["a", "/b/"]'}))
+        empty = one(api, "/states/pages/keys?" + urlencode({"key": '["", "c"]'}))
+
+        assert refused["detail"] == (
+            "key: expected 2 parts (site, path) in the path, got 4; a key with a slash or an empty part is given as "
+            'JSON: /api/v1/states/pages/keys?key=["a/b", ..]'
+        )
+        assert (answer["value"], empty["value"]) == ({"n": 5}, {"n": 6})
+
+    def test_a_state_without_key_columns_needs_none(self, filled, api):
+        assert one(api, "/states/totals/keys")["value"] == {"flights": 6130}
+
+    def test_every_digit_of_a_value_is_kept(self, filled, api):
+        spec = StateSpec("money", key={"k": "text"}, measures={"sum": Sum("x", type="numeric")})
+        add_state(filled.conn, spec, {("a",): {"sum": "12345678901234567890.123456789"}})
+
+        assert b"12345678901234567890.123456789" in api.ask("GET", "/states/money/keys/a").content
+
+    def test_a_state_in_redis(self, api, connection):
+        with redis_views(connection) as views:
+            views.commit({"a/b": 3})
+
+            assert one(api, f"/states/{views.name}/keys/a%2Fb?measures=views")["value"] == {"views": 3}

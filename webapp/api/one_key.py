@@ -1,0 +1,90 @@
+"""One key at an address of its own, for clients and caches that know GET: a bulk lookup of one key, with its ETags.
+
+The parts of the key are in the path, percent-encoded. The server decodes the path before it is split, so a part with a
+slash cannot be told from two parts where there are several key columns; such a key, and one with an empty part, which
+proxies remove, is given as JSON instead: `/keys?key=["a/b", "c"]`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from rest_framework.exceptions import APIException
+
+from state_backends import StateSpec
+from state_backends.errors import KeyShapeError
+from state_backends.types import KEY_TYPES
+from webapp.accounts.permissions import KeyScope
+from webapp.api.entries import parts_of
+from webapp.api.lookups import Answer, look_up, read
+from webapp.api.rendering import parse_json
+from webapp.api.requests import read_one
+from webapp.states import readers
+
+
+class KeyNotFoundError(APIException):
+    """The state has no such key at this batch. members: the batch, and whether the key is missing or expired."""
+
+    status_code = 404
+
+    def __init__(self, answer: Answer, result: Mapping[str, Any]) -> None:
+        batch = answer.batch
+        super().__init__(
+            f"state {answer.state!r}: key {orjson.dumps(result['key']).decode()} is {result['status']} as of batch "
+            f"{batch['txid']}"
+        )
+        self.members = {"key_status": result["status"], "txid": batch["txid"], "epoch": batch["epoch"]}
+
+
+def key_in_path(name: str, path: str, scope: KeyScope) -> list[Any]:
+    """Return the key whose parts are in a path, typed as JSON has them. Raises UnknownStateError, KeyShapeError."""
+    spec = _spec(name, scope)
+    columns = list(spec.key)
+    # With one column a slash can only be the key's own.
+    texts = [path] if len(columns) == 1 else path.split("/")
+    if len(texts) != len(columns):
+        raise KeyShapeError(
+            f"key: expected {len(columns)} parts ({', '.join(columns)}) in the path, got {len(texts)}; a key with a "
+            f'slash or an empty part is given as JSON: /api/v1/states/{name}/keys?key=["a/b", ..]'
+        )
+    return [_part(text, sql_type) for text, sql_type in zip(texts, spec.key.values(), strict=True)]
+
+
+def key_as_json(name: str, key: list[Any] | str, scope: KeyScope) -> list[Any]:
+    """Return the key of a parameter. Raises UnknownStateError."""
+    return parts_of(key, _spec(name, scope))
+
+
+def look_up_one(
+    name: str, key: list[Any], asked: Mapping[str, Any], scope: KeyScope, known: Sequence[str]
+) -> tuple[bytes, str] | str:
+    """Return the answer and its ETag; or the ETag, of those that the client knows, under which it has the answer.
+
+    Raises what look_up does; KeyNotFoundError for a key that is missing or expired.
+    """
+    query, when = read_one(name, key, asked)
+    answer = look_up(query, when, scope, known)
+    if isinstance(answer, str):
+        return answer
+    results = answer.snapshot.results
+    (result,) = orjson.loads(results)
+    if result["status"] != "found":
+        raise KeyNotFoundError(answer, result)
+    document = answer.batch | answer.document
+    del document["results"]
+    # The result as the database wrote it, with all digits, and without the brackets of the list.
+    return orjson.dumps(document)[:-1] + b"," + results.strip()[2:-1].lstrip(), answer.etag
+
+
+def _spec(name: str, scope: KeyScope) -> StateSpec:
+    scope.check_state(name)
+    return read(lambda conn: readers.reader(conn, name).spec)
+
+
+def _part(text: str, sql_type: str) -> Any:
+    if KEY_TYPES[sql_type].is_text_in_json:
+        return text
+    try:
+        return parse_json(text)
+    except orjson.JSONDecodeError:
+        return text
