@@ -116,6 +116,10 @@ class StateGapError(TidemarkError):
     """Batches were committed without a state or measure that is declared again: reprocess, rename it, or accept it."""
 
 
+class RolesError(TidemarkError):
+    """Database roles cannot be set up over this connection: connect as the message says."""
+
+
 class TablesBusyError(TidemarkError):
     """Tables to be changed have been read for minutes: wait for the readers that the message names, or end them."""
 

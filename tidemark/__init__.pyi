@@ -127,6 +127,7 @@ from state_backends import RetractableMin as RetractableMin
 from state_backends import RevisionedStream as RevisionedStream
 from state_backends import RevisionError as RevisionError
 from state_backends import RewindError as RewindError
+from state_backends import RolesError as RolesError
 from state_backends import RollBackError as RollBackError
 from state_backends import RowCount as RowCount
 from state_backends import SchemaVersionError as SchemaVersionError

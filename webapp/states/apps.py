@@ -2,6 +2,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.db.backends.signals import connection_created
+from django.db.models.signals import post_migrate
 
 from state_backends import session
 
@@ -11,7 +12,11 @@ class StatesConfig(AppConfig):
     verbose_name = "Tidemark"
 
     def ready(self) -> None:
+        from webapp.core.roles import regrant
+
         connection_created.connect(prepare)
+        # Once for all apps: by then their tables exist.
+        post_migrate.connect(regrant, sender=self)
 
 
 def prepare(connection: Any, **_: Any) -> None:

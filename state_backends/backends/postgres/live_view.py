@@ -12,6 +12,7 @@ from psycopg import sql
 from state_backends.backends.postgres import privileges
 from state_backends.committed import NOW, finished_columns, live_sql, rows_and_ledger
 from state_backends.schema.dependents import check_dependents
+from state_backends.schema.roles import LIVE, as_owner
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas
 
@@ -24,12 +25,13 @@ def replace_view(conn: psycopg.Connection, table: StateTable) -> None:
     shown, kept = _columns(conn, table.live_view), privileges.read(conn, table.live_view)
     options = kept.options if kept else []
     try:
-        with conn.transaction():
+        with as_owner(conn, LIVE):
             conn.execute(_view_sql(table, shown, options))
     except psycopg.errors.InvalidTableDefinition:
         check_dependents(conn, table.spec.name, [table.live_view], "its view gets columns of other types")
         conn.execute(sql.SQL("DROP VIEW {}").format(table.live_view))
-        conn.execute(_view_sql(table, [], options))
+        with as_owner(conn, LIVE):
+            conn.execute(_view_sql(table, [], options))
         privileges.restore(conn, table.live_view, kept)
 
 

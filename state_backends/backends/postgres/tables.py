@@ -18,6 +18,7 @@ from state_backends.backends.postgres.live_view import replace_view, shows_all
 from state_backends.committed import rows_and_ledger
 from state_backends.errors import SpecMismatchError
 from state_backends.schema.dependents import check_dependents
+from state_backends.schema.roles import as_owner
 from state_backends.schema.tables import add_column, create_changelog, define, drop_changelog, extend_changelog
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, columns, commas
@@ -63,7 +64,7 @@ def create_missing(conn: psycopg.Connection, table: StateTable) -> None:
 
 def create_rows(conn: psycopg.Connection, table: StateTable) -> None:
     """Create the state's table and changelog, without the view."""
-    with conn.transaction():
+    with as_owner(conn, table.schemas[0]):
         conn.execute(_create_table(table))
         for name in _partitions(table):
             conn.execute(_create_partition(table, name))

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LOG_LINES = 15
@@ -29,6 +29,7 @@ class Child:
         log: Path,
         stop_seconds: float = 20.0,
         folder: Path | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -38,6 +39,7 @@ class Child:
             self._process = subprocess.Popen(
                 command,
                 cwd=folder,
+                env=os.environ | dict(environ or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,11 +33,16 @@ from pipelines.embedded.data_dir import (
     project_dir,
     write_private,
 )
+from pipelines.embedded.postgres import EmbeddedPostgres
 from pipelines.errors import RuntimeSetupError
 from pipelines.spark import start_session
+from state_backends.schema import role_setup
+from state_backends.schema.roles import Roles
 from webapp.accounts.authentication import verified
 from webapp.accounts.services import create_api_key
 from webapp.core import serving
+from webapp.core.roles import django_tables
+from webapp.states import readers
 from webapp.states.management.child_process import Child
 
 PIPELINE = "flights"
@@ -126,11 +131,32 @@ def grant_access(port: int) -> Access:
     return access
 
 
-def start_children(port: int, references: Sequence[str] = ()) -> list[Child]:
+def set_up_roles() -> dict[str, str]:
+    """Let the embedded server have the roles of an installation; return their addresses, part to URL.
+
+    A server of the user's is left as it is, and so nothing is returned.
+    """
+    server = EmbeddedPostgres(data_dir())
+    if server.process() is None or server.url() != os.environ["DATABASE_URL"]:
+        return {}
+    passwords = server.role_passwords()
+    with readers.own_connection() as conn:
+        role_setup.set_up(conn, Roles(), django_tables(), passwords)
+    return {part: server.url(Roles()[part], password) for part, password in passwords.items()}
+
+
+def start_children(
+    port: int, references: Sequence[str] = (), addresses: Mapping[str, str] | None = None
+) -> list[Child]:
     """Start web, events, worker and pipelines in this order; stop them in reverse order.
 
-    references: the pipelines, by default the demo's.
+    references: the pipelines, by default the demo's. addresses: of the database, for each role; none: DATABASE_URL.
     """
+    web_role, worker_role, pipeline_role = (
+        {"DATABASE_URL": addresses[part]} if addresses else {} for part in ("web", "worker", "pipeline")
+    )
+    if references:
+        pipeline_role = {}  # they may read tables of the user's, which no role of ours may
     logs = data_dir() / "logs"
     python = sys.executable
     # Compaction keeps a week of history by default; in the demo it should have an effect at once.
@@ -151,10 +177,10 @@ def start_children(port: int, references: Sequence[str] = ()) -> list[Child]:
     pipelines = references or [FLIGHTS, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]
     return [
-        Child("web", [*granian, str(port), *serving.WEB], logs / "web.log"),
-        Child("events", [*granian, str(events_port), *serving.EVENTS], logs / "events.log"),
-        Child("worker", [*worker, *beat], logs / "worker.log"),
-        Child("pipeline", pipeline, logs / "pipeline.log", stop_seconds=40.0, folder=project),
+        Child("web", [*granian, str(port), *serving.WEB], logs / "web.log", environ=web_role),
+        Child("events", [*granian, str(events_port), *serving.EVENTS], logs / "events.log", environ=web_role),
+        Child("worker", [*worker, *beat], logs / "worker.log", environ=worker_role),
+        Child("pipeline", pipeline, logs / "pipeline.log", stop_seconds=40.0, folder=project, environ=pipeline_role),
     ]
 
 

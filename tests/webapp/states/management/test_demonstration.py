@@ -1,5 +1,6 @@
 """The demo explains in one line why it cannot start, keeps its credentials, and stops its child processes."""
 
+import json
 import os
 import signal
 import socket
@@ -128,3 +129,37 @@ def is_alive(pid):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+ROLES = """
+import json, psycopg
+from pipelines.embedded.servers import ensure_servers
+ensure_servers(durable=False)
+import django; django.setup()
+from django.core.management import call_command
+from webapp.states.management import demonstration
+call_command("migrate", verbosity=0)
+first, second = demonstration.set_up_roles(), demonstration.set_up_roles()
+assert first == second
+users = {}
+for part, address in first.items():
+    with psycopg.connect(address) as conn:
+        users[part] = conn.execute("SELECT current_user").fetchone()[0]
+print(json.dumps(users))
+"""
+
+
+def test_the_embedded_server_has_the_roles_with_passwords_that_stay(tmp_path):
+    ours = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    environ = ours | {"TIDEMARK_HOME": str(tmp_path), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+
+    done = subprocess.run([sys.executable, "-c", ROLES], env=environ, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        part: f"tidemark_{part}" for part in ("owner", "pipeline", "web", "worker", "reader")
+    }
+
+
+def test_a_server_of_the_user_gets_no_roles(home):
+    assert demonstration.set_up_roles() == {}

@@ -99,7 +99,7 @@ class Command(BaseCommand):
         self.stdout.write("preparing tables and input ..")
         demonstration.prepare(with_flights=not references)
         access = demonstration.grant_access(port)
-        children = demonstration.start_children(port, references)
+        children = demonstration.start_children(port, references, demonstration.set_up_roles())
         try:
             demonstration.wait_until_healthy(access.url, children[0])
             values = {**vars(access), "events_url": os.environ["TIDEMARK_EVENTS_URL"], "logs": data_dir() / "logs"}
