@@ -144,7 +144,10 @@ def run() -> dict[str, Any]:
         spawn = multiprocessing.get_context("spawn")
         with database() as conn, redis_client(), ProcessPoolExecutor(1, mp_context=spawn) as process:
             url = _database_url(conn.info.dbname)
-            with patch.dict(os.environ, {"DATABASE_URL": url, "SECRET_KEY": "benchmark-only", "LOG_FORMAT": "json"}):
+            with patch.dict(
+                os.environ,
+                {"DATABASE_URL": url, "SECRET_KEY": "for-benchmarks-and-nothing-else-0123", "LOG_FORMAT": "json"},
+            ):
                 traces = process.submit(measured).result()
         summaries |= {name: summary(calls) for name, calls in traces.items()}
     return summaries

@@ -49,7 +49,12 @@ def fill(conn: psycopg.Connection) -> None:
 def web_environ(conn: psycopg.Connection) -> dict[str, str]:
     """Return the environment of a web process over a connection's database, in production settings."""
     url = database_url(conn)
-    return os.environ | {"DATABASE_URL": url, "SECRET_KEY": "benchmark-only", "LOG_FORMAT": "json", "DEBUG": "0"}
+    return os.environ | {
+        "DATABASE_URL": url,
+        "SECRET_KEY": "for-benchmarks-and-nothing-else-0123",
+        "LOG_FORMAT": "json",
+        "DEBUG": "0",
+    }
 
 
 def migrate_and_make_key(environ: Mapping[str, str]) -> str:

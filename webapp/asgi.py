@@ -29,6 +29,8 @@ def limit_statements(connection, **_):
 
 connection_created.connect(limit_statements)
 
+from webapp.core.checks import log_warnings  # noqa: E402
 from webapp.states.readers import limit_backend_calls  # noqa: E402
 
 limit_backend_calls()
+log_warnings()

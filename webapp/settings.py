@@ -9,7 +9,7 @@ from django.templatetags.static import static
 
 from state_backends.session import CLIENT
 from webapp.core import logs
-from webapp.core.installation import checked_origins, database, replicas, stored_secret_key
+from webapp.core.installation import checked_origins, database, replicas, stored_secret_key, strong_secret_key
 
 env = environ.Env()
 
@@ -88,7 +88,7 @@ TIDEMARK_STALE_AFTER_SECONDS = env.float("TIDEMARK_STALE_AFTER_SECONDS", default
 # --- Django ---------------------------------------------------------------------------------------------------------
 
 DEBUG = env.bool("DEBUG", default=False)
-SECRET_KEY = env.str("SECRET_KEY", default="") or stored_secret_key(DATA_DIR / "secret_key")
+SECRET_KEY = strong_secret_key(env.str("SECRET_KEY", default="")) or stored_secret_key(DATA_DIR / "secret_key")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 
 INSTALLED_APPS = [

@@ -90,12 +90,12 @@ def test_a_wrong_use_shows_the_right_one(tmp_path, words):
 
 
 def test_a_command_reads_the_settings_of_the_project_and_those_of_the_environment_go_first(tmp_path):
-    (tmp_path / ".env").write_text("SECRET_KEY=from-the-file\nTIDEMARK_RUNS_KEEP_DAYS=3\n")
+    (tmp_path / ".env").write_text("SECRET_KEY=from-the-file-0123456789-abcdefgh\nTIDEMARK_RUNS_KEEP_DAYS=3\n")
     show = "from django.conf import settings as s; print(s.SECRET_KEY, s.TIDEMARK_RUNS_KEEP_DAYS)"
 
     told = typed("-m", "tidemark", "shell", "-v0", "-c", show, cwd=tmp_path, TIDEMARK_RUNS_KEEP_DAYS="5")
 
-    assert told.stdout == "from-the-file 5\n"
+    assert told.stdout == "from-the-file-0123456789-abcdefgh 5\n"
 
 
 @pytest.mark.spark

@@ -132,7 +132,7 @@ def served(shop: Shop) -> Iterator[str]:
     """The address of the web process of the project."""
     port = str(free_port())
     command = [str(shop.programs / "granian"), "--port", port, *serving.WEB]
-    environ = users_environ() | shop.environ | {"SECRET_KEY": "of-the-stranger"}
+    environ = users_environ() | shop.environ | {"SECRET_KEY": "of-the-stranger-0123456789-abcdef"}
     with (shop.folder / "web.log").open("ab") as log:
         web = subprocess.Popen(command, cwd=shop.folder, env=environ, stdout=log, stderr=log)
     yield f"http://localhost:{port}"

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+GIVEN = "given-0123456789-abcdefghijklmnop"
+
 REPORT = """
 import json, sys
 import webapp.wsgi
@@ -54,10 +56,10 @@ def test_the_default_settings_are_safe(tmp_path):
 
 def test_the_environment_overrides_the_defaults(tmp_path):
     settings = report(
-        REPORT, tmp_path, DEBUG="1", ALLOWED_HOSTS="a.example,b.example", SECRET_KEY="given", TIDEMARK_HTTPS="1"
+        REPORT, tmp_path, DEBUG="1", ALLOWED_HOSTS="a.example,b.example", SECRET_KEY=GIVEN, TIDEMARK_HTTPS="1"
     )
 
-    assert (settings["DEBUG"], settings["SECRET_KEY"]) == (True, "given")
+    assert (settings["DEBUG"], settings["SECRET_KEY"]) == (True, GIVEN)
     assert settings["ALLOWED_HOSTS"] == ["a.example", "b.example"]
     assert settings["SESSION_COOKIE_SECURE"]
     assert settings["SECURE_HSTS_SECONDS"] > 0

@@ -15,6 +15,9 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ign
 
 ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 REPLICAS = "DATABASE_REPLICA_URLS"
+# Of SECRET_KEY: 32 hexadecimal digits have 128 bits, and half of them are different on average.
+SECRET_KEY_LENGTH, SECRET_KEY_CHARACTERS = 32, 8
+
 DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
 
@@ -61,6 +64,20 @@ def checked_origins(setting: str, origins: list[str]) -> list[str]:
                 "or http://localhost:5173: lower case, without a path or a default port"
             )
     return origins
+
+
+def strong_secret_key(given: str) -> str:
+    """Return what SECRET_KEY was set to, which may be nothing. Raises ImproperlyConfigured for one that can be guessed.
+
+    It signs sessions and tokens: whoever guesses it signs in as anyone.
+    """
+    if given and (len(given) < SECRET_KEY_LENGTH or len(set(given)) < SECRET_KEY_CHARACTERS):
+        raise ImproperlyConfigured(
+            f"SECRET_KEY has {len(given)} characters, {len(set(given))} of them different; it needs "
+            f"{SECRET_KEY_LENGTH} and {SECRET_KEY_CHARACTERS}: make one with `openssl rand -hex 32`, or leave it unset "
+            "on a single machine"
+        )
+    return given
 
 
 def stored_secret_key(path: Path) -> str:

@@ -1,6 +1,7 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.core import checks
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
@@ -12,8 +13,10 @@ class StatesConfig(AppConfig):
     verbose_name = "Tidemark"
 
     def ready(self) -> None:
+        from webapp.core.checks import https
         from webapp.core.roles import regrant
 
+        checks.register(https, checks.Tags.security)
         connection_created.connect(prepare)
         # Once for all apps: by then their tables exist.
         post_migrate.connect(regrant, sender=self)

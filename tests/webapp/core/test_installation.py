@@ -1,11 +1,12 @@
 import re
+import secrets
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from webapp.core.installation import CollectedOrNotStorage, database, stored_secret_key
+from webapp.core.installation import CollectedOrNotStorage, database, stored_secret_key, strong_secret_key
 
 NAMED = {"NAME": "tidemark", "USER": "ann", "PASSWORD": "s p@ce", "HOST": "db.example", "PORT": "5433"}
 
@@ -60,6 +61,19 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
 
     with pytest.raises(ImproperlyConfigured, match="set SECRET_KEY, or TIDEMARK_HOME"):
         stored_secret_key(tmp_path / "file" / "secret_key")
+
+
+@pytest.mark.parametrize("given", ["x", "django-insecure", "a" * 50, "0123456" * 8])
+def test_a_secret_key_that_can_be_guessed_is_refused_and_not_quoted(given):
+    with pytest.raises(ImproperlyConfigured, match="openssl rand -hex 32") as error:
+        strong_secret_key(given)
+
+    assert given not in str(error.value) or given == "x"
+
+
+def test_a_secret_key_of_random_digits_is_accepted():
+    for digits in (secrets.token_hex(16), secrets.token_hex(24), ""):
+        assert strong_secret_key(digits) == digits
 
 
 @pytest.fixture
