@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 
 from tests.webapp.flights import Flights, flights_pipeline
@@ -38,3 +39,10 @@ def reader(django_user_model) -> Client:
     client = Client()
     client.force_login(django_user_model.objects.create_user("reader"))
     return client
+
+
+@pytest.fixture
+def may_view_dead_letters(reader, django_user_model) -> None:
+    """The user of `reader` may view the raw input of dead letters."""
+    user = django_user_model.objects.get(username="reader")
+    user.user_permissions.add(Permission.objects.get(codename="view_dead_letters"))

@@ -22,6 +22,8 @@ from webapp.accounts.models import ApiKey, Restriction, Scope
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
+# Without it, dead letters are shown without their input.
+VIEW_DEAD_LETTERS = "states.view_dead_letters"
 
 
 class HasScope(BasePermission):

@@ -37,7 +37,7 @@ SCHEDULE = [
     for act in ("add", "change", "delete")
 ]
 OPERATOR = {
-    "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state"],
+    "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state", "view_dead_letters"],
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
 }
 ADMIN = OPERATOR | {

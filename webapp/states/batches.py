@@ -50,7 +50,10 @@ class BatchSummary:
 
 @dataclass(frozen=True)
 class DeadLetterSummary:
-    """Input that could not be processed. state: the one that rejected it; empty if the source could not read it."""
+    """Input that could not be processed. state: the one that rejected it; empty if the source could not read it.
+
+    line: None for a reader who may not view it.
+    """
 
     id: int
     pipeline: str
@@ -58,7 +61,7 @@ class DeadLetterSummary:
     state: str
     source: str
     line_number: int | None
-    line: str
+    line: str | None
     reason: str
     at: datetime
     replay_txid: int | None = None

@@ -70,7 +70,7 @@ class TestPipelinePage:
 
         assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ s — 3 1 0 ", text(reader.get("/pipelines/flights/")))
 
-    def test_dead_letters_show_file_line_reason_and_the_line_in_short(self, filled, reader):
+    def test_dead_letters_show_file_line_reason_and_the_line_in_short(self, filled, reader, may_view_dead_letters):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "<b>" + "x" * 500, "not JSON", 3)])
 
         page = text(reader.get("/pipelines/flights/"))
@@ -78,6 +78,15 @@ class TestPipelinePage:
         assert "a.jsonl:3 batch 3 " in page
         assert "not JSON <b>xxx" in page
         assert "x" * 300 not in page
+
+    def test_without_the_permission_dead_letters_have_no_input(self, filled, reader):
+        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "<raw>", "not JSON", 3)])
+
+        for path in ("/pipelines/flights/", "/pipelines/flights/dead-letters"):
+            page = text(reader.get(path))
+            assert "a.jsonl:3 batch 3 " in page
+            assert "not JSON You lack the permission to view the input." in page
+            assert "<raw>" not in page
 
     def test_more_dead_letters_than_shown_link_to_all(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])

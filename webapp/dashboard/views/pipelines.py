@@ -1,6 +1,7 @@
 """The overview of all pipelines, and the pages of one: figures, batches, dead letters; pause and resume."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required, permission_required
@@ -9,7 +10,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
-from webapp.accounts.permissions import key_scope
+from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
 from webapp.dashboard.attention import skews, urgency, worst_first
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
 from webapp.dashboard.pasted import whole_number
@@ -26,6 +27,7 @@ from webapp.dashboard.views.live import (
 from webapp.states import queries, replicas, services
 from webapp.states.batches import (
     BatchSummary,
+    DeadLetterSummary,
     batch_detail,
     batch_page,
     dead_letter_page,
@@ -71,11 +73,12 @@ def pipeline(request, found, version):
     visible = of_request(request)
     batches = visible.batches(found.name, SPARKLINE_BATCHES)
     has_letters = found.dead_letters and visible.scope.is_unrestricted
+    letters = newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else []
     shown = {
         "pipeline": found,
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
-        "dead_letters": newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else [],
+        "dead_letters": _seen_letters(request, letters),
         "states": visible.states(found.name),
         "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
     }
@@ -151,12 +154,19 @@ def dead_letters(request, pipeline, version):
     )
     context = {
         "pipeline": pipeline,
-        "letters": found.letters,
+        "letters": _seen_letters(request, found.letters),
         "asked": asked,
         "filters": {part: text for part, text in asked.items() if part != "before"},
         "following": "{}.{}".format(*found.following) if found.following else "",
     }
     return page(request, "dashboard/dead_letters.html", version, context, asked)
+
+
+def _seen_letters(request: HttpRequest, letters: list[DeadLetterSummary]) -> list[DeadLetterSummary]:
+    """Return dead letters, without their input for a user who may not view it."""
+    if request.user.has_perm(VIEW_DEAD_LETTERS):
+        return letters
+    return [replace(letter, line=None) for letter in letters]
 
 
 def duration_chart(shown: list[BatchSummary]) -> BarChart | None:

@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from unfold.decorators import display
 
+from webapp.accounts.permissions import VIEW_DEAD_LETTERS
 from webapp.core.admin import LongListAdmin
 from webapp.states import queries
 from webapp.states.admin.base import link_to, link_to_list
@@ -97,6 +98,13 @@ class DeadLetterAdmin(LongListAdmin):
     search_fields = ["source", "line", "reason"]
     search_help_text = "Part of the source, line or reason; lists the newest 10,000 dead letters"
     fields = ["of_pipeline", "of_batch", "rejected_by", "source", "line_number", "line", "reason", "at"]
+
+    def get_fields(self, request: HttpRequest, obj: DeadLetter | None = None):
+        return [name for name in self.fields if name != "line" or request.user.has_perm(VIEW_DEAD_LETTERS)]
+
+    def get_search_fields(self, request: HttpRequest):
+        # A search finds what it does not show.
+        return [name for name in self.search_fields if name != "line" or request.user.has_perm(VIEW_DEAD_LETTERS)]
 
     @display(description="Source and line", ordering="source")
     def place(self, letter):

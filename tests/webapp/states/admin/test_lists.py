@@ -3,11 +3,13 @@
 import pytest
 from django.db import connection as django_connection
 from django.test.utils import CaptureQueriesContext
+from django.utils.html import escape
 
 from state_backends.dead_letters import DeadLetter
 from webapp.accounts.audit.services import record
 from webapp.core import admin as core_admin
 from webapp.states.models import Batch, MaintenanceRun
+from webapp.states.models import DeadLetter as DeadLetterRow
 
 STATES = "/admin/states/state/"
 RUNS = "/admin/states/maintenancerun/"
@@ -250,3 +252,16 @@ def test_the_sidebar_lists_what_a_user_may_view(staff):
 
     offered = [item["title"] for group in page.context["sidebar_navigation"] for item in group["items"]]
     assert offered == ["Dashboard", "Dead letters"]
+
+
+class TestRawInputOfDeadLetters:
+    @pytest.mark.parametrize(("permissions", "is_shown"), [([], False), (["view_dead_letters"], True)])
+    def test_it_is_shown_and_searched_with_the_permission_alone(self, populated, staff, permissions, is_shown):
+        client = staff("clerk", "view_deadletter", *permissions)
+        letter = DeadLetterRow.objects.get()
+
+        page = client.get(f"/admin/states/deadletter/{letter.pk}/change/").content.decode()
+        found = client.get("/admin/states/deadletter/", {"q": LETTER.line}).context["cl"].result_count
+
+        assert LETTER.reason in page
+        assert (escape(LETTER.line) in page, found == 1) == (is_shown, is_shown)
