@@ -107,6 +107,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "webapp.accounts.audit",
     "webapp.states",
+    "webapp.saved_queries",
     "webapp.accounts",
     "webapp.api",
     "webapp.dashboard",

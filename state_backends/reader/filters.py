@@ -135,6 +135,11 @@ def where_parameters(where: Where) -> list[Any]:
     return [each.value for each in where if each.operator not in (IS_NULL, IS_NOT_NULL)]
 
 
+def read_value(sql_type: SqlType, value: Any, name: str) -> Any:
+    """Return a value of a type, given as itself or as its text. Raises ValueError or ArithmeticError."""
+    return sql_type.key_part(_read(sql_type, value), name)
+
+
 def rank(value: Any) -> tuple[bool, Any]:
     """Return what sorts and compares as PostgreSQL does: a NaN is the largest number, and equal to every other."""
     return (True, 0) if isinstance(value, float | Decimal) and math.isnan(value) else (False, value)
@@ -198,7 +203,7 @@ def _not_filterable(spec: StateSpec, column: str) -> FilterError:
 def _typed(spec: StateSpec, condition: Filter, value: Any) -> Any:
     sql_type = type_of(filterable(spec)[condition.column])
     try:
-        return sql_type.key_part(_read(sql_type, value), condition.column)
+        return read_value(sql_type, value, condition.column)
     except (ValueError, ArithmeticError, TypeError):
         raise FilterError(
             f"state {spec.name!r}: where: {condition.column} is {sql_type.name} and takes "

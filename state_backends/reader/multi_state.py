@@ -7,15 +7,18 @@ many there are. A state in another store is read beside it, at the batch publish
 are asked again as of the oldest batch among them, whose time is then the clock for ttl.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import psycopg
 
 from state_backends.errors import MovedOnError, OutOfReachError, SpecError
 from state_backends.reader.reader import Ask, Reader, Snapshot
 from state_backends.row import Key
+
+Answer = TypeVar("Answer")
 
 # Attempts at states whose batches are published faster than they are read.
 TRIES = 5
@@ -42,20 +45,36 @@ def at_one_batch(
     Raises SpecError where states are of different pipelines, naming both; MovedOnError where batches are published so
     fast that none is common to all after five attempts; and what `multi_get` and `combine` raise.
     """
+    names = [each.reader.spec.name for each in lookups]
+    return until_one_batch(lambda txid: _answers(conn, lookups, txid), lambda answer: answer, names, as_of)
+
+
+def until_one_batch(
+    ask: Callable[[int | None], list[Answer]],
+    snapshot_of: Callable[[Answer], Snapshot],
+    names: Iterable[str],
+    as_of: int | None = None,
+) -> list[Answer]:
+    """Return answers of one batch, asked again as of the oldest batch among them while they are of several.
+
+    ask: returns all answers, as of a batch or, for None, of the committed one. names: of the states.
+    Raises MovedOnError as `at_one_batch` does, and what `ask` raises.
+    """
     asked_for = as_of
     for _ in range(TRIES):
         try:
-            answers = _answers(conn, lookups, as_of)
+            answers = ask(as_of)
         except OutOfReachError:
             if asked_for is not None or as_of is None:
                 raise
             as_of = None
             continue
-        if len({(answer.epoch, answer.txid, answer.attempt) for answer in answers}) <= 1:
+        shown = [snapshot_of(answer) for answer in answers]
+        if len({(each.epoch, each.txid, each.attempt) for each in shown}) <= 1:
             return answers
-        as_of = min(answer.txid for answer in answers)
-    names = ", ".join(repr(each.reader.spec.name) for each in lookups)
-    raise MovedOnError(f"states {names}: no batch was common to all of them in {TRIES} looks; ask again")
+        as_of = min(each.txid for each in shown)
+    states = ", ".join(map(repr, names))
+    raise MovedOnError(f"states {states}: no batch was common to all of them in {TRIES} looks; ask again")
 
 
 def _answers(conn: psycopg.Connection, lookups: Sequence[StateLookup], as_of: int | None) -> list[Snapshot]:

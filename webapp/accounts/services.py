@@ -29,6 +29,7 @@ VIEWER = {
         "view_periodictask", "view_intervalschedule", "view_crontabschedule", "view_clockedschedule",
         "view_solarschedule",
     ],
+    "saved_queries": ["view_savedquery"],
 }  # fmt: skip
 # The permissions to edit the schedule.
 SCHEDULE = [
@@ -39,6 +40,7 @@ SCHEDULE = [
 OPERATOR = {
     "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state", "view_dead_letters"],
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
+    "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
 }
 ADMIN = OPERATOR | {
     "api_keys": ["view_apikey", "add_apikey", "change_apikey"],

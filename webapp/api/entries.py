@@ -185,12 +185,13 @@ def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> EntriesPage:
     else:
         cursor.check(name, asked)
         query = EntriesQuery(**cursor.query)
-    return read(lambda conn: _page(conn, name, query, cursor, asked.get("limit", DEFAULT_LIMIT), scope))
+    return read(lambda conn: read_page(conn, name, query, cursor, asked.get("limit", DEFAULT_LIMIT), scope))
 
 
-def _page(
+def read_page(
     conn: psycopg.Connection, name: str, query: EntriesQuery, cursor: PageCursor | None, limit: int, scope: KeyScope
 ) -> EntriesPage:
+    """Return the page of a query behind a cursor, or its first one. Raises what `page` does."""
     reader, version = readers.versioned_reader(conn, name)
     made = "" if version is None else version[1].isoformat()
     if cursor is not None and cursor.made != made:

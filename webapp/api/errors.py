@@ -35,6 +35,7 @@ from webapp.api.one_key import KeyNotFoundError
 from webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
 from webapp.api.requests import TooManyKeysError, UnknownParameterError
+from webapp.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
 from webapp.states.idempotency import IdempotencyKeyReusedError
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 
@@ -56,6 +57,9 @@ CODE_OF: Mapping[type[Exception], str] = {
     UnknownPipelineError: "unknown_pipeline",
     KeyNotFoundError: "key_not_found",
     UnknownRunError: "unknown_run",
+    UnknownQueryError: "unknown_query",
+    WithdrawnQueryError: "withdrawn_query",
+    BrokenQueryError: "broken_query",
     StateBusyError: "state_busy",
     UnfinishedRunError: "run_unfinished",
     RunFinishedError: "run_finished",

@@ -135,7 +135,7 @@ def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> l
     for name in names:
         scope.check_state(name)
     what = f"states {', '.join(names)}"
-    return _read_once_committed(what, names, when, lambda conn: _look_up_together(conn, queries, when, scope))
+    return _read_once_committed(what, names, when, lambda conn: answer_together(conn, queries, when, scope))
 
 
 def await_batch(what: str, when: When, committed: Callable[[], CommittedBatch]) -> None:
@@ -219,7 +219,8 @@ def _look_up(
     return Answer(query.state, reader.isolation, snapshot, query.combine, etag)
 
 
-def _look_up_together(conn: psycopg.Connection, queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
+def answer_together(conn: psycopg.Connection, queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
+    """Return what `look_up_together` does, of the batch that is there now."""
     lookups = [_state_lookup(conn, index, query, scope) for index, query in enumerate(queries)]
     snapshots = at_one_batch(conn, lookups, as_of=when.as_of)
     check_epoch(f"state {queries[0].state!r}", when, snapshots[0])

@@ -120,6 +120,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "No maintenance run has this number; finished ones are deleted in time.",
         "Choose one of those that `GET /maintenance` lists.",
     ),
+    "unknown_query": Problem(
+        404,
+        "Unknown saved query",
+        "No published query has this name or version, or the API key may not read its states.",
+        "Choose one of those that `GET /queries` lists.",
+    ),
     # 405, 406, 413, 415, 421
     "method_not_allowed": Problem(
         405, "Method not allowed", "The path has other methods than this.", "Use one of those in `Allow`."
@@ -189,6 +195,18 @@ PROBLEMS: Mapping[str, Problem] = {
         "The batch that these pages show is no longer available, was replayed, or is of another epoch, or the state "
         "was created again.",
         "Start again without the cursor.",
+    ),
+    "withdrawn_query": Problem(
+        410,
+        "Saved query withdrawn",
+        "The version of the query, or all of them, was withdrawn.",
+        "Run the query without a version, or one of those that `GET /queries` lists.",
+    ),
+    "broken_query": Problem(
+        410,
+        "Saved query without its state",
+        "A state that the query reads was renamed, retired or lacks a measure; `detail` names the read and the state.",
+        "Ask whoever publishes the query for a new version.",
     ),
     "former_state": Problem(
         410,

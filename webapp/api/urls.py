@@ -2,6 +2,7 @@ from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
 from webapp.api import views
+from webapp.saved_queries import views as saved_queries
 
 
 class NameConverter(StringConverter):
@@ -38,6 +39,19 @@ urlpatterns = [
     path("states/<name:name>/expiry", views.ExpiryView.as_view(), name="expiry"),
     path("query", views.QueriesView.as_view(), name="queries"),
     path("tokens", views.TokensView.as_view(), name="tokens"),
+    path("queries", saved_queries.SavedQueriesView.as_view(), name="saved_queries"),
+    path("queries/<name:name>", saved_queries.SavedQueryView.as_view(), name="saved_query"),
+    path("queries/<name:name>/openapi", saved_queries.SavedQuerySchemaView.as_view(), name="saved_query_schema"),
+    path(
+        "queries/<name:name>/versions/<int:version>",
+        saved_queries.SavedQueryVersionView.as_view(),
+        name="saved_query_version",
+    ),
+    path(
+        "queries/<name:name>/versions/<int:version>/openapi",
+        saved_queries.SavedQueryVersionSchemaView.as_view(),
+        name="saved_query_version_schema",
+    ),
     path("maintenance", views.RunsView.as_view(), name="runs"),
     path("maintenance/<int:run_id>", views.RunView.as_view(), name="run"),
 ]

@@ -19,7 +19,14 @@ from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.audit.services import record
 from webapp.core.admin import ReadOnlyAdmin
 
-COLOURS = {"key": "warning", "maintenance": "info", "pipeline": "info", "state": "warning", "user": "success"}
+COLOURS = {
+    "key": "warning",
+    "maintenance": "info",
+    "pipeline": "info",
+    "query": "info",
+    "state": "warning",
+    "user": "success",
+}
 
 
 class AuditedEdits(ModelAdmin):

@@ -34,6 +34,13 @@ GROUPS = {
             "Progress of compactions and expiries.",
         ),
     },
+    "Serving": {
+        "saved_queries.savedquery": (
+            "Saved queries",
+            "query_stats",
+            "Named reads with parameters: publish and withdraw.",
+        ),
+    },
     "Schedule": {
         "django_celery_beat.periodictask": (
             "Periodic tasks",

@@ -1,0 +1,107 @@
+"""What /api/schema says of the calls for saved queries."""
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers
+
+from webapp.api.answers import BatchOfAnswer
+from webapp.api.openapi import CONDITIONAL, UNCHANGED, answers
+from webapp.api.requests import JsonValue
+
+RUN = "The parameters are those that the query declares; `/queries/{name}/openapi` describes them, and the answer."
+VALUES = OpenApiParameter(
+    "values",
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    OpenApiParameter.QUERY,
+    description="The parameters of the query, each by its own name; a parameter with many values is repeated. "
+    "`as_of` is a batch, `cursor` the `next` of the page before",
+    style="form",
+    explode=True,
+)
+
+
+# By a function, as a serializer has attributes of two of these names.
+QUERY_PARAMETER = inline_serializer(
+    "QueryParameter",
+    {
+        "name": serializers.CharField(),
+        "type": serializers.CharField(help_text="SQL type"),
+        "required": serializers.BooleanField(),
+        "many": serializers.BooleanField(help_text="whether it may be given several times"),
+        "description": serializers.CharField(allow_blank=True),
+    },
+    many=True,
+)
+
+
+class SavedQuerySerializer(serializers.Serializer):
+    name = serializers.CharField()
+    version = serializers.IntegerField(help_text="the newest published one")
+    description = serializers.CharField(allow_blank=True)
+    states = serializers.ListField(child=serializers.CharField())
+    parameters = QUERY_PARAMETER
+    published_at = serializers.DateTimeField()
+    published_by = serializers.CharField()
+    url = serializers.CharField(help_text="where it is run")
+    openapi = serializers.CharField(help_text="where its own OpenAPI document is")
+
+
+class ReadAnswerSerializer(serializers.Serializer):
+    """One of `results`, `combined` and `entries` is there, as the read asks."""
+
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"])
+    results = serializers.ListField(child=JsonValue(), required=False, help_text="one per key")
+    combined = JsonValue(required=False, help_text="the values of all keys folded into one")
+    entries = serializers.ListField(child=JsonValue(), required=False)
+    complete = serializers.BooleanField(required=False)
+    next = serializers.CharField(
+        required=False, allow_null=True, help_text="the `cursor` of the next page, of a query with one read of entries"
+    )
+
+
+class SavedAnswerSerializer(BatchOfAnswer):
+    query = serializers.CharField()
+    version = serializers.IntegerField()
+    answers = ReadAnswerSerializer(
+        many=True, help_text="one per read, in the order of the definition, all of one batch"
+    )
+
+
+saved_queries = extend_schema(
+    operation_id="list_saved_queries",
+    tags=["queries"],
+    summary="All saved queries, each with its newest published version",
+    parameters=CONDITIONAL,
+    responses=answers(200, inline_serializer("SavedQueryList", {"queries": SavedQuerySerializer(many=True)}), 400)
+    | UNCHANGED,
+)
+
+
+def _run(operation_id: str, summary: str) -> Any:
+    return extend_schema(
+        operation_id=operation_id,
+        tags=["queries"],
+        summary=summary,
+        description=RUN,
+        parameters=[VALUES, *CONDITIONAL],
+        responses=answers(200, SavedAnswerSerializer, 400, 404, 409, 410, description="The answers.") | UNCHANGED,
+    )
+
+
+def _schema(operation_id: str, summary: str) -> Any:
+    return extend_schema(
+        operation_id=operation_id,
+        tags=["queries"],
+        summary=summary,
+        parameters=CONDITIONAL,
+        responses=answers(200, OpenApiTypes.OBJECT, 400, 404, 410, description="An OpenAPI document.") | UNCHANGED,
+    )
+
+
+saved_query = _run("run_saved_query", "Run the newest published version of a saved query")
+saved_query_version = _run("run_saved_query_version", "Run one version of a saved query")
+saved_query_schema = _schema("get_saved_query_openapi", "The OpenAPI document of a saved query")
+saved_query_version_schema = _schema("get_saved_query_version_openapi", "The OpenAPI document of one version")

@@ -1,0 +1,108 @@
+"""The calls for saved queries: list them, run one, describe one."""
+
+from typing import Any
+
+from django.urls import reverse
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from webapp.accounts.permissions import key_scope
+from webapp.api.requests import LARGEST_TXID, NumberParameter, RequestSerializer, TextParameter, check_parameters
+from webapp.api.views import ApiView
+from webapp.core.metrics import looked_up
+from webapp.saved_queries import operations, selectors
+from webapp.saved_queries.definition import Definition, ParameterError
+from webapp.saved_queries.models import SavedQuery
+from webapp.saved_queries.openapi import document
+from webapp.saved_queries.run import run
+from webapp.states import readers
+
+
+class RunParameters(RequestSerializer):
+    """Parameters that every saved query has, beside its own."""
+
+    as_of = NumberParameter(0, LARGEST_TXID, required=False)
+    cursor = TextParameter()
+
+
+class SavedQueriesView(ApiView):
+    @operations.saved_queries
+    def get(self, request: Request) -> Response:
+        return Response({"queries": [_listed(query) for query in selectors.published(key_scope(request))]})
+
+
+class SavedQueryView(ApiView):
+    def check_parameters(self, request: Any) -> None:
+        """Each query has parameters of its own, which `_run` checks."""
+
+    @operations.saved_query
+    def get(self, request: Request, name: str) -> Response:
+        return _run(request, name, None)
+
+
+class SavedQueryVersionView(SavedQueryView):
+    @operations.saved_query_version
+    def get(self, request: Request, name: str, version: int) -> Response:
+        return _run(request, name, version)
+
+
+class SavedQuerySchemaView(ApiView):
+    @operations.saved_query_schema
+    def get(self, request: Request, name: str) -> Response:
+        return _described(request, name, None)
+
+
+class SavedQueryVersionSchemaView(ApiView):
+    @operations.saved_query_version_schema
+    def get(self, request: Request, name: str, version: int) -> Response:
+        return _described(request, name, version)
+
+
+def _run(request: Request, name: str, version: int | None) -> Response:
+    query, scope = selectors.find(name, version, key_scope(request)), key_scope(request)
+    definition, given = Definition.parse(query.definition), request.query_params
+    own = ["as_of", "cursor"] if definition.is_paged else ["as_of"]
+    check_parameters(given, [*definition.parameters, *own])
+    asked = RunParameters.read({name: given[name] for name in own if name in given})
+    try:
+        values = definition.read(given.getlist)
+    except ParameterError as error:
+        raise ParseError(f"query {query.name!r}: {error}") from None
+    answer = run(query, definition, values, scope, as_of=asked.get("as_of"), cursor=asked.get("cursor"))
+    for read in definition.reads:
+        looked_up(request, read.state, len(read.keys or ()))
+    return Response(answer)
+
+
+def _described(request: Request, name: str, version: int | None) -> Response:
+    query = selectors.find(name, version, key_scope(request))
+    definition = Definition.parse(query.definition)
+    if found := selectors.problems_of(definition):
+        raise selectors.BrokenQueryError(f"{query} cannot be answered any more: {'; '.join(found)}")
+    specs = readers.read(lambda conn: {state: readers.reader(conn, state).spec for state in definition.states})
+    return Response(document(query, definition, specs, request.build_absolute_uri("/").rstrip("/")))
+
+
+def _listed(query: SavedQuery) -> dict[str, Any]:
+    definition = Definition.parse(query.definition)
+    return {
+        "name": query.name,
+        "version": query.version,
+        "description": query.description,
+        "states": definition.states,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "type": parameter.type.name,
+                "required": parameter.is_required,
+                "many": parameter.many,
+                "description": parameter.description,
+            }
+            for parameter in definition.parameters.values()
+        ],
+        "published_at": query.published_at,
+        "published_by": query.published_by,
+        "url": reverse("lookup:saved_query", args=[query.name]),
+        "openapi": reverse("lookup:saved_query_schema", args=[query.name]),
+    }
