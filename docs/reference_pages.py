@@ -16,7 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import tidemark
-from tidemark import cli
+from tidemark import cli, client
 from tidemark.names import homes
 from webapp.api import problems
 
@@ -40,6 +40,12 @@ INTRODUCTION = {
 }
 
 
+CLIENT = (
+    "`from tidemark.client import ..`. [The Python client](../client.md) shows how it is used. `AsyncClient` and "
+    "`AsyncState` have the same calls, to await."
+)
+
+
 class Arguments(griffe.Extension):
     """Makes a list of the lines of a docstring that begin with an argument's name, as `schema: the columns`."""
 
@@ -59,9 +65,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages to those of the folder."""
     for name, (title, _) in PAGES.items():
         files.append(File.generated(config, f"reference/{name}.md", content=_page(name, title)))
+    files.append(File.generated(config, "reference/client.md", content=_client()))
     files.append(File.generated(config, "reference/commands.md", content="\n".join(_commands())))
     files.append(File.generated(config, "reference/problems.md", content=problems.markdown()))
     return files
+
+
+def _client() -> str:
+    """Return the page of the client, its two classes first."""
+    names = ["Client", "State", *(name for name in client.__all__ if not name.endswith(("Client", "State")))]
+    parts = ["# Client", CLIENT, *(f"::: {getattr(client, name).__module__}.{name}" for name in names)]
+    return "\n\n".join(parts)
 
 
 def page_of(name: str) -> str:

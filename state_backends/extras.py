@@ -20,6 +20,7 @@ EXTRAS = {
     **dict.fromkeys(("celery", "django", "django_celery_beat", "django_htmx", "drf_spectacular", "environ"), "web"),
     **dict.fromkeys(("granian", "kombu", "prometheus_client", "rest_framework", "rich", "unfold", "whitenoise"), "web"),
     "psutil": "embedded",
+    "httpx": "client",
     **dict.fromkeys(("fastavro", "google"), "registry"),
 }
 

@@ -34,10 +34,11 @@ RUNS_WITH = {
     "webapp/states/management": ["web", "spark", "embedded"],
     "tidemark": ["web"],
     "tidemark/testing": ["spark", "embedded"],
+    "tidemark/client": ["client"],
 }
 
-# What imports a folder, and so is there when its code runs.
-IMPORTED_BY = {"tidemark/testing": {"pytest"}}
+# What imports a folder, or asks it for a result of its own kind, and so is there when its code runs.
+IMPORTED_BY = {"tidemark/testing": {"pytest"}, "tidemark/client": {"pandas", "polars", "pyarrow"}}
 
 
 def pinned(file: str) -> dict[str, Requirement]:

@@ -25,6 +25,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "aggregators.md": "tests/pipelines/test_docs.py",
     "api.md": "tests/webapp/api/test_examples.py",
+    "client.md": "tests/webapp/client/test_page.py",
     "changing-tables.md": "tests/pipelines/jobs/test_order_totals.py",
     "dead_letters.md": "tests/state_backends/test_dead_letter_replay.py",
     "events.md": "tests/webapp/events/test_documented.py",

@@ -28,11 +28,17 @@ class Server:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
 
 @contextmanager
-def web_server(folder: Path, options: tuple[str, ...] = (), **settings: object) -> Iterator[Server]:
+def web_server(
+    folder: Path, options: tuple[str, ...] = (), *, port: int | None = None, **settings: object
+) -> Iterator[Server]:
     """Run the web process with one worker. options: of granian. settings: more environment variables."""
-    port = free_port()
+    port = port or free_port()
     environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text"}
     environ |= {name: str(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(port), *serving.WEB, *options]
@@ -102,6 +108,6 @@ def _answers(server: Server) -> bool:
     assert server.process.exit_code() is None, server.process.last_lines()
     try:
         with asked(server.port, "/healthz") as client:
-            return b"200 OK" in client.recv(1_000)
+            return client.recv(1_000).startswith(b"HTTP/1.1 ")  # without a database it is a 503
     except ConnectionError:
         return False

@@ -55,6 +55,7 @@ class ProblemSerializer(serializers.Serializer):
     detail = serializers.CharField(help_text="what is wrong, with which value, and what to do; for people")
     request_id = serializers.CharField(required=False, help_text="of this request, as in X-Request-ID and in the log")
     index = serializers.IntegerField(required=False, help_text="which key of the request is wrong, counted from 0")
+    max_keys = serializers.IntegerField(required=False, help_text="how many keys a request may have")
     query = serializers.IntegerField(required=False, help_text="which of several queries is wrong, counted from 0")
     txid = serializers.IntegerField(required=False, help_text="the batch that is committed now")
     min_txid = serializers.IntegerField(required=False, help_text="the batch that was waited for")

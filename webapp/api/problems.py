@@ -69,7 +69,7 @@ PROBLEMS: Mapping[str, Problem] = {
         400,
         "Too many keys",
         "The request has more keys than one may have (`TIDEMARK_LOOKUP_MAX_KEYS`, 1,000).",
-        "Spread the keys over several requests.",
+        "Spread the keys over several requests, each of `max_keys` at most.",
     ),
     # 401, 403
     "unauthenticated": Problem(

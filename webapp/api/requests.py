@@ -255,18 +255,24 @@ class QueriesField(Member, serializers.ListField):
     def _query(self, body: Any, index: int) -> Query:
         try:
             return Query(**self.child.to_internal_value(body))
+        except TooManyKeysError:
+            raise
         except ParseError as error:
             raise ParseError(f"query {index}: {error}") from error
 
 
 class TooManyKeysError(ParseError):
-    """A request has more keys than one may have."""
+    """members: max_keys is how many a request may have, so that a client can ask for that many at a time."""
+
+    def __init__(self, keys: int, limit: int, instead: str = "ask for them in several requests") -> None:
+        super().__init__(f"{keys} keys are over the limit of {limit}; {instead}")
+        self.members = {"max_keys": limit}
 
 
 def check_number_of_keys(keys: int) -> None:
     limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
     if keys > limit:
-        raise TooManyKeysError(f"{keys} keys are over the limit of {limit}; ask for them in several requests")
+        raise TooManyKeysError(keys, limit)
 
 
 # Bodies

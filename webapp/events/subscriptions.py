@@ -85,7 +85,7 @@ def _keys(spec: StateSpec, parameters: Mapping[str, Sequence[str]], scope: KeySc
         return None
     limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
     if len(keys) > limit:
-        raise TooManyKeysError(f"{len(keys)} keys are over the limit of {limit}; use several streams")
+        raise TooManyKeysError(len(keys), limit, "use several streams")
     return tuple(dict.fromkeys(spec.check_keys(typed_keys(spec, keys, scope))))
 
 

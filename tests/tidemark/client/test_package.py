@@ -1,0 +1,45 @@
+"""What the package `tidemark.client` is made of, and what it takes to import it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.embedded.data_dir import REPOSITORY
+from tests.tidemark.client.sync_file import ASYNC, SYNC, without_await
+from tidemark import client
+
+SERVER = {"django", "pyspark", "psycopg", "webapp", "pipelines", "state_backends", "pyarrow", "pandas", "polars"}
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    environ = {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+
+
+def test_the_blocking_calls_are_the_awaiting_ones_without_await():
+    assert SYNC.read_text() == without_await(ASYNC.read_text())
+
+
+def test_it_loads_nothing_of_the_server():
+    told = python("import sys, tidemark.client; print(*{name.split('.')[0] for name in sys.modules})").stdout
+
+    assert "httpx" in told.split()
+    assert not SERVER & set(told.split())
+
+
+def test_tidemark_does_not_load_it():
+    assert python("import sys, tidemark; print('httpx' in sys.modules)").stdout == "False\n"
+
+
+def test_without_httpx_the_extra_is_named():
+    told = python("import sys; sys.modules['httpx'] = None; import tidemark.client").stderr
+
+    assert told.endswith(
+        "MissingPackageError: package 'httpx' is not installed; install tidemark[client], which has it\n"
+    )
+
+
+@pytest.mark.parametrize("name", client.__all__)
+def test_a_public_name_says_what_it_is(name):
+    assert getattr(client, name).__doc__

@@ -1,0 +1,93 @@
+"""A client of Tidemark's API, over HTTP: `Client`, and `AsyncClient` for programs with an event loop.
+
+It needs the extra `client` and loads neither Django nor Spark nor a database driver.
+"""
+
+try:
+    import httpx  # noqa: F401
+except ModuleNotFoundError:
+    from state_backends.extras import naming_the_extra
+
+    with naming_the_extra():
+        raise
+
+from tidemark.client.async_client import AsyncClient, AsyncState
+from tidemark.client.client import Client, State
+from tidemark.client.documents import BatchDocument, PipelineDocument, Run, StateDocument
+from tidemark.client.entries import Entry, History, Page, Version
+from tidemark.client.errors import (
+    ApiError,
+    AuthenticationError,
+    BatchGoneError,
+    ClientError,
+    ConflictError,
+    DeadlineError,
+    ForbiddenError,
+    GoneError,
+    IncompleteExportError,
+    NoAnswerError,
+    NotCommittedError,
+    NotFoundError,
+    NotReachedError,
+    OtherEpochError,
+    PagesGoneError,
+    RateLimitedError,
+    RequestError,
+    ServerError,
+    SnapshotLostError,
+    TimeLimitError,
+    UnavailableError,
+)
+from tidemark.client.events import Batch, Event, OtherEvent, Pipelines, Ready, Reset, Snapshot, Tide
+from tidemark.client.exports import Export, MissingFormatError
+from tidemark.client.lookups import Answer, Combined, Query, Result
+
+__all__ = [
+    "Answer",
+    "ApiError",
+    "AsyncClient",
+    "AsyncState",
+    "AuthenticationError",
+    "Batch",
+    "BatchDocument",
+    "BatchGoneError",
+    "Client",
+    "ClientError",
+    "Combined",
+    "ConflictError",
+    "DeadlineError",
+    "Entry",
+    "Event",
+    "Export",
+    "ForbiddenError",
+    "GoneError",
+    "History",
+    "IncompleteExportError",
+    "MissingFormatError",
+    "NoAnswerError",
+    "NotCommittedError",
+    "NotFoundError",
+    "NotReachedError",
+    "OtherEpochError",
+    "OtherEvent",
+    "Page",
+    "PagesGoneError",
+    "PipelineDocument",
+    "Pipelines",
+    "Query",
+    "RateLimitedError",
+    "Ready",
+    "RequestError",
+    "Reset",
+    "Result",
+    "Run",
+    "ServerError",
+    "Snapshot",
+    "SnapshotLostError",
+    "State",
+    "StateDocument",
+    "Tide",
+    "TimeLimitError",
+    "UnavailableError",
+    "Version",
+]

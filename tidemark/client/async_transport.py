@@ -1,0 +1,86 @@
+"""Performs the steps of calls with httpx in an event loop of asyncio."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import IO, TypeVar
+
+import httpx
+
+from tidemark.client import exports
+from tidemark.client.calls import Failure, Opened, Send, Steps
+from tidemark.client.connection import Connection, failure, http_options, opened, response_of
+from tidemark.client.errors import Response
+from tidemark.client.events import Event, Feed
+from tidemark.client.exports import Export
+
+Answered = TypeVar("Answered")
+
+
+class AsyncTransport:
+    def __init__(self, connection: Connection, connections: int, verify: ssl.SSLContext | bool) -> None:
+        self._connection = connection
+        self._http = httpx.AsyncClient(**http_options(connections, verify))
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def run(self, steps: Steps[Answered]) -> Answered:
+        outcome = None
+        try:
+            while True:
+                step = steps.send(outcome)
+                outcome = await (self._send(step) if isinstance(step, Send) else asyncio.sleep(step.seconds))
+        except StopIteration as end:
+            answer: Answered = end.value
+            return answer
+
+    async def follow(self, feed: Feed) -> AsyncIterator[Event]:
+        while True:
+            async with aclosing((await self.run(feed.connect())).stream) as stream:
+                parts = stream.aiter_bytes()
+                while (content := await _next(parts)) is not None:
+                    for event in await self.run(feed.received(content)):
+                        yield event
+
+    async def export(self, steps: Steps[Opened]) -> Export:
+        """Download an export: Arrow reads files, and knows of no event loop."""
+        answer, file = await self.run(steps), exports.download()
+        await _write(answer, file)
+        file.seek(0)
+        return Export(answer.headers, file)
+
+    async def export_to(self, steps: Steps[Opened], target: str | os.PathLike[str]) -> int:
+        answer = await self.run(steps)
+        with exports.whole_file(target) as file:
+            await _write(answer, file)
+        return exports.batch_of(answer)
+
+    async def _send(self, send: Send) -> Response | Opened | Failure:
+        try:
+            async with asyncio.timeout(send.seconds):
+                request = self._http.build_request(**self._connection.arguments(send))
+                answer = await self._http.send(request, stream=send.silence is not None)
+                if answer.is_success and send.silence is not None:
+                    return opened(answer)
+                async with aclosing(answer):
+                    return response_of(answer, await answer.aread())
+        except (TimeoutError, httpx.TransportError) as error:
+            return failure(error)
+
+
+async def _write(answer: Opened, file: IO[bytes]) -> None:
+    async with aclosing(answer.stream) as stream:
+        with exports.naming_the_break():
+            async for part in stream.aiter_bytes():
+                file.write(part)
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next piece of a stream, None at its end, however it ended."""
+    try:
+        return await anext(parts, None)
+    except (httpx.TransportError, httpx.StreamError):
+        return None

@@ -1,0 +1,156 @@
+"""Entries of a state in pages, and the history of one key."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from tidemark.client.calls import Call, Request, Steps, in_json, path
+from tidemark.client.lookups import names, types_of
+from tidemark.client.values import Key, Types, key_in_json, parsed, timestamp
+
+PAGE_ENTRIES = 1_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """Which entries of a state.
+
+    prefix: the first parts of their keys. start, stop: keys from here on, and before here; first parts are enough.
+    where: filters on values, all of which hold.
+    """
+
+    prefix: Any = None
+    start: Any = None
+    stop: Any = None
+    measures: Sequence[str] | None = None
+    as_of: int | Literal["committed"] | None = None
+    where: Sequence[str] = ()
+
+    def parameters(self) -> dict[str, str | list[str]]:
+        bounds = {"prefix": self.prefix, "from": self.start, "to": self.stop}
+        asked: dict[str, str | list[str]] = {
+            name: in_json(key_in_json(bound)) for name, bound in bounds.items() if bound is not None
+        }
+        where = names(self.where)
+        asked |= {"where": where} if where else {}
+        measures = names(self.measures)
+        asked |= {} if measures is None else {"measures": ",".join(measures)}
+        return asked | ({} if self.as_of is None else {"as_of": str(self.as_of)})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key and its value. txid, updated_at: the batch that wrote it last, and its time; None where none is kept."""
+
+    key: Key
+    value: Any
+    txid: int | None
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Entries, all at batch `txid` of `epoch`. next: the cursor of the next page, None on the last one.
+
+    complete: False where the rows are outside the database and too many to be searched or sorted whole.
+    """
+
+    entries: Sequence[Entry]
+    epoch: str
+    txid: int
+    as_of: datetime | None
+    isolation: str
+    complete: bool
+    next: str | None
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a key held after batch `txid`, whose time is `at`; value: None if it was removed."""
+
+    txid: int | None
+    at: datetime | None
+    status: Literal["found", "removed"]
+    value: Any
+
+
+@dataclass(frozen=True)
+class History:
+    """The committed versions of a key, newest first. complete: False if older ones are no longer available."""
+
+    key: Key
+    versions: Sequence[Version]
+    complete: bool
+    epoch: str
+    txid: int
+
+    def __iter__(self) -> Iterator[Version]:
+        return iter(self.versions)
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+
+class Pages:
+    """The pages of one request, one after the other. most: how many entries at most; None: all."""
+
+    def __init__(self, state: str, parameters: Mapping[str, str | list[str]], most: int | None, page_size: int) -> None:
+        self._state = state
+        self._parameters = dict(parameters)
+        self._left = most
+        self._page_size = page_size
+        self.ended = most == 0
+
+    def next(self, call: Call) -> Steps[Page]:
+        """Return the next page. Raises ApiError; GoneError if the batch that the pages show is no longer available."""
+        size = self._page_size if self._left is None else min(self._page_size, self._left)
+        asked: dict[str, str | list[str]] = {**self._parameters, "limit": str(size)}
+        document, types = yield from _read(call, self._state, "entries", asked)
+        entries = [_entry(row, types) for row in document["entries"]]
+        if self._left is not None:
+            self._left -= len(entries)
+        self._parameters = {"cursor": document["next"]}
+        self.ended = document["next"] is None or self._left == 0
+        return Page(
+            entries, document["epoch"], document["txid"], timestamp(document["as_of"]), document["isolation"],
+            document["complete"], document["next"],
+        )  # fmt: skip
+
+
+def pages(
+    state: str, wanted: Range, search: str | None, order_by: str | None, most: int | None, page_size: int
+) -> Pages:
+    more = {name: text for name, text in (("search", search), ("order_by", order_by)) if text is not None}
+    return Pages(state, wanted.parameters() | more, most, page_size)
+
+
+def history(call: Call, state: str, key: Any, limit: int, before: int | None) -> Steps[History]:
+    asked = {"key": in_json(key_in_json(key)), "limit": str(limit)}
+    asked |= {} if before is None else {"before": str(before)}
+    document, types = yield from _read(call, state, "history", asked)
+    versions = [
+        Version(row["txid"], timestamp(row["at"]), row["status"], types.value(row["value"]))
+        for row in document["versions"]
+    ]
+    return History(types.key(document["key"]), versions, document["complete"], document["epoch"], document["txid"])
+
+
+def _read(call: Call, state: str, what: str, asked: Mapping[str, str | list[str]]) -> Steps[tuple[Any, Types]]:
+    types = yield from types_of(call, state)
+    response = yield from call.ask(Request("GET", path("states", state, what), asked))
+    document = parsed(response.content, [types])
+    if not types.knows(document):
+        types = yield from types_of(call, state, again=True)
+        document = parsed(response.content, [types])
+    return document, types
+
+
+def _entry(row: Mapping[str, Any], types: Types) -> Entry:
+    return Entry(types.key(row["key"]), types.value(row["value"]), row["txid"], timestamp(row["updated_at"]))
