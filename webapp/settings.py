@@ -54,6 +54,9 @@ TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1
 TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)
 # The issuer in short-lived tokens. Installations that share SECRET_KEY and a copy of the database need different ones.
 TIDEMARK_TOKEN_ISSUER = env.str("TIDEMARK_TOKEN_ISSUER", default="tidemark")
+# How often the usage of API keys is stored, and how long; 0 seconds: it is not counted.
+TIDEMARK_USAGE_FLUSH_SECONDS = env.float("TIDEMARK_USAGE_FLUSH_SECONDS", default=10.0)
+TIDEMARK_USAGE_KEEP_DAYS = env.int("TIDEMARK_USAGE_KEEP_DAYS", default=400)
 # Requests per minute: of an API key without a rate of its own, of a user's session, of an address with wrong API keys
 # or passwords, and of an unauthenticated address. 0: no limit.
 TIDEMARK_API_RATE_PER_MINUTE = env.int("TIDEMARK_API_RATE_PER_MINUTE", default=60_000)

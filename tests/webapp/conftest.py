@@ -8,6 +8,9 @@ from django.conf import settings
 # All tests share one client address; the tests of rate limits set their own limits.
 os.environ["TIDEMARK_WRONG_KEY_RATE_PER_MINUTE"] = os.environ["TIDEMARK_ANONYMOUS_RATE_PER_MINUTE"] = "0"
 
+# A thread that stores counts would write beside the tests; those of usage store them themselves.
+os.environ["TIDEMARK_USAGE_FLUSH_SECONDS"] = "0"
+
 django.setup()
 # A secure password hash takes half a second, in every test with a sign-in.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

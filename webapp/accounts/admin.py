@@ -17,6 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
+from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin, StackedInline
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
@@ -28,10 +29,12 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from webapp.accounts import queries, services
+from webapp.accounts import queries, services, usage
 from webapp.accounts.audit.admin import AuditedEdits
-from webapp.accounts.models import ApiKey, Restriction, Scope
+from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
 from webapp.accounts.permissions import key_scope
+from webapp.core.admin import LongListAdmin
+from webapp.states.admin.base import link_to_list
 from webapp.states.queries import state_names
 
 LIST = "admin:api_keys_apikey_changelist"
@@ -242,7 +245,7 @@ class ApiKeyAdmin(ModelAdmin):
             return self.fields
         options = ["key", "status", "has_scopes", "confined_to", "limit", "expires_at"]
         dates = ["created_at", "created_by", "last_used_at", "rotated_at", "previous_until", "revoked_at"]
-        return ["name", *options, *dates]
+        return ["name", *options, *dates, "last_day", "last_month"]
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm, change: bool) -> None:
         created, obj.shown_once = services.create_api_key(created_by=_user(request), **form.cleaned_data)
@@ -331,6 +334,51 @@ class ApiKeyAdmin(ModelAdmin):
     @display(description="Status", label=STATUSES)
     def status(self, key):
         return key.status
+
+    @display(description="Last 24 hours")
+    def last_day(self, key):
+        return _used(key, 24)
+
+    @display(description="Last 30 days")
+    def last_month(self, key):
+        return _used(key, 30 * 24)
+
+
+def _used(key: ApiKey, hours: int) -> SafeString:
+    """Return a link to the rows of the key, with their sums."""
+    sums = usage.totals(usage.since(hours, prefix=key.prefix))
+    text = "{requests:,} requests, {keys:,} keys looked up, {bytes:,} bytes, {refusals:,} refusals".format(**sums)
+    return link_to_list(UsageHour, text, prefix=key.prefix)
+
+
+@admin.register(UsageHour)
+class UsageAdmin(LongListAdmin):
+    list_display = ["hour", "key", "of_state", "shown_requests", "shown_keys", "shown_bytes", "refusals"]
+    list_filter = ["hour", "state", "prefix"]
+    search_fields = ["=prefix", "state"]
+    list_display_links = None
+    ordering = ["-hour", "prefix", "state"]
+    date_hierarchy = "hour"
+
+    @display(description="API key", ordering="prefix")
+    def key(self, row):
+        return f"tmk_{row.prefix}_.."
+
+    @display(description="State", ordering="state")
+    def of_state(self, row):
+        return row.state or "-"
+
+    @display(description="Requests", ordering="requests")
+    def shown_requests(self, row):
+        return f"{row.requests:,}"
+
+    @display(description="Keys looked up", ordering="keys")
+    def shown_keys(self, row):
+        return f"{row.keys:,}"
+
+    @display(description="Bytes sent", ordering="bytes")
+    def shown_bytes(self, row):
+        return f"{row.bytes:,}"
 
 
 def _user(request: HttpRequest) -> User:

@@ -112,3 +112,25 @@ class ApiKey(models.Model):
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
+
+
+class UsageHour(models.Model):
+    """What an API key has used in an hour. state: empty for what is of no single state. See usage.py."""
+
+    id = models.BigAutoField(primary_key=True)
+    hour = models.DateTimeField()
+    prefix = models.CharField("API key", max_length=16)
+    state = models.TextField(blank=True)
+    requests = models.BigIntegerField()
+    keys = models.BigIntegerField("keys looked up")
+    bytes = models.BigIntegerField("bytes sent")
+    refusals = models.BigIntegerField()
+
+    class Meta:
+        ordering = ["-hour", "prefix", "state"]
+        verbose_name_plural = "usage"
+        constraints = [models.UniqueConstraint(fields=["hour", "prefix", "state"], name="one_row_per_hour_and_state")]
+        indexes = [models.Index(fields=["prefix", "hour"], name="usage_of_a_key")]
+
+    def __str__(self):
+        return f"tmk_{self.prefix}_.., {self.hour:%Y-%m-%d %H}:00, {self.state or 'no state'}"

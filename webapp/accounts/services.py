@@ -43,7 +43,7 @@ OPERATOR = {
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
 }
 ADMIN = OPERATOR | {
-    "api_keys": ["view_apikey", "add_apikey", "change_apikey"],
+    "api_keys": ["view_apikey", "add_apikey", "change_apikey", "view_usagehour"],
     "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
     "audit": ["view_auditentry"],
 }

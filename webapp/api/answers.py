@@ -276,3 +276,17 @@ class RunSerializer(serializers.Serializer):
     before = serializers.DictField(child=serializers.IntegerField(), help_text="rows and bytes before the run")
     after = serializers.DictField(child=serializers.IntegerField(), help_text="rows and bytes after it")
     error = serializers.CharField(allow_blank=True)
+
+
+class UsageSerializer(serializers.Serializer):
+    """What an API key has used of a state in an hour."""
+
+    hour = serializers.DateTimeField(help_text="its beginning")
+    key = serializers.CharField(help_text="the API key, by the eight characters after `tmk_`")
+    state = serializers.CharField(
+        allow_blank=True, help_text="empty: of no single state, or refused before it was known"
+    )
+    requests = serializers.IntegerField(help_text="a request for several states counts once for each")
+    keys = serializers.IntegerField(help_text="keys looked up")
+    bytes = serializers.IntegerField(help_text="bytes of bodies sent, compressed ones as they were sent")
+    refusals = serializers.IntegerField(help_text="requests answered by a 403 or 429")

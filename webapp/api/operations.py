@@ -17,6 +17,7 @@ from webapp.api.answers import (
     RunSerializer,
     StateAnswerSerializer,
     StateSerializer,
+    UsageSerializer,
 )
 from webapp.api.export import FORMATS
 from webapp.api.openapi import (
@@ -41,6 +42,7 @@ from webapp.api.requests import (
     QueriesSerializer,
     QuerySerializer,
     RunsParameters,
+    UsageParameters,
 )
 from webapp.api.tokens import TokenBody, TokenSerializer
 
@@ -185,6 +187,15 @@ tokens = extend_schema(
     examples=[
         _asked("for a page", {"states": ["flights_by_carrier"], "key_prefix": ["JFK"], "rate": 120, "sub": "user-17"})
     ],
+)
+usage = extend_schema(
+    operation_id="list_usage",
+    tags=["access"],
+    summary="Usage of API keys by hour and state, the newest first",
+    description="A restricted API key gets its own usage. A session needs the permission `api_keys.view_usagehour`, "
+    "and a token gets none. Requests are shown some seconds after they were answered.",
+    parameters=[UsageParameters, *CONDITIONAL],
+    responses=answers(200, _listed("usage", UsageSerializer), 400) | UNCHANGED,
 )
 state_query = extend_schema(
     operation_id="query_state",

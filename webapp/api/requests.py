@@ -22,6 +22,7 @@ from webapp.api.rendering import parse_json
 from webapp.states.models import MaintenanceRun
 
 MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
+MAX_HOURS, MAX_USAGE = 400 * 24, 10_000
 LARGEST_TXID = 2**63 - 1
 COMMITTED = "committed"  # a value of `as_of`: the batch that is committed when the first page is read
 
@@ -480,3 +481,10 @@ class HistoryParameters(RequestSerializer):
     )
     limit = NumberParameter(1, MAX_VERSIONS, default=100)
     before = NumberParameter(0, LARGEST_TXID, required=False, help_text="Versions of earlier batches than this")
+
+
+class UsageParameters(RequestSerializer):
+    hours = NumberParameter(1, MAX_HOURS, default=24, help_text="How far back")
+    key = TextParameter(help_text="The eight characters after `tmk_`; all API keys if absent")
+    state = TextParameter(help_text="All states if absent")
+    limit = NumberParameter(1, MAX_USAGE, default=1_000)

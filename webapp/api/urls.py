@@ -38,6 +38,7 @@ urlpatterns = [
     path("states/<name:name>/compaction", views.CompactionView.as_view(), name="compaction"),
     path("states/<name:name>/expiry", views.ExpiryView.as_view(), name="expiry"),
     path("query", views.QueriesView.as_view(), name="queries"),
+    path("usage", views.UsageView.as_view(), name="usage"),
     path("tokens", views.TokensView.as_view(), name="tokens"),
     path("queries", saved_queries.SavedQueriesView.as_view(), name="saved_queries"),
     path("queries/<name:name>", saved_queries.SavedQueryView.as_view(), name="saved_query"),

@@ -17,8 +17,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from webapp.accounts import usage
 from webapp.accounts.models import Scope
-from webapp.accounts.permissions import STEER_PIPELINES, api_key, key_scope
+from webapp.accounts.permissions import READ_USAGE, STEER_PIPELINES, api_key, key_scope
 from webapp.accounts.tokens import issue
 from webapp.api import operations
 from webapp.api.direct import DirectPost
@@ -36,6 +37,7 @@ from webapp.api.requests import (
     ListParameters,
     RequestSerializer,
     RunsParameters,
+    UsageParameters,
     check_parameters,
     parameters_in,
     parameters_of,
@@ -333,6 +335,29 @@ class TokensView(ApiView):
             raise PermissionDenied("tokens are made with an API key, not with a session")
         issued = issue(key, **TokenBody.read(request.data))
         return Response(token_document(issued), status=201, headers={"Cache-Control": "no-store"})
+
+
+class UsageView(ApiView):
+    parameters = {"GET": UsageParameters}
+
+    @operations.usage
+    def get(self, request: Request) -> Response:
+        asked = UsageParameters.read(request.query_params.dict())
+        key, wanted = api_key(request), asked.get("key", "")
+        if key is None and not request.user.has_perm(READ_USAGE):
+            raise PermissionDenied(f"you lack the permission {READ_USAGE!r}; the group admin has it")
+        if key is None:
+            key_scope(request).check_unrestricted()
+        elif key.token is not None:
+            raise PermissionDenied("a token may not read usage; use its API key")
+        elif not key_scope(request).is_unrestricted:
+            if wanted not in ("", key.prefix):
+                raise PermissionDenied(
+                    f"this API key is restricted, so it may read its own usage alone, {key.prefix!r}"
+                )
+            wanted = key.prefix
+        rows = usage.since(asked["hours"], prefix=wanted, state=asked.get("state", ""))
+        return Response({"usage": [usage.document(row) for row in rows[: asked["limit"]]]})
 
 
 class RunsView(ApiView):

@@ -72,13 +72,14 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class Watch:
     """Measures one request from its arrival. The middleware sets it as `request.watch` and reads it at the end."""
 
-    __slots__ = ("_began", "_last", "_phases", "keys", "state")
+    __slots__ = ("_began", "_last", "_phases", "keys", "keys_of", "state")
 
     def __init__(self) -> None:
         self._began = self._last = time.perf_counter()
         self._phases: list[tuple[str, float]] = []
         self.state = ""
         self.keys = 0
+        self.keys_of: dict[str, int] = {}
 
     def lap(self, phase: str) -> None:
         now = time.perf_counter()
@@ -109,6 +110,7 @@ def looked_up(request: Any, state: str, keys: int) -> None:
     if watch is not None:
         watch.state = state if watch.state in ("", state) else SEVERAL
         watch.keys += keys
+        watch.keys_of[state] = watch.keys_of.get(state, 0) + keys
 
 
 def exported(state: str, rows: int) -> None:

@@ -16,6 +16,7 @@ from django.http.response import HttpResponseBase
 from django.template import loader
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from webapp.accounts import usage
 from webapp.core import logs, metrics, proxies
 from webapp.core.logs import request_id
 
@@ -48,7 +49,7 @@ class RequestObserver:
         if response.streaming:
             response.streaming_content = _Observed(response.streaming_content, finish)  # type: ignore[attr-defined]
         else:
-            finish()
+            finish(len(response.content))  # type: ignore[attr-defined]
             clear_contextvars()
         return response
 
@@ -56,27 +57,31 @@ class RequestObserver:
 class _Observed:
     """Passes the parts of a stream on and calls `finish` when it is closed: at its end, or after a disconnect."""
 
-    def __init__(self, parts: Iterable[bytes], finish: Callable[[], None]) -> None:
+    def __init__(self, parts: Iterable[bytes], finish: Callable[[int], None]) -> None:
         self._parts = iter(parts)
         self._finish = finish
+        self._sent = 0
 
     def __iter__(self) -> "_Observed":
         return self
 
     def __next__(self) -> bytes:
-        return next(self._parts)
+        part = next(self._parts)
+        self._sent += len(part)
+        return part
 
     def close(self) -> None:
-        self._finish()
+        self._finish(self._sent)
         clear_contextvars()
 
 
-def _finish(request: HttpRequest, status: int, watch: metrics.Watch) -> None:
+def _finish(request: HttpRequest, status: int, watch: metrics.Watch, sent: int) -> None:
     if watch.state and status in (200, 304):
         watch.count_lookup()
     seconds = watch.seconds()
     route = _route(request)
     metrics.count_request(route, cast(str, request.method), status, seconds)
+    usage.observe(request, status, watch.keys_of, sent)
     level = _level(route, status)
     if logger.isEnabledFor(level):
         logger.log(level, "request", extra=_log_fields(request, route, status, seconds, watch))

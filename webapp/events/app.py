@@ -137,12 +137,20 @@ async def _stream(
     await response.start(200, STREAM_HEADERS)
     disconnected = asyncio.create_task(_disconnected(receive))
     try:
-        await connections.serve(authorized, scope, response.send, disconnected)
+        await connections.serve(authorized, scope, _counted(authorized, response.send), disconnected)
         # A client that reads nothing does not get the end of its stream either.
         with suppress(TimeoutError):
             await asyncio.wait_for(response.send({"type": "http.response.body", "body": b""}), 1.0)
     finally:
         disconnected.cancel()
+
+
+def _counted(authorized: Authorized, send: Send) -> Send:
+    async def counted(message: dict[str, Any]) -> None:
+        await send(message)
+        authorized.count_bytes(len(message.get("body", b"")))
+
+    return counted
 
 
 async def _disconnected(receive: Receive) -> None:

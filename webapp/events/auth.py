@@ -22,6 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from webapp.accounts import usage
 from webapp.accounts.permissions import api_key, key_scope
 from webapp.accounts.tokens import is_token
 from webapp.core import cors, proxies
@@ -36,11 +37,20 @@ TOKEN = b"token="  # in a query string
 
 @dataclass(frozen=True)
 class Authorized:
-    """caller: the API key or user whose clients are counted together. last_id: from `Last-Event-ID`."""
+    """caller: the API key or user whose clients are counted together. last_id: from `Last-Event-ID`.
+
+    key_prefix: of the API key; None for a session. state: the one that is followed; empty for commits.
+    """
 
     subscription: Subscription
     caller: str
     last_id: EventId | None
+    key_prefix: str | None
+    state: str
+
+    def count_bytes(self, sent: int) -> None:
+        if self.key_prefix is not None and sent:
+            usage.count(self.key_prefix, {self.state: 0}, sent, requests=0)
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,8 @@ def authorize(scope: Mapping[str, Any], *, recheck: bool = False) -> Authorized 
     proxies.notice(request.META)
     middleware: Any = SessionMiddleware(AuthenticationMiddleware(cast(Any, view)))
     response = middleware(request)
+    if not recheck:
+        usage.observe_state(request, response.status_code, _state(request.path))
     if isinstance(response, Response) and isinstance(response.data, Authorized):
         return response.data
     if isinstance(response, Response):
@@ -108,7 +120,8 @@ class AuthorizationView(APIView):
         subscription = _subscription(request)
         key = api_key(request)
         caller = f"user {request.user.pk}" if key is None else f"key {key.pk}"
-        return Response(Authorized(subscription, caller, _last_id(request)))
+        prefix = None if key is None else key.prefix
+        return Response(Authorized(subscription, caller, _last_id(request), prefix, _state(request.path)))
 
     def handle_exception(self, error: Exception) -> Response:
         return super().handle_exception(without_names(error, self.request))
@@ -116,6 +129,10 @@ class AuthorizationView(APIView):
     def check_throttles(self, request: Request) -> None:
         if not self.is_recheck:
             super().check_throttles(request)
+
+
+def _state(path: str) -> str:
+    return path.removeprefix(STATES_PATH) if path.startswith(STATES_PATH) else ""
 
 
 def _subscription(request: Request) -> Subscription:

@@ -43,6 +43,7 @@ from state_backends.schema.former import Fate
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.state_lock import PATIENCE_MS, state_lock
 from state_backends.synchronizer.membership import compact_logs
+from webapp.accounts import usage
 from webapp.accounts.audit.services import forget_old_entries, record
 from webapp.accounts.services import rename_in_key_scopes
 from webapp.celery import app
@@ -170,6 +171,7 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
     fail_dead_runs()
     _forget_old_runs()
     forget_old_entries()
+    usage.forget_old()
     _send_lost_runs_again()
     if kind == Kind.COMPACTION:
         with readers.own_connection() as conn:

@@ -76,6 +76,7 @@ def test_the_labels_that_expressions_group_by_exist(filled):
         "route",
         "event",
         "replica",
+        "key",
     }
 
     grouped = {

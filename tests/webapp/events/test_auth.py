@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from tests.webapp.events.events_server import Listener, events_server
-from webapp.accounts.models import ApiKey, Restriction
+from webapp.accounts.models import ApiKey, Restriction, UsageHour
 from webapp.accounts.services import create_api_key, revoke_api_key
 from webapp.accounts.tokens import issue
 from webapp.states import readers
@@ -205,6 +205,20 @@ class TestTokens:
             assert listen(STATE, key=None, at=server, headers={"Cookie": cookie}).status == 403
             commits = listen("/events/tide", key=None, at=server, headers={"Cookie": cookie}).next()
             assert commits.data == {"pipelines": {"flights": 2}}
+
+
+def test_a_stream_counts_as_usage_of_its_key(flights, listen, tmp_path):
+    key, secret = create_api_key("listener", ["read"], states=["flights_by_carrier"])
+    with events_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=0.1) as server:
+        listener = listen(STATE, at=server, key=secret)
+        listener.until("ready")
+        refused(listen("/events/states/totals", at=server, key=secret))
+
+        rows = UsageHour.objects.filter(prefix=key.prefix).order_by("state")
+        assert soon(lambda: rows.filter(state="flights_by_carrier", bytes__gt=50).exists())
+        assert soon(lambda: rows.filter(refusals=1).exists())
+
+    assert list(rows.values_list("state", "requests", "refusals")) == [("", 1, 1), ("flights_by_carrier", 1, 0)]
 
 
 class TestKeyScope:

@@ -52,6 +52,7 @@ GROUPS = {
     },
     "Access": {
         "api_keys.apikey": ("API keys", "key", "Access for programs: create, rotate and revoke."),
+        "api_keys.usagehour": ("Usage", "query_stats", "Requests, keys and bytes of API keys, by hour and state."),
         "auth.user": ("Users", "person", "Accounts of people."),
         "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and your own."),
         "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
