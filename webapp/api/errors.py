@@ -29,6 +29,7 @@ from state_backends.errors import (
     UnknownStateError,
 )
 from webapp.accounts.permissions import OutsideError
+from webapp.accounts.tokens import RefusedTokenError
 from webapp.api.entries import InvalidCursorError, PagesGoneError
 from webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
 from webapp.api.one_key import KeyNotFoundError
@@ -78,6 +79,7 @@ CODE_OF: Mapping[type[Exception], str] = {
     Http404: "not_found",
     exceptions.ParseError: "invalid_request",
     exceptions.NotAuthenticated: "unauthenticated",
+    RefusedTokenError: "token_refused",
     exceptions.AuthenticationFailed: "invalid_credentials",
     exceptions.PermissionDenied: "permission_denied",
     exceptions.MethodNotAllowed: "method_not_allowed",

@@ -81,8 +81,14 @@ PROBLEMS: Mapping[str, Problem] = {
     "invalid_credentials": Problem(
         401,
         "Invalid credentials",
-        "The API key is unknown, expired or revoked, or the token is not valid any more.",
-        "Ask an administrator for another API key; make another token.",
+        "The API key is unknown, expired or revoked, or the token's is.",
+        "Ask an administrator for another API key.",
+    ),
+    "token_refused": Problem(
+        401,
+        "Token refused",
+        "The token has expired, or is for another installation or a later time.",
+        "Have another one made with the API key (`POST /tokens`).",
     ),
     "permission_denied": Problem(
         403,

@@ -334,7 +334,7 @@ class TestRequests:
         answers = [self.get(old) for _ in range(5)]
 
         assert {answer.status_code for answer in answers} == {401}
-        assert "expired" in answers[0].json()["detail"]
+        assert (answers[0].json()["code"], "expired" in answers[0].json()["detail"]) == ("token_refused", True)
         assert self.get(issue(key).text).status_code == 200
 
     def test_wrong_keys_of_an_address_do_not_block_tokens_of_a_key_in_use(self, filled, key, settings):
