@@ -77,7 +77,7 @@ TIDEMARK_EVENTS_HEARTBEAT_SECONDS = env.float("TIDEMARK_EVENTS_HEARTBEAT_SECONDS
 TIDEMARK_EVENTS_SLOW_SECONDS = env.float("TIDEMARK_EVENTS_SLOW_SECONDS", default=20.0)
 # Clients per process, and per API key or user.
 TIDEMARK_EVENTS_MAX_CLIENTS = env.int("TIDEMARK_EVENTS_MAX_CLIENTS", default=4_000)
-TIDEMARK_EVENTS_MAX_CLIENTS_EACH = env.int("TIDEMARK_EVENTS_MAX_CLIENTS_EACH", default=2_000)
+TIDEMARK_EVENTS_MAX_CLIENTS_EACH = env.int("TIDEMARK_EVENTS_MAX_CLIENTS_EACH", default=200)
 # Changes sent per batch, and missed batches sent to a client that reconnects; beyond these it reads the state again.
 TIDEMARK_EVENTS_MAX_CHANGES = env.int("TIDEMARK_EVENTS_MAX_CHANGES", default=1_000)
 TIDEMARK_EVENTS_MAX_BATCHES = env.int("TIDEMARK_EVENTS_MAX_BATCHES", default=1_000)

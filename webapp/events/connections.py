@@ -21,6 +21,7 @@ from webapp.events.broker import EVERY_PIPELINE, TRANSIENT, CommitListener, Comm
 from webapp.events.deltas import CommitsCursor, commits_delta
 from webapp.events.stream import CLIENTS, DROPPED, EventStream, Send
 from webapp.events.subscriptions import CommitsSubscription, Subscription
+from webapp.events.turns import Turns
 from webapp.states.membership import ProcessMembership
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Connections:
         self._reads: dict[Subscription, SharedReads] = {}
         self._streams: set[EventStream] = set()
         self._callers: Counter[str] = Counter()
+        self._turns = Turns()
         # Request to the monotonic time when its authorization expires, and the authorization.
         self._authorizations: dict[Any, tuple[float, asyncio.Task[Authorized | Refused]]] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="events")
@@ -78,7 +80,8 @@ class Connections:
         """Stream until the client disconnects, loses its authorization or reads nothing, or `close` is called."""
         with self._shared_reads(authorized.subscription) as reads:
             still_authorized = partial(self._still_authorized, scope, authorized)
-            stream = EventStream(reads, self._signals, send, authorized.last_id, still_authorized)
+            turn = partial(self._turns.take, authorized.caller)
+            stream = EventStream(reads, self._signals, send, authorized.last_id, still_authorized, turn)
             self._streams.add(stream)
             disconnected.add_done_callback(lambda _: stream.end())
             if self.closing:

@@ -40,6 +40,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 class EventStream:
     """send: ASGI's. still_authorized: asked at every heartbeat; False ends the stream, None lets it wait.
 
+    turn: returns when it is this client's turn to be sent something.
+
     Events are sent only after a positive answer. While the database is unavailable the client stays connected and gets
     heartbeats, but no events, so that a key that is revoked meanwhile gets none.
     """
@@ -51,12 +53,14 @@ class EventStream:
         send: Send,
         last_id: EventId | None,
         still_authorized: Callable[[], Awaitable[bool | None]],
+        turn: Callable[[], Awaitable[None]],
     ) -> None:
         self._reads = reads
         self._signals = signals
         self._send = send
         self._last_id = last_id
         self._still_authorized = still_authorized
+        self._turn = turn
         self._is_authorized = True
         self._cursor: Any = None
         self._sent_id = last_id
@@ -89,6 +93,8 @@ class EventStream:
                 reading = self._read()
             if reading is not None and reading.done() and self._is_authorized:
                 delta, reading = reading.result(), None
+                if delta.frames:
+                    await self._turn()
                 await self._send_delta(delta)
                 continue
             if time.monotonic() >= beat_at:

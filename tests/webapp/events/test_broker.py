@@ -10,6 +10,7 @@ from webapp.events.broker import CommitSignals, SharedReads
 from webapp.events.deltas import Cursor, Delta, EventId, frame
 from webapp.events.stream import EventStream
 from webapp.events.subscriptions import StateSubscription
+from webapp.events.turns import Turns
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +64,8 @@ class Sent:
 
 async def streamed(reads, signals, events):
     sent = Sent(events)
-    sent.stream = EventStream(SharedReads(SUBSCRIPTION, signals, reads), signals, sent, None, authorized)
+    shared = SharedReads(SUBSCRIPTION, signals, reads)
+    sent.stream = EventStream(shared, signals, sent, None, authorized, lambda: Turns().take("one"))
     await asyncio.wait_for(sent.stream.run(), 3.0)
     return [int(body.split(b"id: ")[1].split(b"-")[0]) for body in sent.bodies if b"event: " in body]
 
