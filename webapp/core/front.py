@@ -20,7 +20,8 @@ import orjson
 from django.conf import settings
 from django.http.response import HttpResponseBase
 
-from webapp.core.pools import Pool, PoolFullError, pool_of, pools
+from webapp.core.cors import api_headers
+from webapp.core.pools import API, Pool, PoolFullError, pool_of, pools
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +84,12 @@ class Front:
             pass
         except RefusedError as error:
             # The rest of the request may still come, so the connection cannot be used again.
-            await _refuse(send, error.status, error.title, str(error), {"Connection": "close"})
+            await _refuse(
+                send, error.status, error.title, str(error), {"Connection": "close", **_cross_origin(environ)}
+            )
         except PoolFullError as error:
-            await _refuse(send, 503, "Service Unavailable", str(error), {"Retry-After": RETRY_SECONDS})
+            headers = {"Retry-After": RETRY_SECONDS, **_cross_origin(environ)}
+            await _refuse(send, 503, "Service Unavailable", str(error), headers)
         finally:
             self._held_bytes -= held
 
@@ -262,6 +266,10 @@ async def _disconnected(receive: Receive) -> None:
 def _too_large() -> RefusedError:
     limit = settings.TIDEMARK_REQUEST_MAX_BYTES
     return RefusedError(413, "Request Entity Too Large", f"the body is over {limit} bytes; send less at a time")
+
+
+def _cross_origin(environ: Mapping[str, Any]) -> Mapping[str, str]:
+    return api_headers(environ.get("HTTP_ORIGIN")) if environ["PATH_INFO"].startswith(API) else {}
 
 
 async def _refuse(send: Send, status: int, title: str, detail: str, headers: Mapping[str, str]) -> None:
