@@ -22,6 +22,7 @@ EXTRAS = {
     "psutil": "embedded",
     "httpx": "client",
     **dict.fromkeys(("fastavro", "google"), "registry"),
+    **dict.fromkeys(("mozilla_django_oidc", "requests"), "oidc"),
 }
 
 

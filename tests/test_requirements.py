@@ -30,7 +30,7 @@ RUNS_WITH = {
     "state_backends": ["spark", "redis"],
     "pipelines": ["spark", "redis", "registry"],
     "pipelines/embedded": ["embedded"],
-    "webapp": ["web"],
+    "webapp": ["web", "oidc"],
     "webapp/states/management": ["web", "spark", "embedded"],
     "tidemark": ["web"],
     "tidemark/testing": ["spark", "embedded"],

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import environ
+from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from state_backends.session import CLIENT
@@ -203,6 +204,25 @@ STORAGES = {
 
 # The second one is that of sessions from before the first one existed.
 AUTHENTICATION_BACKENDS = ["webapp.accounts.sign_in.PasswordBackend", "django.contrib.auth.backends.ModelBackend"]
+# Signing in at an identity provider (extra `oidc`): see docs/access.md. OIDC_GROUPS: names of its groups to ours.
+OIDC_ISSUER = env.str("TIDEMARK_OIDC_ISSUER", default="")
+OIDC_RP_CLIENT_ID = env.str("TIDEMARK_OIDC_CLIENT_ID", default="")
+OIDC_RP_CLIENT_SECRET = env.str("TIDEMARK_OIDC_CLIENT_SECRET", default="")
+OIDC_RP_SCOPES = env.str("TIDEMARK_OIDC_SCOPES", default="openid profile email")
+OIDC_RP_SIGN_ALGO = env.str("TIDEMARK_OIDC_ALGORITHM", default="RS256")
+OIDC_USERNAME_CLAIM = env.str("TIDEMARK_OIDC_USERNAME_CLAIM", default="preferred_username")
+OIDC_GROUPS_CLAIM = env.str("TIDEMARK_OIDC_GROUPS_CLAIM", default="groups")
+OIDC_GROUPS = env.dict("TIDEMARK_OIDC_GROUPS", default={})
+OIDC_STAFF_GROUPS = env.list("TIDEMARK_OIDC_STAFF_GROUPS", default=[])
+OIDC_ALLOWED_GROUPS = env.list("TIDEMARK_OIDC_ALLOWED_GROUPS", default=[])
+OIDC_USE_PKCE, OIDC_PKCE_CODE_CHALLENGE_METHOD, OIDC_TIMEOUT = True, "S256", 10.0
+PASSWORD_SIGN_IN = env.bool("TIDEMARK_PASSWORD_SIGN_IN", default=True)
+if not PASSWORD_SIGN_IN:
+    AUTHENTICATION_BACKENDS = []
+if OIDC_ISSUER:
+    AUTHENTICATION_BACKENDS = [*AUTHENTICATION_BACKENDS, "webapp.accounts.oidc.OidcBackend"]
+if not AUTHENTICATION_BACKENDS:
+    raise ImproperlyConfigured("TIDEMARK_PASSWORD_SIGN_IN=0 without TIDEMARK_OIDC_ISSUER: nobody could sign in")
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")

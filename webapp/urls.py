@@ -1,12 +1,17 @@
 """All URLs of the web process."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
+from state_backends.extras import naming_the_extra
 from webapp.api.errors import events_are_elsewhere
 from webapp.api.views import DocsView, SchemaView
 from webapp.core.health import healthz, metrics, readyz
+
+# What the page offers.
+SIGN_IN = {"passwords": settings.PASSWORD_SIGN_IN, "oidc": bool(settings.OIDC_ISSUER)}
 
 urlpatterns = [
     path("api/v1/", include("webapp.api.urls")),  # first: by far the most requests
@@ -14,13 +19,23 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("admin/", admin.site.urls),
-    path("login", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("login", LoginView.as_view(redirect_authenticated_user=True, extra_context=SIGN_IN), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("api/schema", SchemaView.as_view(), name="schema"),
     path("api/docs", DocsView.as_view(url_name="schema"), name="docs"),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("webapp.dashboard.urls")),
 ]
+
+if settings.OIDC_ISSUER:
+    with naming_the_extra():
+        from webapp.accounts.oidc import CallbackView, SignInView
+
+    urlpatterns[:0] = [
+        path("admin/login/", LoginView.as_view(extra_context=SIGN_IN)),  # instead of the admin's, for passwords alone
+        path("oidc/sign-in", SignInView.as_view(), name="oidc_authentication_init"),
+        path("oidc/callback", CallbackView.as_view(), name="oidc_authentication_callback"),
+    ]
 
 handler400 = "webapp.api.errors.bad_request"
 handler404 = "webapp.api.errors.not_found"

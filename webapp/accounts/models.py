@@ -60,6 +60,20 @@ class Restriction(models.Model):
         return f"restriction of {self.user or self.group}"
 
 
+class OidcIdentity(models.Model):
+    """Who a user is at an identity provider; a subject is never given to another person."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE)
+    issuer = models.TextField()
+    subject = models.TextField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_of_an_identity")]
+
+    def __str__(self):
+        return f"{self.subject} at {self.issuer}"
+
+
 class ApiKey(models.Model):
     """`tmk_<prefix>_<secret>` authenticates requests with its `scopes` until it expires or is revoked.
 

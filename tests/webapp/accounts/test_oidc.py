@@ -1,0 +1,165 @@
+"""Signing in at an identity provider, against a real one."""
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.urls import clear_url_caches
+
+from tests.webapp.accounts.oidc_provider import Provider, identity_provider
+from webapp import urls
+from webapp.accounts import oidc
+from webapp.accounts.audit.models import AuditEntry
+from webapp.accounts.models import OidcIdentity, Restriction
+
+BACKEND = "webapp.accounts.oidc.OidcBackend"
+
+
+@pytest.fixture
+def provider(db, settings) -> Iterator[Provider]:
+    with identity_provider() as found:
+        settings.OIDC_ISSUER, settings.OIDC_RP_CLIENT_ID = found.issuer, "tidemark"
+        settings.OIDC_RP_CLIENT_SECRET = "of-the-client"
+        settings.AUTHENTICATION_BACKENDS = [*settings.AUTHENTICATION_BACKENDS, BACKEND]
+        oidc.provider.cache_clear()
+        reload_urls()
+        found.set_claims("s-1", preferred_username="ada", email="ada@example.com", groups=["ops", "unknown"])
+        yield found
+    settings.OIDC_ISSUER, settings.PASSWORD_SIGN_IN = "", True
+    reload_urls()
+
+
+def reload_urls() -> None:
+    importlib.reload(urls)
+    clear_url_caches()
+
+
+def test_a_person_signs_in_with_code_and_pkce(provider, settings):
+    settings.OIDC_GROUPS = {"ops": "operator"}
+    client = Client()
+
+    answer = provider.sign_in(client, "s-1", "/oidc/sign-in?next=/maintenance")
+
+    assert (answer.status_code, answer.headers["Location"], provider.exchanged) == (302, "/maintenance", 1)
+    ada = User.objects.get(username="ada")
+    assert (ada.email, ada.has_usable_password()) == ("ada@example.com", False)
+    assert [group.name for group in ada.groups.all()] == ["operator"]
+    assert (ada.is_staff, ada.is_superuser) == (False, False)
+    assert client.get("/api/v1/states").status_code == 200
+    assert AuditEntry.objects.filter(action="user.sign_in", actor="ada").exists()
+
+
+def test_groups_are_those_of_the_claim_at_each_sign_in(provider, settings):
+    settings.OIDC_STAFF_GROUPS = ["admin"]
+    provider.set_claims("s-1", preferred_username="ada", groups=["viewer", "admin"])
+    provider.sign_in(Client(), "s-1")
+    assert User.objects.get().is_staff
+
+    provider.set_claims("s-1", preferred_username="ada", groups=["viewer"])
+    provider.sign_in(Client(), "s-1")
+
+    assert [group.name for group in User.objects.get().groups.all()] == ["viewer"]
+    assert not User.objects.get().is_staff
+
+
+def test_a_restriction_of_a_group_applies_to_those_who_come_with_it(provider):
+    team = Group.objects.create(name="team")
+    Restriction.objects.create(group=team, states=["flights_by_carrier"])
+    provider.set_claims("s-1", preferred_username="ada", groups=["team"])
+    client = Client()
+
+    provider.sign_in(client, "s-1")
+
+    assert client.get("/api/v1/states/totals").status_code == 403
+
+
+def test_a_person_stays_the_same_under_another_name_and_address(provider):
+    provider.sign_in(Client(), "s-1")
+    provider.set_claims("s-1", preferred_username="lovelace", email="other@example.com")
+
+    provider.sign_in(Client(), "s-1")
+
+    assert User.objects.get().username == "ada"
+    assert OidcIdentity.objects.values_list("issuer", "subject").get() == (provider.issuer, "s-1")
+
+
+def test_an_existing_account_is_not_taken_over(provider):
+    User.objects.create_superuser("ada", email="ada@example.com")
+    client = Client()
+
+    answer = provider.sign_in(client, "s-1")
+
+    assert answer.status_code == 403
+    assert "sessionid" not in client.cookies or "_auth_user_id" not in client.session
+    assert not OidcIdentity.objects.exists()
+
+
+def test_only_allowed_groups_may_sign_in(provider, settings):
+    settings.OIDC_ALLOWED_GROUPS = ["staff"]
+
+    assert provider.sign_in(Client(), "s-1").status_code == 403
+    assert not User.objects.exists()
+
+    settings.OIDC_ALLOWED_GROUPS = ["ops"]
+    assert provider.sign_in(Client(), "s-1").status_code == 302
+
+
+def test_a_deactivated_user_may_not_sign_in(provider):
+    provider.sign_in(Client(), "s-1")
+    User.objects.update(is_active=False)
+
+    assert provider.sign_in(Client(), "s-1").status_code == 403
+
+
+def test_a_code_works_once_and_in_its_own_browser_alone(provider):
+    browser = Client()
+    callback = provider.callback(browser, "s-1")
+
+    assert Client().get(callback).status_code == 403
+    assert browser.get(callback).status_code == 302
+    assert Client().get(callback).status_code == 403
+
+
+@pytest.mark.parametrize(("claim", "value"), [("iss", "http://other.example"), ("aud", "another-client")])
+def test_a_token_of_another_issuer_or_for_another_client_is_refused(provider, monkeypatch, claim, value):
+    original = oidc.OIDCAuthenticationBackend.verify_token
+    monkeypatch.setattr(
+        oidc.OIDCAuthenticationBackend, "verify_token", lambda *args, **more: original(*args, **more) | {claim: value}
+    )
+
+    assert provider.sign_in(Client(), "s-1").status_code == 403
+    assert not User.objects.exists()
+
+
+def test_an_unavailable_provider_is_a_page_and_not_an_error(provider, settings):
+    settings.OIDC_ISSUER = "http://localhost:1"
+    oidc.provider.cache_clear()
+
+    answer = Client().get("/oidc/sign-in")
+
+    assert answer.status_code == 403
+    assert "Sign-in failed" in answer.content.decode()
+
+
+def test_without_passwords_the_page_offers_the_provider_alone(provider, settings):
+    settings.PASSWORD_SIGN_IN, settings.AUTHENTICATION_BACKENDS = False, [BACKEND]
+    reload_urls()
+    User.objects.create_user("bob", password="a long one 4 u")
+    client = Client()
+
+    for path in ("/login", "/admin/login/"):
+        page = client.get(path).content.decode()
+        assert "/oidc/sign-in" in page
+        assert 'name="password"' not in page
+        client.post(path, {"username": "bob", "password": "a long one 4 u"})
+    assert client.get("/").status_code == 302
+
+
+def test_without_an_issuer_there_are_passwords_alone(db):
+    page = Client().get("/login").content.decode()
+
+    assert "oidc" not in page
+    assert 'name="password"' in page
+    assert Client().get("/oidc/sign-in").status_code == 404
