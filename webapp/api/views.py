@@ -74,7 +74,8 @@ class ApiView(AllowedMethods):
 
     def check_parameters(self, request: Any) -> None:
         """Raises UnknownParameterError."""
-        if request.META.get("QUERY_STRING") and request.method != "OPTIONS":
+        # Another method is a 405, whatever its parameters.
+        if request.META.get("QUERY_STRING") and request.method in {*self.allowed_methods} - {"OPTIONS"}:
             method = "GET" if request.method == "HEAD" else request.method
             check_parameters(request.GET, parameters_of(self.parameters.get(method)))
 
