@@ -109,7 +109,9 @@ class RestrictionInline(StackedInline):
 
 def _checked_prefix(prefix: Any) -> list[Any]:
     if not isinstance(prefix or [], list) or not all(isinstance(part, str | int | float) for part in prefix or []):
-        raise forms.ValidationError('enter a list such as ["JFK"]')
+        raise forms.ValidationError(
+            'a key prefix is a list of strings, numbers and booleans; enter a list such as ["JFK"]'
+        )
     return prefix or []
 
 

@@ -205,7 +205,8 @@ class TestUsers:
 
     def edit(self, client, user, **fields):
         joined = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
-        given = {"username": user.username, "is_active": "on", **joined, **fields}
+        unrestricted = {"restriction-TOTAL_FORMS": 0, "restriction-INITIAL_FORMS": 0}
+        given = {"username": user.username, "is_active": "on", **joined, **unrestricted, **fields}
         return client.post(f"/admin/auth/user/{user.pk}/change/", given)
 
     def test_a_change_of_groups_is_recorded_with_the_new_groups(self, admin):
