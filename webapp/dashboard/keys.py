@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from shlex import quote
 from typing import Any
 
 from django.http import HttpRequest
@@ -18,6 +17,8 @@ from webapp.api.rendering import parse_json
 from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
 from webapp.dashboard.pasted import PastedKey, pasted_keys
+from webapp.states import snippets
+from webapp.states.snippets import Where
 
 # In the order of the summary.
 STATUSES = ("found", "missing", "expired", "invalid")
@@ -119,14 +120,10 @@ def history(reader: Reader, key: Key, before: int | None) -> History:
     return History(shown, shown[-1].txid if len(found) > PAGE_VERSIONS else None, snapshot.complete)
 
 
-def curl(request: HttpRequest, name: str, key: Sequence[Any]) -> str:
-    """Return the API request for a key of a state, as a curl command. key: its parts as in JSON."""
-    return (
-        f"curl -s {request.build_absolute_uri(f'/api/v1/states/{name}/query')} \\\n"
-        '  -H "Authorization: Bearer $TIDEMARK_API_KEY" \\\n'
-        '  -H "Content-Type: application/json" \\\n'
-        f"  -d {quote(json.dumps({'keys': [key]}))}"
-    )
+def request_snippets(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> dict[str, str]:
+    """Return programs that look a key up, by language. key: its parts as in JSON; none: the names of the columns."""
+    shown = key or [f"<{column}>" for column in spec.key]
+    return snippets.lookup(Where(request.build_absolute_uri("/").rstrip("/")), spec, [shown])
 
 
 def _line(spec: StateSpec, pasted: PastedKey, answer: dict[str, Any]) -> Line:

@@ -16,7 +16,7 @@ from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.dashboard import entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
-from webapp.dashboard.keys import TooManyKeysError, curl, history, look_up_pasted, read_key
+from webapp.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key, request_snippets
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import readers
@@ -41,7 +41,7 @@ def state(request, pipeline, version, name):
         "pipeline": pipeline,
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
-        "curl": curl(request, name, values["example"]),
+        "snippets": request_snippets(request, reader.spec, values["example"]),
     }
     return page(request, "dashboard/state.html", version, shown | values, asked)
 
@@ -93,7 +93,7 @@ def key(request, pipeline, version, name):
         "pipeline": pipeline,
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
-        "curl": curl(request, name, values.get("key", [])),
+        "snippets": request_snippets(request, reader.spec, values.get("key", [])),
     }
     return page(request, "dashboard/key.html", version, shown | values, asked)
 
