@@ -21,7 +21,13 @@ def https(**_: Any) -> list[CheckMessage]:
         return []
     found: list[CheckMessage] = []
     if settings.BEHIND_PROXY:
-        found.append(Warning("TIDEMARK_BEHIND_PROXY is on and TIDEMARK_HTTPS is off", CLEARTEXT, id="tidemark.W001"))
+        found.append(
+            Warning(
+                "TIDEMARK_BEHIND_PROXY or TIDEMARK_PROXIES is set and TIDEMARK_HTTPS is off",
+                CLEARTEXT,
+                id="tidemark.W001",
+            )
+        )
     # A name without a dot is one of this machine or of a private network, as in compose.
     elsewhere = [host for host in settings.ALLOWED_HOSTS if host == "*" or ("." in host and host not in LOOPBACK)]
     if elsewhere and not settings.DEBUG:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,8 @@ import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
 
+from pipelines.embedded.postgres import server_programs
+from pipelines.embedded.temporary import temporary_database
 from state_backends import BatchLedger, Catalog, Count, Max, StateReader, StateSpec
 from state_backends.errors import RolesError, TablesBusyError
 from state_backends.life.move import move_to_backend, move_to_pipeline
@@ -65,10 +68,10 @@ def set_up(installed_url, roles):
 @pytest.fixture
 def as_role(installed_url, roles):
     """Opens a connection as one of the roles."""
-    address = urlsplit(installed_url)
 
     @contextmanager
-    def connect(part):
+    def connect(part, url=installed_url):
+        address = urlsplit(url)
         place = f"{roles[part]}:{quote(PASSWORDS[part])}@{address.hostname}:{address.port}"
         with psycopg.connect(address._replace(netloc=place).geturl(), autocommit=True) as conn:
             yield conn
@@ -186,6 +189,28 @@ def test_reader_and_web_read_a_state_after(feed, as_role, conn, roles, installed
         with pytest.raises(InsufficientPrivilege):
             reader.execute(f"SELECT page FROM tidemark_state.{name}")
     assert role_setup.findings(conn, roles, DJANGO) == []
+
+
+def test_reader_and_web_read_a_state_after_a_restore(feed, as_role, conn, roles, installed_url, tmp_path):
+    name = feed(LOGGED).specs[0].name
+    if conn.info.server_version // 10_000 != 18:
+        pytest.skip("pg_restore of the wheel is of another version than the server")
+
+    with temporary_database(installed_url) as restored:
+        for program, *words in (["pg_dump", "-Fc", "-f"], ["pg_restore", "-d", restored]):
+            words = [f"--dbname={installed_url}", *words] if program == "pg_dump" else words
+            subprocess.run([server_programs() / program, *words, tmp_path / "dump"], check=True)
+
+        for part, query in {"reader": "tidemark_live", "web": "tidemark_changelog"}.items():
+            with as_role(part, restored) as its:
+                assert its.execute(f"SELECT page, n FROM {query}.{name}").fetchall() == [("a", 1)]
+        with psycopg.connect(restored, autocommit=True) as admin:
+            # What belongs to the database itself is not in a dump of it.
+            assert role_setup.findings(admin, roles, DJANGO) == [
+                f"{roles['owner']} lacks CREATE on database {admin.info.dbname}"
+            ]
+            role_setup.set_up(admin, roles, DJANGO, {})
+            assert role_setup.findings(admin, roles, DJANGO) == []
 
 
 def test_a_state_from_before_the_roles_is_fed_and_maintained_on(as_role, pipeline):
