@@ -32,7 +32,7 @@ TIDEMARK_AUDIT_KEYS = env.int("TIDEMARK_AUDIT_KEYS", default=1_000)
 TIDEMARK_AUDIT_KEEP_DAYS = env.int("TIDEMARK_AUDIT_KEEP_DAYS", default=400)
 # Keys per lookup request.
 TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
-# The longest time that a lookup waits for its `min_txid`; it occupies a thread of the web process meanwhile.
+# The longest time that a lookup waits for its `min_txid`.
 TIDEMARK_MAX_WAIT_MS = env.int("TIDEMARK_MAX_WAIT_MS", default=5_000)
 # A streamed answer ends if its client reads nothing for this long, because it keeps a database snapshot open.
 TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
@@ -45,6 +45,14 @@ TIDEMARK_LOOKUP_THREADS = env.int("TIDEMARK_LOOKUP_THREADS", default=16)
 TIDEMARK_PAGE_THREADS = env.int("TIDEMARK_PAGE_THREADS", default=6)
 TIDEMARK_SEARCH_THREADS = env.int("TIDEMARK_SEARCH_THREADS", default=2)
 TIDEMARK_EXPORT_THREADS = env.int("TIDEMARK_EXPORT_THREADS", default=2)
+# What may be under way at once in a process, in all and of one API key or user (or address): exports, each with a
+# database connection and a snapshot; requests that wait for their `min_txid`; searches, filters and sorted entries.
+TIDEMARK_EXPORTS = env.int("TIDEMARK_EXPORTS", default=8)
+TIDEMARK_EXPORTS_EACH = env.int("TIDEMARK_EXPORTS_EACH", default=4)
+TIDEMARK_WAITS = env.int("TIDEMARK_WAITS", default=1_000)
+TIDEMARK_WAITS_EACH = env.int("TIDEMARK_WAITS_EACH", default=100)
+TIDEMARK_SEARCHES = env.int("TIDEMARK_SEARCHES", default=16)
+TIDEMARK_SEARCHES_EACH = env.int("TIDEMARK_SEARCHES_EACH", default=4)
 # The longest time in which the body of a request arrives.
 TIDEMARK_REQUEST_SECONDS = env.float("TIDEMARK_REQUEST_SECONDS", default=20.0)
 # Of all requests that a web process holds at once.

@@ -28,6 +28,7 @@ from state_backends.errors import (
     UnknownPipelineError,
     UnknownStateError,
 )
+from webapp.accounts.concurrency import BusyError, TooManyAtOnceError
 from webapp.accounts.permissions import OutsideError
 from webapp.accounts.tokens import RefusedTokenError
 from webapp.api.entries import InvalidCursorError, PagesGoneError
@@ -66,6 +67,8 @@ CODE_OF: Mapping[type[Exception], str] = {
     RunFinishedError: "run_finished",
     IdempotencyKeyReusedError: "idempotency_key_reused",
     BrokerUnavailableError: "task_queue_unavailable",
+    TooManyAtOnceError: "too_many_at_once",
+    BusyError: "busy",
     OutOfReachError: "out_of_reach",
     PagesGoneError: "pages_gone",
     NotCommittedError: "not_committed",

@@ -26,6 +26,7 @@ from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from state_backends.types import SqlType, type_of
+from webapp.accounts.concurrency import EXPORTS
 from webapp.accounts.permissions import KeyScope
 from webapp.api.entries import EntriesQuery
 from webapp.core.metrics import exported
@@ -164,14 +165,16 @@ class ExportBody:
 
 
 def stream(
-    name: str, asked: Mapping[str, Any], file_format: str, scope: KeyScope, *, only_head: bool
+    name: str, asked: Mapping[str, Any], file_format: str, scope: KeyScope, *, client: str, only_head: bool
 ) -> HttpResponseBase:
-    """Return the response that streams a range. asked: what `StreamParameters` read.
+    """Return the response that streams a range. asked: what `ExportParameters` read. client: whose exports it is of.
 
-    Raises UnknownStateError, KeyShapeError, FilterError, SpecError, OutsideError, NotCommittedError, OutOfReachError.
+    Raises TooManyAtOnceError, BusyError, UnknownStateError, KeyShapeError, FilterError, SpecError, OutsideError,
+    NotCommittedError, OutOfReachError.
     """
     form = FORMATS[file_format]
     with ExitStack() as opening:
+        opening.enter_context(EXPORTS.held(client))
         query = EntriesQuery.of(asked)
         export = replicas.own_connection(opening, lambda conn: _export(conn, name, query, scope))
         opening.callback(export.close)

@@ -26,7 +26,7 @@ from state_backends.reader.reader import CommittedBatch, Reader
 from webapp.accounts.permissions import KeyScope
 from webapp.api.rendering import digest
 from webapp.api.requests import Query, When
-from webapp.states import readers, replicas
+from webapp.states import readers, replicas, waits
 
 # On average a client waits half of the current pause from the commit to its answer.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, GROWTH = 0.005, 0.1, 1.5
@@ -138,15 +138,15 @@ def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> l
     return _read_once_committed(what, names, when, lambda conn: answer_together(conn, queries, when, scope))
 
 
-def await_batch(what: str, when: When, committed: Callable[[], CommittedBatch]) -> None:
+def await_batch(what: str, names: Sequence[str], when: When, committed: Callable[[], CommittedBatch]) -> None:
     """Return once `committed` gives `min_txid` or a later batch. Raises NotReachedError, OtherEpochError."""
     if when.min_txid is None:
         return
-    deadline, pause = time.monotonic() + when.wait_ms / 1000, FIRST_PAUSE_SECONDS
+    until, pause = waits.deadline(when.wait_ms / 1000), FIRST_PAUSE_SECONDS
     while (now := committed()).txid < when.min_txid:
         check_epoch(what, when, now)
-        left = deadline - time.monotonic()
-        if left <= 0:
+        left = until - time.monotonic()
+        if left <= 0 or waits.leave_to_front(names, when.min_txid, until):
             raise NotReachedError(what, when, now.txid)
         sleep(min(pause, left))
         pause = min(pause * GROWTH, LONGEST_PAUSE_SECONDS)
@@ -183,7 +183,7 @@ def _read_once_committed(
         return question(conn)
 
     def on_primary() -> Answered:
-        await_batch(what, when, lambda: _on_primary(committed))
+        await_batch(what, names, when, lambda: _on_primary(committed))
         return readers.read(question)
 
     return readers.retry_if_redeclared(lambda: replicas.read(on_replica, on_primary))

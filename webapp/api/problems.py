@@ -132,7 +132,7 @@ PROBLEMS: Mapping[str, Problem] = {
         "No published query has this name or version, or the API key may not read its states.",
         "Choose one of those that `GET /queries` lists.",
     ),
-    # 405, 406, 413, 415, 421
+    # 405, 406, 408, 413, 415, 421
     "method_not_allowed": Problem(
         405, "Method not allowed", "The path has other methods than this.", "Use one of those in `Allow`."
     ),
@@ -141,6 +141,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "Not acceptable",
         "`Accept` excludes the content type that the path has.",
         "Accept it, or take the path of the other type: `detail` names it.",
+    ),
+    "request_too_slow": Problem(
+        408,
+        "Request too slow",
+        "The body of the request did not arrive in time (`TIDEMARK_REQUEST_SECONDS`).",
+        "Send it faster, or less at a time.",
     ),
     "request_too_large": Problem(
         413,
@@ -239,6 +245,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "The API key, token, user or address has sent more than its rate allows, or an address too many wrong keys.",
         RETRY + " `RateLimit-Remaining` says what is left.",
     ),
+    "too_many_at_once": Problem(
+        429,
+        "Too many at once",
+        "The API key, user or address has as many exports, searches or waits for a batch under way as one may have.",
+        "Wait until one of them has ended.",
+    ),
     "too_many_streams": Problem(
         429,
         "Too many event streams",
@@ -273,6 +285,7 @@ PROBLEMS: Mapping[str, Problem] = {
         503, "Changed while it was read", "Batches are published faster than this read advanced.", RETRY
     ),
     "too_many_clients": Problem(503, "Too many clients", "The process has as many clients as it may have.", RETRY),
+    "busy": Problem(503, "Busy", "The process has as many requests of this kind under way as it may have.", RETRY),
     "shutting_down": Problem(503, "Shutting down", "The process is being stopped; another one takes over.", RETRY),
     "time_limit_exceeded": Problem(
         504,

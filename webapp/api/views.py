@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -18,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from webapp.accounts import usage
+from webapp.accounts.concurrency import SEARCHES, client_of
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import READ_USAGE, STEER_PIPELINES, api_key, key_scope
 from webapp.accounts.tokens import issue
@@ -52,6 +54,8 @@ from webapp.states.idempotency import IdempotentRequest
 from webapp.states.models import MaintenanceRun
 from webapp.states.visible import Visible, without_names
 
+# Parameters of entries for which more is read than is answered.
+SEARCHED = frozenset({"search", "order_by", "where"})
 IDEMPOTENCY_KEY = re.compile("[ -~]{1,255}")
 
 
@@ -167,7 +171,10 @@ class EntriesView(ApiView):
     def get(self, request: Request, name: str) -> HttpResponseBase:
         scope = key_scope(request)
         scope.check_state(name)
-        found = page(name, EntriesParameters.read(parameters_in(request.query_params)), scope)
+        asked = EntriesParameters.read(parameters_in(request.query_params))
+        is_search = not SEARCHED.isdisjoint(asked)
+        with SEARCHES.held(client_of(request)) if is_search else nullcontext():
+            found = page(name, asked, scope)
         return Response(found.document, headers=_link(request, found.next))
 
 
@@ -187,7 +194,8 @@ class ExportView(ApiView):
         scope = key_scope(request)
         scope.check_state(name)
         asked = ExportParameters.read(parameters_in(request.query_params))
-        return stream(name, asked, self.file_format, scope, only_head=request.method == "HEAD")
+        only_head = request.method == "HEAD"
+        return stream(name, asked, self.file_format, scope, client=client_of(request), only_head=only_head)
 
 
 class CsvExportView(ExportView):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -20,8 +21,11 @@ import orjson
 from django.conf import settings
 from django.http.response import HttpResponseBase
 
+from webapp.accounts.concurrency import WAITS, BusyError, TooManyAtOnceError
+from webapp.api.problems import MEDIA_TYPE, problem
 from webapp.core.cors import api_headers
-from webapp.core.pools import API, Pool, PoolFullError, pool_of, pools
+from webapp.core.pools import API, PoolFullError, pool_of, pools, turn_of
+from webapp.states.waits import Wait, Waits, committed_now, of_request
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +33,9 @@ Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Handler = Callable[[dict[str, Any], Any], HttpResponseBase]
-Headers = list[tuple[bytes, bytes]]
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
-PROBLEM = "application/problem+json"
-RETRY_SECONDS = "1"
+RETRY = {"Retry-After": "1"}
 # One part of a streamed answer: as many bytes as one turn of a thread collects.
 PART_BYTES = 64 * 1024
 
@@ -49,10 +52,9 @@ WSGI: Mapping[str, Any] = {
 class RefusedError(Exception):
     """Answered without Django: the request did not arrive as it must."""
 
-    def __init__(self, status: int, title: str, detail: str) -> None:
+    def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
-        self.status = status
-        self.title = title
+        self.code = code
 
 
 class DisconnectedError(Exception):
@@ -66,32 +68,41 @@ class Front:
         self._handler = handler
         self._pools = pools()
         self._held_bytes = 0
+        checks = self._pools["checks"]
+        self._waits = Waits(lambda states: checks.run(partial(committed_now, states), "waits", admitted=True))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        environ = environ_of(scope)
-        held = 0
+        environ, held = environ_of(scope), 0
         try:
             body = await self._body(environ, receive)
             held = len(body)
             self._held_bytes += held
-            environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(held)}
-            pool = self._pools[pool_of(environ)]
-            context = Context()
-            streamed = await pool.run(lambda: context.run(_answer, self._handler, environ, send))
-            if streamed is not None:
-                await streamed.send_to(send, receive, pool, context)
+            await self._answer(environ, body, receive, send)
         except DisconnectedError:
             pass
         except RefusedError as error:
             # The rest of the request may still come, so the connection cannot be used again.
-            await _refuse(
-                send, error.status, error.title, str(error), {"Connection": "close", **_cross_origin(environ)}
-            )
-        except PoolFullError as error:
-            headers = {"Retry-After": RETRY_SECONDS, **_cross_origin(environ)}
-            await _refuse(send, 503, "Service Unavailable", str(error), headers)
+            await _refuse(environ, send, error.code, error, {"Connection": "close"})
+        except TooManyAtOnceError as error:
+            await _refuse(environ, send, "too_many_at_once", error, RETRY)
+        except (BusyError, PoolFullError) as error:
+            await _refuse(environ, send, "busy", error, RETRY)
         finally:
             self._held_bytes -= held
+
+    async def _answer(self, environ: dict[str, Any], body: bytes, receive: Receive, send: Send) -> None:
+        """Run the handler in a thread, a second time if the request had to wait for a batch."""
+        run = partial(self._pools[pool_of(environ)].run, client=turn_of(environ))
+        context, wait = Context(), Wait()
+        context.run(of_request.set, wait)
+        answer = partial(context.run, _answer, self._handler, environ, body, send)
+        streamed = await run(answer)
+        if wait.is_wanted:
+            with WAITS.held(wait.client):
+                await self._waits.over(wait)
+            streamed = await run(answer, admitted=True)
+        if streamed is not None:
+            await streamed.send_to(send, receive, partial(run, admitted=True), context)
 
     async def _body(self, environ: Mapping[str, Any], receive: Receive) -> bytes:
         """Return the body. Raises RefusedError if it is too large or too slow, DisconnectedError."""
@@ -106,7 +117,7 @@ class Front:
         except TimeoutError:
             seconds = settings.TIDEMARK_REQUEST_SECONDS
             detail = f"the body did not arrive within {seconds:g} seconds; send it faster, or less at a time"
-            raise RefusedError(408, "Request Timeout", detail) from None
+            raise RefusedError("request_too_slow", detail) from None
 
     async def _read(self, receive: Receive, length: int | None) -> bytes:
         parts: list[bytes] = []
@@ -124,7 +135,7 @@ class Front:
                 if size > settings.TIDEMARK_REQUEST_MAX_BYTES:
                     raise _too_large()
                 if self._held_bytes > settings.TIDEMARK_REQUESTS_MAX_BYTES:
-                    raise RefusedError(503, "Service Unavailable", "too many large requests at once; try again shortly")
+                    raise RefusedError("busy", "too many large requests at once; try again shortly")
             return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             self._held_bytes -= size
@@ -137,21 +148,21 @@ class StreamedAnswer:
         self._start = start
         self._response = response
 
-    async def send_to(self, send: Send, receive: Receive, pool: Pool, context: Context) -> None:
+    async def send_to(self, send: Send, receive: Receive, run: Run, context: Context) -> None:
         disconnected = asyncio.ensure_future(_disconnected(receive))
         try:
             await send(self._start)
-            await self._stream(send, disconnected, pool, context, iter(self._response))
+            await self._stream(send, disconnected, run, context, iter(self._response))
         finally:
             disconnected.cancel()
-            await pool.run(lambda: context.run(self._response.close), admitted=True)
+            await run(partial(context.run, self._response.close))
 
     async def _stream(
-        self, send: Send, disconnected: "asyncio.Future[None]", pool: Pool, context: Context, parts: Iterator[bytes]
+        self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context, parts: Iterator[bytes]
     ) -> None:
         pace = Pace()
         while not disconnected.done():
-            part = await pool.run(lambda: context.run(_next_part, parts), admitted=True)
+            part = await run(partial(context.run, _next_part, parts))
             if not part:
                 break
             try:
@@ -230,13 +241,17 @@ def _variable(name: bytes) -> str:
     return variable
 
 
-def _answer(handler: Handler, environ: dict[str, Any], send: Send) -> StreamedAnswer | None:
+def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) -> StreamedAnswer | None:
     """Run the handler and send its answer, in a thread; return it if it is streamed.
 
     granian sends at the call, from any thread; to await that is for streams alone. This saves two changes of thread.
     """
     started: list[Any] = []
+    wait = of_request.get()
+    environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
     response = handler(environ, lambda status, headers, exc_info=None: started.extend((status, headers)))
+    if wait is not None and wait.is_wanted:
+        return None
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in started[1]]
     start = {"type": "http.response.start", "status": int(started[0][:3]), "headers": headers}
     if response.streaming:
@@ -265,16 +280,18 @@ async def _disconnected(receive: Receive) -> None:
 
 def _too_large() -> RefusedError:
     limit = settings.TIDEMARK_REQUEST_MAX_BYTES
-    return RefusedError(413, "Request Entity Too Large", f"the body is over {limit} bytes; send less at a time")
+    return RefusedError("request_too_large", f"the body is over {limit} bytes; send less at a time")
 
 
 def _cross_origin(environ: Mapping[str, Any]) -> Mapping[str, str]:
     return api_headers(environ.get("HTTP_ORIGIN")) if environ["PATH_INFO"].startswith(API) else {}
 
 
-async def _refuse(send: Send, status: int, title: str, detail: str, headers: Mapping[str, str]) -> None:
-    document = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    sent = {"Content-Type": PROBLEM, "Cache-Control": "no-store", **headers}
+async def _refuse(
+    environ: Mapping[str, Any], send: Send, code: str, error: Exception, headers: Mapping[str, str]
+) -> None:
+    document = problem(code, str(getattr(error, "detail", error)))
+    sent = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **headers, **_cross_origin(environ)}
     raw = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.start", "status": document["status"], "headers": raw})
     await send({"type": "http.response.body", "body": orjson.dumps(document)})

@@ -17,8 +17,10 @@ from django.template import loader
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from webapp.accounts import usage
+from webapp.accounts.concurrency import client_of
 from webapp.core import logs, metrics, proxies
 from webapp.core.logs import request_id
+from webapp.states.waits import of_request
 
 logger = logging.getLogger(logs.REQUESTS)
 
@@ -45,6 +47,13 @@ class RequestObserver:
         watch = request.watch = metrics.Watch()  # type: ignore[attr-defined]
         response = self._get_response(request)
         response["X-Request-ID"] = identifier
+        wait = of_request.get()
+        if wait is not None and wait.is_wanted:
+            # This answer is dropped, and the request comes again.
+            wait.client = client_of(request)
+            response.close()
+            clear_contextvars()
+            return response
         finish = partial(_finish, request, response.status_code, watch)
         if response.streaming:
             response.streaming_content = _Observed(response.streaming_content, finish)  # type: ignore[attr-defined]

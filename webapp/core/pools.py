@@ -6,6 +6,7 @@ that is full refuses at once, and the others go on: searches and exports cannot 
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
@@ -18,41 +19,57 @@ Result = TypeVar("Result")
 API = "/api/v1/"
 STATUS_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 STATUS_THREADS = 2
-# Requests that wait for a thread, per thread of the pool.
-WAITING_PER_THREAD = 16
+# Requests of a pool that wait for a thread, in all and of one client.
+MOST_WAITING, MOST_WAITING_EACH = 1_024, 256
 
 
 class PoolFullError(Exception):
     """All threads of a pool are busy, and as many requests wait for them as may."""
 
     def __init__(self, pool: str) -> None:
-        super().__init__(f"too many {pool} at once; try again shortly")
+        super().__init__(f"too many {pool} wait for their turn; try again shortly")
+
+
+Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class Pool:
-    """Threads that take jobs from one queue. `run` is for the thread of the event loop alone."""
+    """Threads, and the jobs that wait for one: the clients take turns, however many jobs each has.
+
+    For the thread of the event loop alone, apart from `_work`.
+    """
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
         self._threads = threads
-        self._started = self._pending = 0
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]] = SimpleQueue()
+        self._started = self._busy = self._waiting = 0
+        self._given: SimpleQueue[Job] = SimpleQueue()
+        # By client; the first one is next.
+        self._turns: dict[str, deque[Job]] = {}
 
-    async def run(self, job: Callable[[], Result], *, admitted: bool = False) -> Result:
+    async def run(self, job: Callable[[], Result], client: str, *, admitted: bool = False) -> Result:
         """Return what a job returns. admitted: it is a further part of one that was admitted. Raises PoolFullError."""
-        if not admitted and self._pending >= self._threads * (1 + WAITING_PER_THREAD):
-            raise PoolFullError(self.name)
-        self._pending += 1
-        if self._started < min(self._pending, self._threads):
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        if self._busy < self._threads:
+            self._give((job, done))
+        else:
+            mine = len(self._turns.get(client, ()))
+            if not admitted and (self._waiting >= MOST_WAITING or mine >= MOST_WAITING_EACH):
+                raise PoolFullError(self.name)
+            self._turns.setdefault(client, deque()).append((job, done))
+            self._waiting += 1
+        return await done
+
+    def _give(self, job: Job) -> None:
+        self._busy += 1
+        if self._started < self._busy:
             self._started += 1
             threading.Thread(target=self._work, name=f"{self.name}-{self._started}", daemon=True).start()
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._jobs.put((job, done))
-        return await done
+        self._given.put(job)
 
     def _work(self) -> None:
         while True:
-            job, done = self._jobs.get()
+            job, done = self._given.get()
             try:
                 result, error = job(), None
             except BaseException as raised:
@@ -62,13 +79,23 @@ class Pool:
             del job, done, result, error
 
     def _finish(self, done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self._pending -= 1
+        self._busy -= 1
+        if self._turns:
+            self._next()
         if done.cancelled():
             return
         if error is None:
             done.set_result(result)
         else:
             done.set_exception(error)
+
+    def _next(self) -> None:
+        client = next(iter(self._turns))
+        jobs = self._turns.pop(client)
+        self._waiting -= 1
+        self._give(jobs.popleft())
+        if jobs:
+            self._turns[client] = jobs  # behind the others
 
 
 def pools() -> Mapping[str, Pool]:
@@ -92,6 +119,12 @@ def pool_of(environ: Mapping[str, Any]) -> str:
     if path.rpartition("/")[2].startswith("export."):
         return "exports"
     return "searches" if _has(query, "search", "order_by", "where") else "lookups"
+
+
+def turn_of(environ: Mapping[str, Any]) -> str:
+    """Return with whom a request takes turns: its credentials as they were sent, valid or not, else its address."""
+    sent = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_X_API_KEY") or environ.get("HTTP_COOKIE")
+    return sent or environ["REMOTE_ADDR"]
 
 
 def _has(query: str, *names: str) -> bool:

@@ -138,7 +138,7 @@ def _shown(table: StateTable, measures: list[str]) -> sql.Composable:
 
 
 def _range(table: StateTable, bounds: Range) -> sql.Composed:
-    return range_sql(table, len(bounds.prefix), len(bounds.start), len(bounds.stop), searched=False)
+    return range_sql(table, len(bounds.prefix), len(bounds.start), len(bounds.stop))
 
 
 def _parsed(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:

@@ -3,8 +3,8 @@
 A page begins behind a key and ends after so many entries, and in key order it walks the primary key from the one to the
 other: so page 1,000 costs what page 1 costs. By a measure the whole range is sorted for each page.
 
-Where entries must meet conditions, a page in key order looks at so many rows at most; if it ends for that reason, it
-ends at the last row that it has looked at.
+Where entries are searched, or must meet conditions, a page in key order looks at so many rows at most; if it ends for
+that reason, it ends at the last row that it has looked at.
 """
 
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class Shape(NamedTuple):
     @property
     def is_bounded(self) -> bool:
         """Whether the page looks at so many rows at most."""
-        return bool(self.where) and self.order_by is None
+        return (bool(self.where) or self.searched) and self.order_by is None
 
 
 def shape_of(
@@ -98,7 +98,9 @@ def page_parameters(
     table: StateTable, shape: Shape, bounds: Range, after: Place | None, limit: int, where: Where = ()
 ) -> list[Any]:
     """Return the parameters that go between the batch of a page in the past and the name of the state."""
-    within, conditions = range_parameters(table, bounds), where_parameters(where)
+    searched = search_parameters(table, bounds)
+    within = [*range_parameters(bounds), *([] if shape.is_bounded else searched)]
+    conditions = [*(searched if shape.is_bounded else []), *where_parameters(where)]
     key = [] if after is None else [*table.key_values(after.key)]
     if shape.order_by is None:
         again = within if _is_walked(table, shape) else []
@@ -111,20 +113,26 @@ def page_parameters(
     return [*first, *within, *value, *key, *conditions, limit]
 
 
-def range_sql(table: StateTable, prefix: int, start: int, stop: int, searched: bool) -> sql.Composed:
+def range_sql(table: StateTable, prefix: int, start: int, stop: int) -> sql.Composed:
     """Return the condition on row `t`; its parameters are `range_parameters`."""
     names = list(table.key)
     bounds = [(names[:prefix], "="), (names[:start], ">="), (names[:stop], "<")]
     conditions = [_compared(table, some, operator) for some, operator in bounds if some]
-    if searched:
-        matches = [sql.SQL("t.{}::text ILIKE %s").format(sql.Identifier(name)) for name in table.spec.key]
-        conditions.append(sql.SQL("({})").format(sql.SQL(" OR ").join(matches)) if matches else sql.Composed([FALSE]))
     return sql.SQL(" AND ").join(conditions) if conditions else sql.Composed([TRUE])
 
 
-def range_parameters(table: StateTable, bounds: Range) -> list[Any]:
-    patterns = [begins_with(bounds.search)] * len(table.spec.key) if bounds.search else []
-    return [*bounds.prefix, *bounds.start, *bounds.stop, *patterns]
+def range_parameters(bounds: Range) -> list[Any]:
+    return [*bounds.prefix, *bounds.start, *bounds.stop]
+
+
+def search_sql(table: StateTable, row: str) -> sql.Composed:
+    """Return the condition that a key has a part that begins so; its parameters are `search_parameters`."""
+    parts = [sql.SQL("{}::text ILIKE %s").format(sql.Identifier(row, name)) for name in table.spec.key]
+    return sql.SQL("({})").format(sql.SQL(" OR ").join(parts)) if parts else sql.Composed([FALSE])
+
+
+def search_parameters(table: StateTable, bounds: Range) -> list[Any]:
+    return [begins_with(bounds.search)] * len(table.spec.key) if bounds.search else []
 
 
 def _results(table: StateTable, shape: Shape) -> sql.Composed:
@@ -226,10 +234,12 @@ def _shown(table: StateTable, shape: Shape) -> sql.Composed:
     shown = live_sql("v", TTL, THEN if shape.past else NOW)
     if shape.is_bounded:
         shown = sql.SQL("{} AND {}").format(shown, where_sql(table, shape.where, "v"))
-    if not shape.past or shape.order_by is not None or table.spec.changelog:
-        return shown
-    # A row that cannot be told may have been on this page: it takes a place, and its reach makes the page an error.
-    return sql.SQL("({} OR v.{} > p.committed_txid)").format(shown, REACH)
+    if shape.past and shape.order_by is None and not table.spec.changelog:
+        # A row that cannot be told may have been on this page: it takes a place, and its reach makes the page an error.
+        shown = sql.SQL("({} OR v.{} > p.committed_txid)").format(shown, REACH)
+    if shape.is_bounded and shape.searched:
+        return sql.SQL("{} AND {}").format(search_sql(table, "v"), shown)
+    return shown
 
 
 def _behind_key(table: StateTable, shape: Shape) -> sql.Composed:
@@ -259,7 +269,10 @@ def _order(table: StateTable, shape: Shape) -> sql.Composed:
 
 
 def _range(table: StateTable, shape: Shape) -> sql.Composed:
-    return range_sql(table, shape.prefix, shape.start, shape.stop, shape.searched)
+    within = range_sql(table, shape.prefix, shape.start, shape.stop)
+    if shape.searched and not shape.is_bounded:
+        return sql.SQL("{} AND {}").format(within, search_sql(table, "t"))
+    return within
 
 
 def _is_walked(table: StateTable, shape: Shape) -> bool:

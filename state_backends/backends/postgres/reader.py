@@ -163,7 +163,7 @@ class StateReader(Reader):
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
         conditions = check_where(self.spec, where)
         bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
-        parameters, shown = range_parameters(self._table, bounds), columns_of(self.spec, asked)
+        parameters, shown = range_parameters(bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
             begin_snapshot(self._conn, self._exported_tables(as_of, live_at), resources)
             (txid, attempt, at, epoch, ttl, retried), past = self._ledger(bounds, parameters, as_of, live_at)

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.webapp.api.checked_client import CheckedClient
+from tests.webapp.api.large import large_state
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.flights import Flights
@@ -32,6 +33,12 @@ def lasting(transactional_db) -> Iterator[Flights]:
     """A filled pipeline that every connection sees."""
     with committed_flights() as pipeline:
         yield pipeline
+
+
+@pytest.fixture
+def large(lasting) -> Iterator[Flights]:
+    with large_state(lasting):
+        yield lasting
 
 
 @pytest.fixture

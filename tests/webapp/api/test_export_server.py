@@ -8,41 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from state_backends import Catalog, Count, StateSpec
-from state_backends.table import StateTable
-from tests.webapp.dropping import drop_tables
-from tests.webapp.flights import Flights
+from tests.webapp.api.large import ROWS, snapshots
 from tests.webapp.web_server import Server, asked, eventually, web_server
 from webapp.accounts.services import create_api_key
 
-LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
-ROWS = 200_000
 STREAM = "/api/v1/states/large/export.csv"
-
-
-@pytest.fixture
-def large(lasting) -> Iterator[Flights]:
-    Catalog(lasting.conn).register_states("flights", [LARGE], {"large": "exactly once"})
-    lasting.conn.execute(
-        "INSERT INTO tidemark_state.large (k, name, n, txid, updated_at) "
-        "SELECT g, repeat('x', 200), g, 1, now() FROM generate_series(1, %s) g",
-        [ROWS],
-    )
-    yield lasting
-    drop_tables(lasting.conn, StateTable(LARGE))
 
 
 @pytest.fixture
 def served(large, tmp_path) -> Iterator[Server]:
     with web_server(tmp_path) as server:
         yield server
-
-
-def snapshots(flights: Flights) -> int:
-    """Return how many snapshots streams hold."""
-    return flights.conn.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
-    ).fetchone()[0]
 
 
 def peak_mb(served: Server) -> float:

@@ -15,7 +15,7 @@ from webapp.api.problems import CODES, PROBLEMS, by_status, markdown
 # Answered by code of their own, without an exception of ours.
 WITHOUT_CLASS = {
     "database_unavailable", "events_elsewhere", "internal_error", "shutting_down", "time_limit_exceeded",
-    "too_many_clients", "too_many_streams",
+    "request_too_slow", "too_many_clients", "too_many_streams",
 }  # fmt: skip
 
 # Django's refusals for pages: no call of the API raises them.

@@ -1,0 +1,34 @@
+"""A state whose exports are larger than what sockets buffer, and how many snapshots are held to read it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from state_backends import Catalog, Count, StateSpec
+from state_backends.table import StateTable
+from tests.webapp.dropping import drop_tables
+from tests.webapp.flights import Flights
+
+LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
+ROWS = 200_000
+
+
+@contextmanager
+def large_state(flights: Flights) -> Iterator[None]:
+    Catalog(flights.conn).register_states("flights", [LARGE], {"large": "exactly once"})
+    flights.conn.execute(
+        "INSERT INTO tidemark_state.large (k, name, n, txid, updated_at) "
+        "SELECT g, repeat('x', 200), g, 1, now() FROM generate_series(1, %s) g",
+        [ROWS],
+    )
+    flights.conn.execute("ANALYZE tidemark_state.large")
+    try:
+        yield
+    finally:
+        drop_tables(flights.conn, StateTable(LARGE))
+
+
+def snapshots(flights: Flights) -> int:
+    """Return how many snapshots streams hold."""
+    return flights.conn.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+    ).fetchone()[0]

@@ -1,0 +1,195 @@
+"""What one client may hold of a real web process: exports, waits, searches, and what is left for the others."""
+
+import json
+import socket
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+
+from tests.webapp.api.large import snapshots
+from tests.webapp.web_server import Server, all_of, asked, connected, eventually, one_of, request, web_server
+from webapp.accounts.concurrency import SEARCHES, BusyError, Concurrency, TooManyAtOnceError
+from webapp.accounts.models import ApiKey
+from webapp.accounts.services import create_api_key
+
+EXPORT = "/api/v1/states/large/export.csv"
+LOOKUP = "/api/v1/states/flights_by_carrier/query"
+KEYS = {"keys": [["JFK", "AA"]]}
+FEW_THREADS = {"TIDEMARK_LOOKUP_THREADS": 2, "TIDEMARK_EXPORT_THREADS": 2, "TIDEMARK_SEARCH_THREADS": 1}
+
+
+@pytest.fixture
+def keys(lasting) -> tuple[str, str]:
+    return create_api_key("one", ["read"])[1], create_api_key("another", ["read"])[1]
+
+
+def lookup(key: str, **more: object) -> bytes:
+    body = json.dumps(KEYS | more).encode()
+    headers = {"Authorization": f"Bearer {key}", "Content_Type": "application/json", "Content_Length": str(len(body))}
+    return request("POST", LOOKUP, body, **headers)
+
+
+def found(server: Server, sent: bytes) -> tuple[int, dict[str, str], bytes]:
+    with connected(server.port) as client:
+        client.sendall(sent)
+        return one_of(client)
+
+
+@contextmanager
+def unread_exports(server: Server, key: str, count: int):
+    """Begin exports whose clients read their first bytes only; give these."""
+    with ExitStack() as clients:
+        exports = [clients.enter_context(asked(server.port, EXPORT, key)) for _ in range(count)]
+        yield [export.recv(4_000) for export in exports]
+
+
+class TestExports:
+    def test_slow_ones_of_a_key_are_limited_and_leave_the_threads_to_others(self, large, keys, tmp_path):
+        one, another = keys
+        with web_server(tmp_path, TIDEMARK_EXPORTS=5, TIDEMARK_EXPORTS_EACH=4, **FEW_THREADS) as server:
+            with unread_exports(server, one, 32) as heads, unread_exports(server, another, 2) as others:
+                assert found(server, lookup(another))[0] == 200
+                eventually(lambda: snapshots(large) == 5)
+
+            refused = [head for head in heads if b"HTTP/1.1 429 " in head]
+            assert len(refused) == 28
+            assert b"you have 4 exports under way, your limit" in refused[0]
+            assert b"retry-after: 1" in refused[0].lower()
+            assert sum(b"HTTP/1.1 503 " in head for head in others) == 1
+
+            eventually(lambda: snapshots(large) == 0)
+            with unread_exports(server, one, 1) as [head]:
+                assert b"HTTP/1.1 200 " in head
+
+    def test_a_trickling_reader_is_ended_though_it_never_pauses_for_long(self, large, keys, tmp_path):
+        slowly = {"TIDEMARK_STREAM_MIN_BYTES_PER_SECOND": 100_000_000, "TIDEMARK_STREAM_IDLE_MS": 3_000}
+        with web_server(tmp_path, **slowly) as server, asked(server.port, EXPORT, keys[0]) as client:
+            assert client.recv(1_000)
+            client.settimeout(0.05)
+
+            eventually(lambda: _trickle(client) and "a streamed answer was ended" in server.process.log.read_text())
+            eventually(lambda: snapshots(large) == 0)
+
+    def test_the_connections_of_a_process_have_a_bound(self, large, keys, tmp_path):
+        limits = {"TIDEMARK_EXPORTS": 3, "TIDEMARK_PAGE_THREADS": 1, "TIDEMARK_WAITS_EACH": 100}
+        with web_server(tmp_path, **FEW_THREADS, **limits) as server, ExitStack() as clients:
+            before = _connections(large)
+            for _ in range(20):
+                for sent in (lookup(keys[0]), lookup(keys[0], min_txid=9_999), request("GET", "/login")):
+                    client = clients.enter_context(connected(server.port))
+                    client.sendall(sent)
+                clients.enter_context(asked(server.port, EXPORT, keys[0]))
+            answered = lookup(keys[1])
+            assert found(server, answered)[0] == 200
+
+            # Lookups, exports, searches, pages, checks; and the exports themselves. One was there before.
+            assert _connections(large) - before <= 2 + 2 + 1 + 1 + 2 + 3
+
+
+def _trickle(client: socket.socket) -> bool:
+    with suppress(TimeoutError):
+        client.recv(1)
+    return True
+
+
+def _connections(flights) -> int:
+    return flights.conn.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    ).fetchone()[0]
+
+
+class TestWaits:
+    def test_two_hundred_of_them_hold_no_thread_and_all_see_the_batch(self, lasting, keys, tmp_path):
+        one, another = keys
+        behind = lasting.commit({("JFK", "AA"): 1}).txid
+        settings = FEW_THREADS | {"TIDEMARK_WAITS_EACH": 200, "TIDEMARK_MAX_WAIT_MS": 60_000}
+        with web_server(tmp_path, **settings) as server, ExitStack() as stack:
+            waiting = [stack.enter_context(connected(server.port)) for _ in range(200)]
+            for client in waiting:
+                client.sendall(lookup(one, min_txid=behind + 1))
+
+            assert found(server, lookup(another))[0] == 200
+
+            lasting.commit({("JFK", "AA"): 1})
+            answers = [one_of(client) for client in waiting]
+
+        assert {status for status, _, _ in answers} == {200}
+        assert {json.loads(body)["txid"] for _, _, body in answers} == {behind + 1}
+
+    def test_those_of_a_key_are_limited_and_so_are_all_together(self, lasting, keys, tmp_path):
+        one, another = keys
+        settings = {"TIDEMARK_WAITS_EACH": 3, "TIDEMARK_WAITS": 4, "TIDEMARK_MAX_WAIT_MS": 3_000}
+        with web_server(tmp_path, **settings) as server, ExitStack() as stack:
+            waiting = [stack.enter_context(connected(server.port)) for _ in range(8)]
+            for client in waiting[:5]:
+                client.sendall(lookup(one, min_txid=9_999))
+            first = sorted(one_of(client)[0] for client in waiting[:5])
+            for client in waiting[5:]:
+                client.sendall(lookup(another, min_txid=9_999))
+            for client in waiting[:3]:
+                client.sendall(lookup(one, min_txid=9_999))
+            together = [one_of(client) for client in waiting[5:] + waiting[:3]]
+
+        assert first == [429, 429, 503, 503, 503]
+        refused = [body for _, _, body in together if b"its limit" in body]
+        assert len(refused) >= 2
+        assert b"this process has 4 waits under way" in refused[0]
+
+    def test_one_that_ends_without_its_batch_is_logged_once(self, lasting, keys, tmp_path):
+        with web_server(tmp_path, LOG_FORMAT="json") as server:
+            status, headers, body = found(server, lookup(keys[0], min_txid=9_999, wait_ms=300))
+            lines = [line for line in server.process.log.read_text().splitlines() if '"route":"lookup:query"' in line]
+
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert b"batch 9999 was not committed within 300 ms" in body
+        assert len(lines) == 1
+
+
+class TestSearches:
+    def test_those_of_a_client_are_limited(self, settings, filled, api):
+        settings.TIDEMARK_SEARCHES_EACH = 1
+        path = "/api/v1/states/flights_by_carrier/entries"
+
+        assert api.get(f"{path}?search=J").status_code == 200
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SEARCHES, "_held", type(SEARCHES._held)({_client(api): 1}))
+            refused = api.get(f"{path}?search=J")
+            unlimited = api.get(path)
+
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        assert unlimited.status_code == 200
+
+    def test_one_looks_at_a_limited_number_of_keys(self, large, keys, tmp_path):
+        with web_server(tmp_path) as server:
+            cursor, looked, pages = "", [], 0
+            while pages < 10:
+                path = f"/api/v1/states/large/entries?limit=5&{cursor or 'search=19999'}"
+                with asked(server.port, path, keys[0]) as client:
+                    page = json.loads(all_of(client).partition(b"\r\n\r\n")[2])
+                looked += [entry["key"][0] for entry in page["entries"]]
+                pages += 1
+                if page["next"] is None:
+                    break
+                cursor = f"cursor={page['next']}"
+
+        assert looked == [19_999, *range(199_990, 200_000)]
+        assert pages >= 4  # of 50,000 keys each
+
+
+def _client(api) -> str:
+    return f"key {ApiKey.objects.get(name='reader').pk}"
+
+
+def test_what_has_ended_is_no_longer_counted(settings):
+    settings.TIDEMARK_THINGS, settings.TIDEMARK_THINGS_EACH = 2, 1
+    things = Concurrency("things")
+
+    with things.held("a"):
+        with pytest.raises(TooManyAtOnceError):
+            things._take("a")
+        with things.held("b"), pytest.raises(BusyError):
+            things._take("c")
+
+    with things.held("a"), things.held("c"):
+        pass
+    assert not things._held

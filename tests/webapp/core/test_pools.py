@@ -1,0 +1,89 @@
+"""Pools of threads: who is next, who is refused, and which pool a request is for."""
+
+import asyncio
+import threading
+
+import pytest
+
+from webapp.core import pools
+from webapp.core.pools import Pool, PoolFullError, pool_of, turn_of
+
+
+def environ(path: str, query: str = "", method: str = "GET", **headers: str) -> dict[str, str]:
+    return {"PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": method, "REMOTE_ADDR": "10.0.0.1"} | headers
+
+
+def test_clients_take_turns_however_many_requests_each_has():
+    order: list[str] = []
+
+    async def run() -> None:
+        pool, held = Pool("lookups", 1), threading.Event()
+        jobs = [asyncio.create_task(pool.run(held.wait, "first"))]
+        await asyncio.sleep(0)
+        for name in ("a1", "a2", "a3", "b1", "c1", "c2"):
+            jobs.append(asyncio.create_task(pool.run(lambda name=name: order.append(name), name[0])))
+            await asyncio.sleep(0)
+        held.set()
+        await asyncio.gather(*jobs)
+
+    asyncio.run(run())
+
+    assert order == ["a1", "b1", "c1", "a2", "c2", "a3"]
+
+
+def test_a_pool_that_is_full_refuses_and_goes_on(monkeypatch):
+    monkeypatch.setattr(pools, "MOST_WAITING", 3)
+    monkeypatch.setattr(pools, "MOST_WAITING_EACH", 2)
+
+    async def run() -> list[object]:
+        pool, held = Pool("lookups", 1), threading.Event()
+        clients = ["a", "a", "a", "a", "b", "c"]
+        jobs = []
+        for client in clients:
+            jobs.append(asyncio.create_task(pool.run(held.wait, client)))
+            await asyncio.sleep(0)
+        part = asyncio.create_task(pool.run(held.wait, "a", admitted=True))
+        await asyncio.sleep(0)
+        held.set()
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        assert await part is True
+        return [*results, await pool.run(held.wait, "c")]
+
+    results = asyncio.run(run())
+
+    assert [isinstance(result, PoolFullError) for result in results] == [False, False, False, True, False, True, False]
+
+
+def test_an_error_of_a_job_is_that_of_its_request():
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        asyncio.run(Pool("lookups", 1).run(fail, "a"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        (environ("/api/v1/states/s/query", method="POST"), "lookups"),
+        (environ("/api/v1/states/s/entries", "prefix=J"), "lookups"),
+        (environ("/api/v1/states/s/entries", "search=J"), "searches"),
+        (environ("/api/v1/states/s/entries", "limit=5&order_by=-n"), "searches"),
+        (environ("/api/v1/states/s/entries", "where=n>1"), "searches"),
+        (environ("/api/v1/states/s/export.csv"), "exports"),
+        (environ("/api/v1/states/s/export.arrow", "where=n>1"), "exports"),
+        (environ("/states/s/"), "pages"),
+        (environ("/states/s/", "q=J"), "searches"),
+        (environ("/states/s/", "q=&order=n"), "pages"),
+        (environ("/admin/"), "pages"),
+        (environ("/healthz"), "checks"),
+    ],
+)
+def test_each_kind_of_request_has_a_pool(asked, name):
+    assert pool_of(asked) == name
+
+
+def test_requests_take_turns_by_their_credentials_else_by_address():
+    assert turn_of(environ("/", HTTP_AUTHORIZATION="Bearer a", HTTP_COOKIE="b")) == "Bearer a"
+    assert turn_of(environ("/", HTTP_X_API_KEY="a")) == "a"
+    assert turn_of(environ("/")) == "10.0.0.1"

@@ -1,0 +1,80 @@
+"""How much of a kind a client, and all clients together, may do at once in one process: exports, waits, searches.
+
+A rate limits how often a client asks; this limits what it holds meanwhile: snapshots, connections, memory.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from rest_framework.exceptions import APIException, Throttled
+
+from webapp.accounts.models import ApiKey
+from webapp.accounts.throttling import client_network
+
+RETRY_SECONDS = 1
+
+
+class TooManyAtOnceError(Throttled):
+    """One client has as many under way as it may."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(detail=f"you have {limit} {what} under way, your limit; wait until one of them has ended")
+        self.wait = RETRY_SECONDS
+
+
+class BusyError(APIException):
+    """All clients together have as many under way as they may. wait: seconds, for Retry-After."""
+
+    status_code = 503
+    wait = RETRY_SECONDS
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"this process has {limit} {what} under way, its limit; try again shortly")
+
+
+class Concurrency:
+    """Counts one kind of work. what: its name in the plural; its settings are TIDEMARK_<WHAT> and .._EACH."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._held: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self, client: str) -> Iterator[None]:
+        """Count one for the client until the block ends. Raises TooManyAtOnceError, BusyError."""
+        self._take(client)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[client] -= 1
+                if not self._held[client]:
+                    del self._held[client]
+
+    def _take(self, client: str) -> None:
+        setting = f"TIDEMARK_{self._what.upper()}"
+        most, each = getattr(settings, setting), getattr(settings, f"{setting}_EACH")
+        with self._lock:
+            if self._held[client] >= each:
+                raise TooManyAtOnceError(self._what, each)
+            if self._held.total() >= most:
+                raise BusyError(self._what, most)
+            self._held[client] += 1
+
+
+EXPORTS, SEARCHES, WAITS = Concurrency("exports"), Concurrency("searches"), Concurrency("waits")
+
+
+def client_of(request: Any) -> str:
+    """Return whose work a request is: its API key's, its user's, or its address's."""
+    key, user = getattr(request, "auth", None), getattr(request, "user", None)
+    if isinstance(key, ApiKey):
+        return f"key {key.pk}"
+    if user is not None and user.is_authenticated:
+        return f"user {user.pk}"
+    return f"address {client_network(request)}"
