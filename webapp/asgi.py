@@ -22,10 +22,7 @@ from webapp.events.app import EventsApplication  # noqa: E402  it needs django.s
 application = EventsApplication()
 
 
-def limit_statements(connection, **_):
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET statement_timeout = {settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}")
-
+from webapp.core.pooler import limit_statements  # noqa: E402
 
 connection_created.connect(limit_statements)
 

@@ -175,9 +175,18 @@ USE_TZ = True
 # a connection pooler in transaction mode without support for prepared statements.
 TIDEMARK_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=3)
 
+# Through a connection pooler nothing is prepared unless that is asked for: PgBouncer can since 1.21.
+TIDEMARK_POOLED_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=0)
+# The server itself, where DATABASE_URL leads to a connection pooler: for maintenance and event streams.
+DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="")
+
 DATABASES = {
     "default": database(env.str("DATABASE_URL", default=""), prepare_threshold=TIDEMARK_PREPARE_AFTER or None, **CLIENT)
-    | {"CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=600), "CONN_HEALTH_CHECKS": True}
+    | {
+        "CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=600),
+        "CONN_HEALTH_CHECKS": True,
+        "DISABLE_SERVER_SIDE_CURSORS": True,
+    }
 }
 
 # Streaming standbys that answer lookups, entries, histories and exports; separated by commas. See docs/scaling.md.

@@ -36,10 +36,7 @@ if not settings.DEBUG:
     request_finished.disconnect(close_caches)
 
 
-def limit_statements(connection, **_):
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET statement_timeout = {settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}")
-
+from webapp.core.pooler import limit_statements  # noqa: E402
 
 connection_created.connect(limit_statements)
 

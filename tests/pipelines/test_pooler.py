@@ -1,16 +1,11 @@
 """A real PgBouncer between a pipeline and its database: refused by name by what needs a session, fit for readers."""
 
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
@@ -20,9 +15,9 @@ from state_backends import Count, StateReader, StateSpec
 from state_backends.reader.bounds import Range
 from state_backends.reader.pinned import export_pinned, pin
 from state_backends.session import prepare
+from tests.pgbouncer import PROGRAM, pgbouncer
 from tests.state_backends.feed import Feed, views
 
-PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 
 # What PgBouncer is told in many guides, so that clients which send settings can connect.
@@ -34,45 +29,8 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this ma
 @pytest.fixture
 def pooled(database_url: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Starts a PgBouncer in front of the module's database; gives the address that leads through it."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def pooled(*lines: str, mode: str = "transaction") -> str:
-        server, port = conninfo_to_dict(database_url), _free_port()
-        config = tmp_path / f"{port}.ini"
-        address = make_conninfo(
-            **{name: server[name] for name in ("host", "port", "user", "password") if name in server}
-        )
-        config.write_text(
-            f"[databases]\n* = {address}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-            f"unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = 2\n" + "\n".join(lines)
-        )
-        # It refuses to run as root.
-        tmp_path.chmod(0o755)
-        for folder in tmp_path.parents:
-            if folder.owner() == "root" and folder not in (Path("/"), Path("/tmp")):  # noqa: S108
-                folder.chmod(0o755)
-        assert PROGRAM is not None
-        running.append(subprocess.Popen([PROGRAM, "-q", "-u", "nobody", config]))
-        _wait_for(port)
-        return make_conninfo(database_url, host="127.0.0.1", port=port)
-
-    yield pooled
-    for process in running:
-        process.terminate()
-        process.wait()
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while socket.socket().connect_ex(("127.0.0.1", port)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    with ExitStack() as running:
+        yield lambda *lines, **more: running.enter_context(pgbouncer(database_url, tmp_path, *lines, **more))
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])

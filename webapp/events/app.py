@@ -22,8 +22,10 @@ from webapp.api.problems import MEDIA_TYPE, problem
 from webapp.core.cors import events_headers, preflight_headers
 from webapp.core.health import healthz, metrics
 from webapp.core.logs import request_id
+from webapp.core.pooler import PoolerError
 from webapp.events.auth import Authorized, Refused, with_token_in_header
 from webapp.events.connections import Connections, TooManyClientsError
+from webapp.states import readers
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,11 @@ class EventsApplication:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                try:
+                    await asyncio.to_thread(readers.check_session, "the events process, which listens for commits,")
+                except PoolerError as error:
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
                 self._started()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":

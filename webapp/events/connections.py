@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import close_old_connections, connection, connections
+from django.db import close_old_connections, connections
 
 from state_backends.errors import TidemarkError
 from webapp.events.auth import Authorized, Refused, authorize
@@ -22,6 +22,7 @@ from webapp.events.deltas import CommitsCursor, commits_delta
 from webapp.events.stream import CLIENTS, DROPPED, EventStream, Send
 from webapp.events.subscriptions import CommitsSubscription, Subscription
 from webapp.events.turns import Turns
+from webapp.states import readers
 from webapp.states.membership import ProcessMembership
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Connections:
         self._authorizations: dict[Any, tuple[float, asyncio.Task[Authorized | Refused]]] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="events")
         self._member = ProcessMembership("events")
-        listener = CommitListener(_parameters(), self._signals)
+        listener = CommitListener(readers.session_parameters(), self._signals)
         background = (listener.run(), self._poll_status(), self._keep_membership())
         self._background = [asyncio.create_task(each) for each in background]
 
@@ -189,12 +190,6 @@ class Connections:
                 await asyncio.sleep(self._member.pause_seconds)
         finally:
             await asyncio.shield(asyncio.create_task(self.in_thread(self._member.leave)))
-
-
-def _parameters() -> dict[str, Any]:
-    """Return psycopg's connection parameters without Django's cursors and type adapters, which are for its ORM."""
-    parameters = connection.get_connection_params()
-    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
 
 
 def _credentials(scope: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:

@@ -5,7 +5,7 @@ from django.core import checks
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
-from state_backends import session
+from webapp.core import pooler
 
 
 class StatesConfig(AppConfig):
@@ -24,4 +24,9 @@ class StatesConfig(AppConfig):
 
 def prepare(connection: Any, **_: Any) -> None:
     """Set what the library relies on in each new connection of Django, whatever the role's own settings are."""
-    session.prepare(connection.connection)
+    try:
+        pooler.prepare(connection.connection)
+    except BaseException:
+        # Django would use it for the next request as it is.
+        connection.close()
+        raise

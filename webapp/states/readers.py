@@ -7,12 +7,14 @@ the same, so do its rows as a reader of whole batches sees them, except for thos
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import psycopg
+from django.conf import settings
 from django.db import connection as django_connection
 
 from state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, findings, session, state_reader
@@ -20,6 +22,7 @@ from state_backends.committed import COMMITTED_BATCH, ledger_sql
 from state_backends.reader.reader import CommittedBatch, Reader
 from state_backends.reader.refused import RefusedReader
 from state_backends.schema.feeding import Feeding, feeding
+from webapp.core import pooler
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +77,52 @@ def read(question: Callable[[psycopg.Connection], Answer]) -> Answer:
         return question(_planned(connection()))
 
 
-def own_connection() -> psycopg.Connection:
-    """Return a new connection in autocommit mode, for work that outlives a transaction. The caller closes it."""
-    parameters = django_connection.get_connection_params()
-    # Django's cursors and type adapters are for its ORM.
-    plain = {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
-    conn = psycopg.connect(**plain, autocommit=True)
-    session.prepare(conn)
+def own_connection(work: str = "this work") -> psycopg.Connection:
+    """Return a new connection in autocommit mode to the server itself, for work that outlives a transaction.
+
+    The caller closes it. work: for people. Raises PoolerError where a connection pooler is in between.
+    """
+    conn = psycopg.connect(**session_parameters(), autocommit=True)
+    with _closed_on_error(conn):
+        if pooler.is_pooled(conn):
+            raise pooler.PoolerError(pooler.REFUSAL.format(work=work))
+        session.prepare(conn)
     return conn
+
+
+def check_session(work: str) -> None:
+    """Raise PoolerError where there is no session for `work`, before it begins; not while the database is away."""
+    with suppress(psycopg.Error):
+        own_connection(work).close()
+
+
+def own_statements() -> psycopg.Connection:
+    """Return a new connection of one statement per transaction, which may be a pooler's. The caller closes it."""
+    conn = psycopg.connect(**_plain_parameters(), autocommit=True)
+    with _closed_on_error(conn):
+        pooler.prepare(conn)
+    return conn
+
+
+def session_parameters() -> dict[str, Any]:
+    """Return psycopg's parameters of connections that need a session of their own."""
+    direct = settings.DATABASE_DIRECT_URL
+    return {"conninfo": direct, **session.CLIENT} if direct else _plain_parameters()
+
+
+def _plain_parameters() -> dict[str, Any]:
+    # Django's cursors and type adapters are for its ORM.
+    parameters = django_connection.get_connection_params()
+    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
+
+
+@contextmanager
+def _closed_on_error(conn: psycopg.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        conn.close()
+        raise
 
 
 def _planned(conn: psycopg.Connection) -> psycopg.Connection:

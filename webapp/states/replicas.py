@@ -104,7 +104,7 @@ class Replicas:
 
     def _ask_primary(self) -> Facts:
         if self._primary is None or self._primary.closed:
-            self._primary = readers.own_connection()
+            self._primary = readers.own_statements()
         conn = self._primary
         with cut_if_silent(lambda: shut_down(conn)):
             return facts(conn)
@@ -152,7 +152,7 @@ def own_connection(resources: ExitStack, question: Question[Answer]) -> Answer:
             resources.push(attempt.pop_all())
         return answer
 
-    return _first_answer(ask, lambda: question(resources.enter_context(readers.own_connection())))
+    return _first_answer(ask, lambda: question(resources.enter_context(readers.own_connection("an export"))))
 
 
 def _first_answer(ask: Callable[[Replica], Answer], ask_primary: Callable[[], Answer]) -> Answer:

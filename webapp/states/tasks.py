@@ -1,9 +1,10 @@
 """The Celery tasks of the states, and the worker's entry in the list of running processes."""
 
 from celery import shared_task
-from celery.signals import heartbeat_sent, worker_shutdown
+from celery.signals import heartbeat_sent, worker_init, worker_shutdown
 
-from webapp.states import services
+from webapp.core.pooler import PoolerError
+from webapp.states import readers, services
 from webapp.states.membership import ProcessMembership
 
 _this_worker = ProcessMembership("worker")
@@ -17,6 +18,15 @@ def run_maintenance(run_id: int) -> None:
 @shared_task(name="states.maintain_all")
 def maintain_all(kind: str) -> None:
     services.maintain_all(kind)
+
+
+@worker_init.connect
+def refuse_pooler(**kwargs: object) -> None:
+    try:
+        readers.check_session("maintenance")
+    except PoolerError as error:
+        # Celery logs other errors of a signal, and goes on.
+        raise SystemExit(str(error)) from error
 
 
 # Celery sends its own heartbeat regularly; the membership uses the same rhythm.

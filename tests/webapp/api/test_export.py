@@ -30,8 +30,8 @@ def opened(monkeypatch):
     connections = []
     open_connection = readers.own_connection
 
-    def record():
-        connections.append(open_connection())
+    def record(*work):
+        connections.append(open_connection(*work))
         return connections[-1]
 
     monkeypatch.setattr(readers, "own_connection", record)
