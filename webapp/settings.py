@@ -189,7 +189,7 @@ DATABASES = {
     }
 }
 
-# Streaming standbys that answer lookups, entries, histories and exports; separated by commas. See docs/scaling.md.
+# Streaming standbys that answer lookups, entries, histories and exports; separated by commas. See docs/replicas.md.
 DATABASE_REPLICA_URLS = replicas(env.list("DATABASE_REPLICA_URLS", default=[]))
 # A replica that may lack what was committed so long ago is left out.
 TIDEMARK_REPLICA_MAX_LAG_SECONDS = env.float("TIDEMARK_REPLICA_MAX_LAG_SECONDS", default=10.0)
