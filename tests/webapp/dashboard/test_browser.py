@@ -372,3 +372,13 @@ def test_a_selection_that_is_not_submitted_survives_commits(flights, page):
 
     expect(page.locator("[id^=letter-]")).to_have_count(1)
     expect(page.locator("#of-state")).to_have_value("totals")
+
+
+def test_a_program_that_was_unfolded_stays_so(flights, page):
+    page.goto(f"{STATE}?q=EWR")
+    page.get_by_text("JavaScript", exact=True).click()
+
+    flights.commit({("EWR", "C07"): 5_000})
+
+    expect(page.get_by_role("row", name="EWR C07").first).to_contain_text("5,093")
+    expect(page.get_by_label("JavaScript", exact=True)).to_be_visible()

@@ -7,7 +7,8 @@
   // --- Merging: Idiomorph turns the old tree into the new one and matches elements by id
 
   const isUserInput = (name, field) =>
-    (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || name === "selected";
+    (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || name === "selected" ||
+    (name === "open" && field.nodeName === "DETAILS");
 
   function merge(old, latest) {
     const changed = [], announced = [];
@@ -19,7 +20,7 @@
         if (next.dataset.announce && node.dataset.announce !== next.dataset.announce) announced.push(next.dataset.announce);
         return true;
       },
-      // Keep what the reader typed or selected until the form is sent.
+      // Keep what the reader typed or selected until the form is sent, and what is unfolded.
       beforeAttributeUpdated: (name, field) => !isUserInput(name, field),
     };
     Idiomorph.morph(old, latest, { callbacks });
