@@ -143,7 +143,9 @@ def _filled(route: str, runs: list[str]) -> Iterator[str]:
     choices = [_choices(part, runs) if part[:1] in ("<", "(") and part else [part] for part in parts]
     for chosen in product(*choices):
         path = quote("".join(chosen), safe="/")
-        yield from (path + query for query in (QUERIES if path.startswith("/api/v1/") else [""]))
+        # With a query only for a state of each side, because the paths are many.
+        is_asked = path == route or (chosen[1] in (SEEN.name, COVERT.name) and "/states/" in path)
+        yield from (path + query for query in (QUERIES if is_asked and path.startswith("/api/v1/") else [""]))
 
 
 def _choices(parameter: str, runs: list[str]) -> list[str]:
