@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 from types import ModuleType
 
 from benchmarks import (
+    abuse,
     batch_cost,
     bulk,
     event_streams,
@@ -88,6 +89,7 @@ _MODULES = {
     "batch-cost": batch_cost,
     "freshness": freshness,
     "lookup": lookup,
+    "abuse": abuse,
     "events": event_streams,
 }
 # Those that need an environment of their own, and run only if they are named.

@@ -1,0 +1,209 @@
+"""abuse: how long lookups of one API key take while another client holds what it can of the same web process.
+
+The honest client sends lookups of 100 keys one after the other, and each is timed; p99 is that of a round. The other
+one opens sockets without a request, or without the body of one, reads exports slowly, waits for a batch that does not
+come, or searches 1.5 million keys; refused, it comes again after a second. In each round each of these is measured by
+itself.
+"""
+
+import json
+import resource
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import cycle
+
+import psycopg
+
+from benchmarks.cases import Case, median_case
+from benchmarks.http_client import END_OF_HEADERS, Connection, post
+from benchmarks.servers import database, redis_client
+from benchmarks.web import BODIES, QUERY, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
+from pipelines.embedded.data_dir import LOOPBACK
+from state_backends import Catalog, Count, StateSpec
+
+SEEDS = "the keys of body n: n, from 0; the rows of the states: 0"
+UNEQUAL = {"quiet": "Nothing but what the other client does."}
+
+VISITORS = StateSpec("bench_visitors", key={"visitor": "text"}, measures={"visits": Count()})
+KEYS = 1_500_000
+REQUESTS = 400
+ROUNDS = 5
+NEVER = 2**60  # a batch that does not come
+SETTLE_SECONDS = 1.0
+
+Abuse = Callable[[int, str], AbstractContextManager[None]]
+
+
+def run(keys: int = KEYS, requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterator[Case]:
+    _allow_sockets()
+    measured: dict[str, list[list[float]]] = {}
+    with database() as conn, redis_client(), ExitStack() as servers:
+        fill(conn)
+        _fill_visitors(conn, keys)
+        environ = web_environ(conn)
+        honest, other = migrate_and_make_key(environ), migrate_and_make_key(environ)
+        port = servers.enter_context(served_by_granian(environ))
+        _seconds(port, honest, requests)
+        for _ in range(rounds):
+            for name, abuse in _ABUSES.items():
+                with abuse(port, other):
+                    time.sleep(SETTLE_SECONDS)
+                    measured.setdefault(name, []).append(_seconds(port, honest, requests))
+                time.sleep(SETTLE_SECONDS)
+    quiet = [_percentile(times, 99) for times in measured["quiet"]]
+    for name, times in measured.items():
+        yield median_case(f"p50_{name}", [_percentile(each, 50) for each in times], "ms")
+        references = {} if name == "quiet" else {"quiet": quiet}
+        yield median_case(f"p99_{name}", [_percentile(each, 99) for each in times], "ms", references)
+
+
+def _seconds(port: int, key: str, requests: int) -> list[float]:
+    """Return the time of each lookup in ms. Raises RuntimeError for an answer that is none."""
+    connection, taken = Connection(port), []
+    bodies = cycle([post(QUERY, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)])
+    for _ in range(requests):
+        started = time.perf_counter()
+        connection.send(next(bodies))
+        while (answer := connection.receive()) is None:
+            pass
+        taken.append(1000 * (time.perf_counter() - started))
+        if not answer.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(f"a lookup was not answered: {answer[:300]!r}")
+    connection.socket.close()
+    return taken
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def _fill_visitors(conn: psycopg.Connection, keys: int) -> None:
+    Catalog(conn).register_states("bench", [VISITORS], {VISITORS.name: "exactly once"})
+    conn.execute(
+        "INSERT INTO tidemark_state.bench_visitors (visitor, visits, txid, updated_at) "
+        "SELECT 'visitor ' || lpad(g::text, 8, '0'), 1, 1, now() FROM generate_series(1, %s) g",
+        [keys],
+    )
+    conn.execute("VACUUM ANALYZE tidemark_state.bench_visitors")
+
+
+def _allow_sockets() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+# What the other client does
+
+
+@contextmanager
+def _nothing(port: int, key: str) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _sockets(port: int, sent: bytes, count: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(count)]
+        for client in clients:
+            client.sendall(sent)
+        yield clients
+
+
+@contextmanager
+def _without_body(port: int, key: str) -> Iterator[None]:
+    head, _, _ = post(QUERY, b" " * 1_000, Authorization=f"Bearer {key}").partition(END_OF_HEADERS)
+    with _sockets(port, head + END_OF_HEADERS, 200):
+        yield
+
+
+@contextmanager
+def _silent(port: int, key: str) -> Iterator[None]:
+    with _sockets(port, b"", 1_300):
+        yield
+
+
+@contextmanager
+def _slow_exports(port: int, key: str) -> Iterator[None]:
+    with _sockets(port, _get(f"/api/v1/states/{VISITORS.name}/export.csv", key), 32) as clients:
+        yield from _meanwhile(lambda: _read_slowly(clients))
+
+
+@contextmanager
+def _waits(port: int, key: str) -> Iterator[None]:
+    body = json.dumps({"keys": [], "min_txid": NEVER}).encode()
+    yield from _again_and_again(port, post(QUERY, body, Authorization=f"Bearer {key}"), 200)
+
+
+@contextmanager
+def _searches(port: int, key: str) -> Iterator[None]:
+    path = f"/api/v1/states/{VISITORS.name}/entries?search=zzz"
+    yield from _again_and_again(port, _get(path, key), 40)
+
+
+_ABUSES: Mapping[str, Abuse] = {
+    "quiet": _nothing,
+    "200_requests_without_body": _without_body,
+    "1300_silent_sockets": _silent,
+    "32_slow_exports": _slow_exports,
+    "200_waits": _waits,
+    "40_searches": _searches,
+}
+
+
+def _get(path: str, key: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+
+
+def _meanwhile(step: Callable[[], None]) -> Iterator[None]:
+    """Repeat a step in a thread until the block ends."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.is_set():
+            step()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _read_slowly(clients: list[socket.socket]) -> None:
+    time.sleep(0.1)
+    for client in clients:
+        client.setblocking(False)
+        try:
+            client.recv(4_096)
+        except BlockingIOError:
+            continue
+
+
+def _again_and_again(port: int, request: bytes, count: int) -> Iterator[None]:
+    """Keep so many connections with a request under way; a refused one is sent again after a second."""
+    connections = [Connection(port) for _ in range(count)]
+    due: list[tuple[float, Connection]] = [(0.0, connection) for connection in connections]
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+
+        def step() -> None:
+            now = time.monotonic()
+            for at, connection in [each for each in due if each[0] <= now]:
+                due.remove((at, connection))
+                connection.send(request)
+            for ready, _ in selector.select(0.05):
+                answer = ready.data.receive()
+                if answer is not None:
+                    is_answered = answer.startswith(b"HTTP/1.1 200 ")
+                    due.append((time.monotonic() + (0.0 if is_answered else 1.0), ready.data))
+
+        yield from _meanwhile(step)
+    for connection in connections:
+        connection.socket.close()
