@@ -5,6 +5,7 @@ that is full refuses at once, and the others go on: searches and exports cannot 
 """
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,6 +20,12 @@ Result = TypeVar("Result")
 API = "/api/v1/"
 STATUS_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 STATUS_THREADS = 2
+
+# While an export computes, a thread that needs the interpreter gets it after so many seconds, not after Python's 5 ms:
+# a lookup needs it again after each answer of the database and of Redis, some twenty times.
+COMPUTING = "exports"
+COMPUTING_SWITCH_SECONDS = 0.0002
+USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 # Requests of a pool that wait for a thread, in all and of one client.
 MOST_WAITING, MOST_WAITING_EACH = 1_024, 256
 
@@ -62,6 +69,8 @@ class Pool:
 
     def _give(self, job: Job) -> None:
         self._busy += 1
+        if self.name == COMPUTING:
+            sys.setswitchinterval(COMPUTING_SWITCH_SECONDS)
         if self._started < self._busy:
             self._started += 1
             threading.Thread(target=self._work, name=f"{self.name}-{self._started}", daemon=True).start()
@@ -82,6 +91,8 @@ class Pool:
         self._busy -= 1
         if self._turns:
             self._next()
+        if self.name == COMPUTING and not self._busy:
+            sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         if done.cancelled():
             return
         if error is None:

@@ -1,6 +1,7 @@
 """Pools of threads: who is next, who is refused, and which pool a request is for."""
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -60,6 +61,14 @@ def test_an_error_of_a_job_is_that_of_its_request():
 
     with pytest.raises(KeyError):
         asyncio.run(Pool("lookups", 1).run(fail, "a"))
+
+
+def test_threads_give_way_sooner_while_an_export_computes():
+    async def run() -> tuple[float, float]:
+        during = await Pool("exports", 1).run(sys.getswitchinterval, "a")
+        return during, sys.getswitchinterval()
+
+    assert asyncio.run(run()) == (pytest.approx(pools.COMPUTING_SWITCH_SECONDS), pools.USUAL_SWITCH_SECONDS)
 
 
 @pytest.mark.parametrize(
