@@ -134,6 +134,7 @@ def test_an_unknown_state_is_an_error_by_name(client):
         client.state("nothing").get(("a",))
 
 
+@pytest.mark.usefixtures("settled")
 class TestABatchThatIsCommittedDuringALookup:
     """The client asks the types of the state, for no key twice, then for chunks; a batch follows the first chunk."""
 
