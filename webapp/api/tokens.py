@@ -16,7 +16,7 @@ class StatesField(MeasuresField):
 
     def to_internal_value(self, data: Any) -> list[str]:
         names = super().to_internal_value(data)
-        if len(names) > MAX_STATES or any("\0" in name for name in names):
+        if len(names) > MAX_STATES or any(not name or "\0" in name for name in names):
             self.fail("invalid")
         return names
 

@@ -55,6 +55,7 @@ def test_the_answer_says_what_the_token_allows(backend):
         ({"state": "totals"}, "unknown member 'state'"),
         ({"states": "totals"}, "states must be a list"),
         ({"states": ["a\0"]}, "states must be a list"),
+        ({"states": [""]}, "states must be a list"),
         ({"states": ["a"] * 101}, "states must be a list"),
         ({"key_prefix": "JFK"}, "key_prefix must be a list"),
         ({"key_prefix": [["JFK"]]}, "key_prefix must be a list"),
