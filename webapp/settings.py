@@ -293,8 +293,10 @@ SPECTACULAR_SETTINGS = {
     "ENFORCE_NON_BLANK_FIELDS": True,
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVERS": [{"url": "/", "description": "This server"}],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "webapp.api.event_paths.describe_events",
         "webapp.api.openapi.describe_everywhere",
     ],
     # Shared by a pipeline and its reprocess; other resources have their own status values.

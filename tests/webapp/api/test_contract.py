@@ -40,6 +40,8 @@ def config(token: str) -> SchemathesisConfig:
             "phases": {"stateful": {"enabled": False}},
             "operations": [
                 {"include-path-regex": "^/api/v1/states/", "parameters": {"path.name": STATES}},
+                # Another process serves the streams: here they are a 421.
+                {"include-path-regex": "^/events/", "enabled": False},
                 {"include-path-regex": "^/api/v1/pipelines/", "parameters": {"path.name": "flights"}},
             ],
         }

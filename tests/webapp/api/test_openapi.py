@@ -5,6 +5,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from webapp.accounts.services import create_api_key
+from webapp.events.subscriptions import PARAMETERS
 
 
 def test_the_schema_is_valid_and_raises_no_warning(tmp_path):
@@ -50,3 +51,18 @@ def test_a_wrong_method_is_a_problem_whatever_the_call_answers(client, db, path)
 
     assert response.headers["Content-Type"] == "application/problem+json"
     assert response.json()["status"] == 405
+
+
+def test_the_event_streams_are_described_at_the_address_of_their_process(client, db, settings):
+    settings.TIDEMARK_EVENTS_URL = "https://events.example"
+
+    schema = client.get("/api/schema", headers={"Accept": "application/json"}).json()
+
+    assert schema["servers"][0]["url"] == "/"
+    for path in ("/events/states/{name}", "/events/tide"):
+        described = schema["paths"][path]["get"]
+        assert described["servers"][0]["url"] == "https://events.example"
+        assert "text/event-stream" in described["responses"]["200"]["content"]
+        assert "application/problem+json" in described["responses"]["401"]["content"]
+    parameters = {parameter["name"] for parameter in schema["paths"]["/events/states/{name}"]["get"]["parameters"]}
+    assert parameters == {"name", "token", "Last-Event-ID", *PARAMETERS}
