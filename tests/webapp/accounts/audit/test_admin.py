@@ -13,6 +13,8 @@ from webapp.accounts.audit.services import record
 
 AUDIT = "/admin/audit/auditentry/"
 GROUPS = "/admin/auth/group/"
+# What the form of a group says of its restriction.
+UNRESTRICTED = {"restriction-TOTAL_FORMS": 0, "restriction-INITIAL_FORMS": 0}
 
 
 @pytest.fixture
@@ -52,9 +54,9 @@ def edits() -> list[AuditEntry]:
 
 
 def test_adding_changing_and_deleting_a_row_are_recorded(admin_client):
-    admin_client.post(f"{GROUPS}add/", {"name": "own"})
+    admin_client.post(f"{GROUPS}add/", {"name": "own"} | UNRESTRICTED)
     address = f"{GROUPS}{Group.objects.get(name='own').pk}"
-    admin_client.post(f"{address}/change/", {"name": "mine"})
+    admin_client.post(f"{address}/change/", {"name": "mine"} | UNRESTRICTED)
     admin_client.post(f"{address}/delete/", {"post": "yes"})
 
     assert [(entry.action, entry.target, entry.actor) for entry in edits()] == [
@@ -68,10 +70,14 @@ def test_a_change_is_recorded_with_its_fields_and_audited_values(admin_client):
     own = Group.objects.create(name="own")
 
     permission = Permission.objects.get(codename="view_state")
-    admin_client.post(f"{GROUPS}{own.pk}/change/", {"name": "own", "permissions": [permission.pk]})
+    admin_client.post(f"{GROUPS}{own.pk}/change/", {"name": "own", "permissions": [permission.pk]} | UNRESTRICTED)
 
     (entry,) = edits()
-    assert entry.detail == {"changes": "Changed Permissions.", "permissions": ["states.view_state"]}
+    assert entry.detail == {
+        "changes": "Changed Permissions.",
+        "permissions": ["states.view_state"],
+        "restricted_to": {},
+    }
 
 
 def test_deleting_several_rows_is_recorded_for_each(admin_client):
@@ -86,7 +92,7 @@ def test_deleting_several_rows_is_recorded_for_each(admin_client):
 
 
 def test_an_invalid_form_is_not_recorded(admin_client):
-    admin_client.post(f"{GROUPS}add/", {"name": ""})
+    admin_client.post(f"{GROUPS}add/", {"name": ""} | UNRESTRICTED)
 
     assert edits() == []
 
