@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from state_backends import Count, StateSpec
@@ -29,9 +30,10 @@ def test_a_request_has_the_key_scope_of_its_api_key():
     assert key_scope(SimpleNamespace(auth=key)) == KeyScope(frozenset({"routes"}), ("JFK",))
 
 
-@pytest.mark.parametrize("request_", [SimpleNamespace(auth=None), SimpleNamespace()])
-def test_a_session_is_unrestricted(request_):
-    scope = key_scope(request_)
+@pytest.mark.django_db
+@pytest.mark.parametrize("without_key", [{"auth": None}, {}])
+def test_a_session_of_a_person_without_a_restriction_is_unrestricted(without_key):
+    scope = key_scope(SimpleNamespace(user=User.objects.create_user("ada"), **without_key))
 
     scope.check_unrestricted()
     scope.check_whole_state("routes")

@@ -48,10 +48,7 @@ def test_parts_are_read_by_the_types_of_their_columns():
         ("JFK", "expected 2 parts (origin, carrier), got 1"),
         ("JFK,AA,B6", "expected 2 parts (origin, carrier), got 3"),
         ('["JFK", 7]', "carrier must be text, got 7"),
-        (
-            '["JFK"',
-            "not a valid JSON list (Expecting ',' delimiter: line 1 column 7 (char 6)); write it",
-        ),
+        ('["JFK"', "not a valid JSON list (unexpected end of data: line 1 column 7 (char 6)); write it"),
     ],
 )
 def test_an_invalid_line_has_the_reason(line, error):
