@@ -71,6 +71,7 @@ def test_a_limit_may_be_more_than_a_page(client):
         ({"as_of": 1}, 60),
     ],
 )
+@pytest.mark.usefixtures("settled")
 def test_a_range_of_entries(client, range, count):
     assert len(list(client.state("flights_by_carrier").entries(**range))) == count
 

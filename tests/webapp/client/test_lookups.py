@@ -91,6 +91,7 @@ def test_keys_are_folded_into_one_value(client):
     assert (folded.keys, folded.missing, folded.value["flights"], folded.value["max_delay"]) == (2, 1, 198, 139.0)
 
 
+@pytest.mark.usefixtures("settled")
 def test_an_earlier_batch_is_read(client):
     state = client.state("flights_by_carrier")
 
@@ -114,6 +115,7 @@ def test_a_wrong_key_is_an_error_that_has_its_index(client):
         ({"min_txid": 3, "wait": 0.05}, NotReachedError, {"min_txid": 3, "txid": 2}),
     ],
 )
+@pytest.mark.usefixtures("settled")
 def test_a_batch_that_cannot_be_read_is_an_error_by_name(client, when, error, member):
     with pytest.raises(error) as caught:
         client.state("flights_by_carrier").get(("JFK", "C01"), **when)
@@ -121,6 +123,7 @@ def test_a_batch_that_cannot_be_read_is_an_error_by_name(client, when, error, me
     assert member.items() <= caught.value.problem.items()
 
 
+@pytest.mark.usefixtures("settled")
 def test_a_batch_that_is_no_longer_kept_is_an_error_by_name(client, flights):
     for n in range(3):
         flights.commit({("JFK", "C01"): n})

@@ -83,9 +83,12 @@ def settings_of_all_sessions(address: str, name: str) -> set[str]:
 
 def test_lookups_pages_and_exports_are_answered(flights, pooled, tmp_path):
     address, key = pooled(), create_api_key("reader", ["read"])[1]
+    limits = dict.fromkeys(
+        ["TIDEMARK_EXPORTS", "TIDEMARK_EXPORTS_EACH", "TIDEMARK_SEARCHES", "TIDEMARK_SEARCHES_EACH"], 20
+    )
 
     with (
-        web_server(tmp_path, DATABASE_URL=address, DATABASE_DIRECT_URL=database_url()) as server,
+        web_server(tmp_path, DATABASE_URL=address, DATABASE_DIRECT_URL=database_url(), **limits) as server,
         httpx.Client(
             base_url=f"http://127.0.0.1:{server.port}{STATE}", headers={"Authorization": f"Bearer {key}"}, timeout=60
         ) as client,
