@@ -276,13 +276,23 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["webapp.api.rendering.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["webapp.api.rendering.OrjsonParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.api.rendering.Negotiation",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "webapp.api.openapi.OperationTexts",
     "EXCEPTION_HANDLER": "webapp.api.errors.problem_response",
 }
 
 SPECTACULAR_SETTINGS = {
     "TITLE": "Tidemark",
-    "DESCRIPTION": "Live aggregates that stay exact, served one whole batch at a time.",
+    "DESCRIPTION": "Live aggregates that stay exact, served one whole batch at a time. Every answer names its batch: "
+    "`txid` is the number, `as_of` the time, `epoch` the ledger's incarnation. Errors are problem documents (RFC 9457) "
+    "whose `code` is for programs; the page `/problems` says what each means and what to do. Unknown parameters and "
+    "members of bodies are refused. Answers may have further members later.",
+    "TAGS": [
+        {"name": "states", "description": "What there is, and its values: lookups, pages, files, histories"},
+        {"name": "queries", "description": "Saved queries: reads under a name, with parameters"},
+        {"name": "pipelines", "description": "What feeds the states: drivers and batches"},
+        {"name": "maintenance", "description": "Compaction and expiry of states"},
+        {"name": "access", "description": "Short-lived tokens, and the usage of API keys"},
+    ],
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],

@@ -90,7 +90,8 @@ class EntriesSerializer(BatchOfAnswer):
     state = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
     complete = serializers.BooleanField(
-        help_text="false where the rows are outside the database and too many to be searched or sorted whole"
+        help_text="false where the page ended before it was full, because it had looked at as many keys as one may: "
+        "`next` goes on. Without a `next`, the rows are outside the database and too many to search or sort all"
     )
     entries = EntrySerializer(many=True)
     next = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")

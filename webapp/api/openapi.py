@@ -1,8 +1,9 @@
-"""What several calls share in /api/schema: headers, problems, how an API key is sent."""
+"""What several calls share in /api/schema: headers, names in paths, problems, how an API key is sent."""
 
 from typing import Any, Literal
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
@@ -25,6 +26,22 @@ HEADERS_OF_STATUS = {
     "429": {"Retry-After": "Seconds"},
     "503": {"Retry-After": "Seconds"},
 }
+
+
+# Parameters of paths; a `name` by the collection that it is in.
+NAMES_IN = {
+    "states": "The name of a state, as `GET /states` lists it",
+    "pipelines": "The name of a pipeline, as `GET /pipelines` lists it",
+    "queries": "The name of a saved query, as `GET /queries` lists it",
+}
+NUMBERS = {"run_id": "The `id` of a run", "version": "The number of a published version"}
+
+
+class OperationTexts(AutoSchema):
+    """Shows the texts of `operations.py` alone. By default a view without one shows its docstring."""
+
+    def get_description(self) -> str:  # type: ignore[override]
+        return ""
 
 
 def answer_header(name: str, description: str, statuses: list[int], schema: Any = str) -> OpenApiParameter:
@@ -75,7 +92,7 @@ def example(name: str, code: str, detail: str, **members: Any) -> OpenApiExample
 
 def described(status: int, description: str, *examples: OpenApiExample) -> OpenApiResponse:
     codes = ", ".join(f"`{code}`" for code in codes_of(status))
-    return OpenApiResponse(ProblemSerializer, f"{description} Codes: {codes}.", examples=list(examples))
+    return OpenApiResponse(ProblemSerializer, f"{description} Codes of this status: {codes}.", examples=list(examples))
 
 
 UNAUTHORIZED = example("no key", "unauthenticated", "Authentication credentials were not provided.")
@@ -116,17 +133,22 @@ DESCRIPTIONS = {
     400: described(400, "The request is invalid.", WRONG_KEY),
     401: described(401, "No API key, or an unknown or revoked one, and no session.", UNAUTHORIZED),
     403: described(
-        403, "The API key lacks the scope or is restricted to other rows, or the user lacks the permission.", FORBIDDEN
+        403,
+        "The API key lacks the scope or is restricted to other states or keys, or the user lacks the permission.",
+        FORBIDDEN,
     ),
-    404: described(404, "It does not exist; the detail lists those that do.", UNKNOWN_STATE),
+    404: described(404, "It does not exist, or the caller may not know of it.", UNKNOWN_STATE),
     406: described(406, "The request accepts none of the formats that the answer can have."),
+    408: described(408, "The body did not arrive in time."),
     409: described(409, "Not possible now; the detail says why.", BUSY),
     410: described(410, "The batch is no longer available, or the state was retired or renamed.", OUT_OF_REACH),
     413: described(413, "The body is too large, compressed or not."),
     415: described(415, "The body must be JSON, and Content-Type must say so; it may be compressed with gzip."),
     422: described(422, "The `Idempotency-Key` was sent with another request.", KEY_REUSED),
-    429: described(429, "Too many requests: `Retry-After` says when to retry."),
-    503: described(503, "The database or the task queue does not answer; `Retry-After` says when to retry."),
+    429: described(429, "Too many requests, or too many of a kind at once: `Retry-After` says when to retry."),
+    503: described(
+        503, "The process is busy, or a database or queue does not answer; `Retry-After` says when to retry."
+    ),
     504: described(504, "The request exceeded the time limit: request less."),
 }
 NO_KEY = described(
@@ -145,11 +167,15 @@ NO_KEY = described(
 NOT_YET = described(
     409, "The requested batch is not committed yet, or is of another epoch.", NOT_COMMITTED, OTHER_EPOCH
 )
-STILL_WAITING = described(503, "`min_txid` was not committed in time, or the database does not answer.", NOT_REACHED)
+STILL_WAITING = described(
+    503, "`min_txid` was not committed in time, the process is busy, or a store does not answer.", NOT_REACHED
+)
 
 UNCHANGED = {304: OpenApiResponse(description="The answer is still the one that `If-None-Match` identifies.")}
 
-ALWAYS = (401, 403, 406, 429, 503, 504)
+# An unknown parameter is a 400 of every call.
+ALWAYS = (400, 401, 403, 406, 429, 503, 504)
+OF_BODIES = (408, 413, 415)
 
 
 def answers(
@@ -168,12 +194,19 @@ def problems(*errors: int, **instead: OpenApiResponse) -> dict[Any, Any]:
 
 
 def describe_everywhere(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add what holds for every call: headers of answers, no unknown members in bodies. A hook of drf-spectacular."""
+    """Add what holds for every call: headers of answers, names in paths, no unknown members in bodies.
+
+    A hook of drf-spectacular.
+    """
     for name, schema in result["components"]["schemas"].items():
         if name.endswith("Request"):
             schema["additionalProperties"] = False
-    calls = [path[method] for path in result["paths"].values() for method in METHODS if method in path]
-    for call in calls:
+    calls = [(path, item[method]) for path, item in result["paths"].items() for method in METHODS if method in item]
+    for path, call in calls:
+        in_path = NUMBERS | {"name": NAMES_IN.get(path.split("/")[3], "")}
+        for parameter in call.get("parameters", []):
+            if parameter["in"] == "path" and "description" not in parameter:
+                parameter["description"] = in_path[parameter["name"]]
         for status, response in call["responses"].items():
             headers = HEADERS | HEADERS_OF_STATUS.get(status, {})
             response["headers"] = _described(headers) | response.get("headers", {})

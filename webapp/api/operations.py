@@ -26,6 +26,7 @@ from webapp.api.openapi import (
     LOCATION,
     NO_KEY,
     NOT_YET,
+    OF_BODIES,
     STILL_WAITING,
     UNCHANGED,
     answer_header,
@@ -87,36 +88,41 @@ states = extend_schema(
     operation_id="list_states",
     tags=["states"],
     summary="All states",
+    description="Those that the caller may read, each as `GET /states/{name}` has it.",
     parameters=CONDITIONAL,
-    responses=answers(200, _listed("states", StateSerializer)) | UNCHANGED,
+    responses=answers(200, _listed("states", StateSerializer), description="The states.") | UNCHANGED,
 )
 state = extend_schema(
     operation_id="get_state",
     tags=["states"],
     summary="One state",
+    description="Its schema, where its rows live, how large it is, and the batch that lookups show.",
     parameters=CONDITIONAL,
-    responses=answers(200, StateSerializer, 404) | UNCHANGED,
+    responses=answers(200, StateSerializer, 404, description="The state.") | UNCHANGED,
 )
 pipelines = extend_schema(
     operation_id="list_pipelines",
     tags=["pipelines"],
     summary="All pipelines",
+    description="Those with a state that the caller may read, each as `GET /pipelines/{name}` has it.",
     parameters=CONDITIONAL,
-    responses=answers(200, _listed("pipelines", PipelineSerializer)) | UNCHANGED,
+    responses=answers(200, _listed("pipelines", PipelineSerializer), description="The pipelines.") | UNCHANGED,
 )
 pipeline = extend_schema(
     operation_id="get_pipeline",
     tags=["pipelines"],
     summary="One pipeline",
+    description="What its driver does, what was committed, and how much input waits.",
     parameters=CONDITIONAL,
-    responses=answers(200, PipelineSerializer, 404) | UNCHANGED,
+    responses=answers(200, PipelineSerializer, 404, description="The pipeline.") | UNCHANGED,
 )
 batches = extend_schema(
     operation_id="list_batches",
     tags=["pipelines"],
     summary="A pipeline's batches, the newest first",
+    description="Committed ones, and the open one: how long each took, how many rows it read and keys it wrote.",
     parameters=[ListParameters, *CONDITIONAL],
-    responses=answers(200, _listed("batches", BatchSerializer), 400, 404) | UNCHANGED,
+    responses=answers(200, _listed("batches", BatchSerializer), 404, description="The batches.") | UNCHANGED,
 )
 pause = extend_schema(
     operation_id="pause_pipeline",
@@ -142,7 +148,7 @@ compaction = extend_schema(
     description=f"Asks the workers to delete what no read can need. Scope: {Scope.MAINTAIN.value}.",
     request=None,
     parameters=[IDEMPOTENCY_KEY, LOCATION, REPLAYED],
-    responses=_run_accepted("The run, queued.", 400, 404, 409, 422),
+    responses=_run_accepted("The run, queued.", 404, 409, 422),
 )
 expiry = extend_schema(
     operation_id="expire_state",
@@ -151,21 +157,23 @@ expiry = extend_schema(
     description=f"Asks the workers to delete the rows whose time to live is over. Scope: {Scope.MAINTAIN.value}.",
     request=None,
     parameters=[IDEMPOTENCY_KEY, LOCATION, REPLAYED],
-    responses=_run_accepted("The run, queued.", 400, 404, 409, 422),
+    responses=_run_accepted("The run, queued.", 404, 409, 422),
 )
 runs = extend_schema(
     operation_id="list_runs",
     tags=["maintenance"],
     summary="Maintenance runs, the newest first",
+    description="Those that were requested and those of the schedule; finished ones are deleted in time.",
     parameters=[RunsParameters, *CONDITIONAL],
-    responses=answers(200, _listed("runs", RunSerializer), 400) | UNCHANGED,
+    responses=answers(200, _listed("runs", RunSerializer), description="The runs.") | UNCHANGED,
 )
 run = extend_schema(
     operation_id="get_run",
     tags=["maintenance"],
     summary="One maintenance run",
+    description="How far it is, and once it has ended, the sizes before and after.",
     parameters=CONDITIONAL,
-    responses=answers(200, RunSerializer, 404) | UNCHANGED,
+    responses=answers(200, RunSerializer, 404, description="The run.") | UNCHANGED,
 )
 cancel = extend_schema(
     operation_id="cancel_run",
@@ -183,7 +191,7 @@ tokens = extend_schema(
     "restrictions that are never wider than the key's, and ends with the key. It is not stored. "
     f"Scope: {Scope.ISSUE_TOKENS.value}.",
     request=TokenBody,
-    responses=answers(201, TokenSerializer, 400, 413, 415, description="The token and its restrictions."),
+    responses=answers(201, TokenSerializer, *OF_BODIES, description="The token and its restrictions."),
     examples=[
         _asked("for a page", {"states": ["flights_by_carrier"], "key_prefix": ["JFK"], "rate": 120, "sub": "user-17"})
     ],
@@ -195,17 +203,19 @@ usage = extend_schema(
     description="A restricted API key gets its own usage. A session needs the permission `api_keys.view_usagehour`, "
     "and a token gets none. Requests are shown some seconds after they were answered.",
     parameters=[UsageParameters, *CONDITIONAL],
-    responses=answers(200, _listed("usage", UsageSerializer), 400) | UNCHANGED,
+    responses=answers(200, _listed("usage", UsageSerializer), description="Usage.") | UNCHANGED,
 )
 state_query = extend_schema(
     operation_id="query_state",
     tags=["states"],
     summary="Look keys up, all at one committed batch",
+    description="One result per key, in the order asked; a key that is absent has a null. `combine` folds the keys "
+    "into one value. `min_txid` waits for a batch, `as_of` answers as of an earlier one.",
     request=QuerySerializer,
     responses=answers(
         200,
         StateAnswerSerializer,
-        *(400, 404, 409, 410, 413, 415),
+        *(404, 409, 410, *OF_BODIES),
         description="One result per key asked, or all of them combined.",
         e409=NOT_YET,
         e503=STILL_WAITING,
@@ -230,7 +240,15 @@ def _key(operation_id: str, where: str, *parameters: Any) -> Any:
         description="The same as a bulk lookup of one key, for clients and caches that know GET. A key that is missing "
         "or expired is a 404 with `key_status`, `txid` and `epoch`.",
         parameters=[*parameters, *CONDITIONAL],
-        responses=answers(200, KeyAnswerSerializer, 400, 404, 409, 410, e404=NO_KEY, e409=NOT_YET, e503=STILL_WAITING)
+        responses=answers(
+            200,
+            KeyAnswerSerializer,
+            *(404, 409, 410),
+            description="The key.",
+            e404=NO_KEY,
+            e409=NOT_YET,
+            e503=STILL_WAITING,
+        )
         | UNCHANGED,
         examples=[_answered("one key", BATCH | OF_STATE | RESULTS[0])],
     )
@@ -250,11 +268,12 @@ queries = extend_schema(
     operation_id="query_states",
     tags=["states"],
     summary="Look keys up in several states of one pipeline, all at one committed batch",
+    description="One answer per query, in the order asked. States of two pipelines have no batch in common: a 400.",
     request=QueriesSerializer,
     responses=answers(
         200,
         AnswersSerializer,
-        *(400, 404, 409, 410, 413, 415),
+        *(404, 409, 410, *OF_BODIES),
         description="One answer per query, in the order asked.",
         e409=NOT_YET,
         e503=STILL_WAITING,
@@ -275,7 +294,7 @@ entries = extend_schema(
     description="`next` of a page is the `cursor` of the one behind it, and null on the last one. Whole ranges come as "
     "files from `export.csv`, `export.ndjson` and `export.arrow`.",
     parameters=[EntriesParameters, NEXT, *CONDITIONAL],
-    responses=answers(200, EntriesSerializer, *(400, 404, 409, 410), description="A page.", e409=NOT_YET) | UNCHANGED,
+    responses=answers(200, EntriesSerializer, *(404, 409, 410), description="A page.", e409=NOT_YET) | UNCHANGED,
 )
 
 
@@ -288,7 +307,7 @@ def _export(file_format: str, label: str, content: Any, rows: str) -> Any:
         description="Streams the entries in key order, all as of one batch, which `Tidemark-Txid` names. "
         f"{rows} Key columns come first, then measures. A transfer that ends without its terminator is incomplete.",
         parameters=[ExportParameters, *EXPORT_HEADERS],
-        responses=file | problems(400, 404, 409, 410, e409=NOT_YET),
+        responses=file | problems(404, 409, 410, e409=NOT_YET),
     )
 
 
@@ -302,5 +321,5 @@ history = extend_schema(
     description="From the changelog; without one, the one or two versions that the row itself carries. The next page "
     "is `before` the last txid of this one.",
     parameters=[HistoryParameters, *CONDITIONAL],
-    responses=answers(200, HistorySerializer, 400, 404) | UNCHANGED,
+    responses=answers(200, HistorySerializer, 404, description="The versions.") | UNCHANGED,
 )

@@ -30,6 +30,7 @@ KEYS = (
     "each key a list of its parts in the order of the state's key columns, `[]` for a state without any; where there "
     "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
 )
+AS_OF = "As after this batch; the committed one if absent"
 FIRST_PARTS = 'as a JSON list, `["JFK"]`; bare text is the first part alone'
 
 
@@ -186,8 +187,8 @@ class TextParameter(Member, serializers.CharField):
 class ChoiceParameter(TextParameter):
     """One of some names; empty text counts as absent."""
 
-    def __init__(self, choices: list[str]) -> None:
-        super().__init__()
+    def __init__(self, choices: list[str], **options: Any) -> None:
+        super().__init__(**options)
         self._choices = choices
         set_override(self, "field", {"type": "string", "enum": choices})
 
@@ -402,13 +403,13 @@ def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:
 
 
 class ListParameters(RequestSerializer):
-    limit = NumberParameter(1, MAX_LIST, default=50)
+    limit = NumberParameter(1, MAX_LIST, default=50, help_text="How many, the newest first")
 
 
 class RunsParameters(ListParameters):
-    state = TextParameter()
-    kind = ChoiceParameter(MaintenanceRun.Kind.values)
-    status = ChoiceParameter(MaintenanceRun.Status.values)
+    state = TextParameter(help_text="Runs of this state; of all if absent")
+    kind = ChoiceParameter(MaintenanceRun.Kind.values, help_text="Runs of this kind; of all if absent")
+    status = ChoiceParameter(MaintenanceRun.Status.values, help_text="Runs with this status; with any if absent")
 
 
 class RangeParameters(RequestSerializer):
@@ -443,6 +444,7 @@ class EntriesParameters(RangeParameters):
 
 
 class ExportParameters(RangeParameters):
+    as_of = AsOfParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
     limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="Entries of the file, all if absent")
 
 
@@ -450,9 +452,7 @@ class KeyPathParameters(RequestSerializer):
     """What a lookup of one key may have beside it: the members of the body of a bulk lookup."""
 
     measures = NamesParameter(help_text="Which to answer, with commas between; all if absent")
-    as_of = NumberParameter(
-        0, LARGEST_TXID, required=False, help_text="As after this batch; the committed one if absent"
-    )
+    as_of = NumberParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
     min_txid = NumberParameter(0, LARGEST_TXID, required=False, help_text="Wait until this batch is committed")
     wait_ms = NumberParameter(
         0,
@@ -479,7 +479,7 @@ class HistoryParameters(RequestSerializer):
     key = KeyPartsParameter(
         help_text="As a JSON list; where there is one key column, its bare value. Not needed where there is none"
     )
-    limit = NumberParameter(1, MAX_VERSIONS, default=100)
+    limit = NumberParameter(1, MAX_VERSIONS, default=100, help_text="How many versions, the newest first")
     before = NumberParameter(0, LARGEST_TXID, required=False, help_text="Versions of earlier batches than this")
 
 
@@ -487,4 +487,4 @@ class UsageParameters(RequestSerializer):
     hours = NumberParameter(1, MAX_HOURS, default=24, help_text="How far back")
     key = TextParameter(help_text="The eight characters after `tmk_`; all API keys if absent")
     state = TextParameter(help_text="All states if absent")
-    limit = NumberParameter(1, MAX_USAGE, default=1_000)
+    limit = NumberParameter(1, MAX_USAGE, default=1_000, help_text="How many rows, the newest first")

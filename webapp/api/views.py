@@ -66,9 +66,9 @@ class AllowedMethods(APIView):
         return HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
 
 
-# Gives every answer to a GET an ETag, a digest of the document, and answers a 304 to a client that sends it back.
-# Not a docstring: /api/schema would show it at each call.
 class ApiView(AllowedMethods):
+    """Gives every answer to a GET an ETag, a digest of the document; a client that sends it back gets a 304."""
+
     # By method; a method that is not listed has none.
     parameters: Mapping[str, type[RequestSerializer]] = {}
 

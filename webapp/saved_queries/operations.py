@@ -7,7 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serial
 from rest_framework import serializers
 
 from webapp.api.answers import BatchOfAnswer
-from webapp.api.openapi import CONDITIONAL, UNCHANGED, answers
+from webapp.api.openapi import CONDITIONAL, OUT_OF_REACH, UNCHANGED, answers, described
 from webapp.api.requests import JsonValue
 
 RUN = "The parameters are those that the query declares; `/queries/{name}/openapi` describes them, and the answer."
@@ -74,9 +74,19 @@ saved_queries = extend_schema(
     operation_id="list_saved_queries",
     tags=["queries"],
     summary="All saved queries, each with its newest published version",
+    description="Those whose states the caller may read.",
     parameters=CONDITIONAL,
-    responses=answers(200, inline_serializer("SavedQueryList", {"queries": SavedQuerySerializer(many=True)}), 400)
+    responses=answers(
+        200,
+        inline_serializer("SavedQueryList", {"queries": SavedQuerySerializer(many=True)}),
+        description="The queries.",
+    )
     | UNCHANGED,
+)
+
+
+GONE = described(
+    410, "The query was withdrawn, a state or measure that it reads is gone, or the batch is.", OUT_OF_REACH
 )
 
 
@@ -87,7 +97,7 @@ def _run(operation_id: str, summary: str) -> Any:
         summary=summary,
         description=RUN,
         parameters=[VALUES, *CONDITIONAL],
-        responses=answers(200, SavedAnswerSerializer, 400, 404, 409, 410, description="The answers.") | UNCHANGED,
+        responses=answers(200, SavedAnswerSerializer, 404, 409, 410, description="The answers.", e410=GONE) | UNCHANGED,
     )
 
 
@@ -96,8 +106,10 @@ def _schema(operation_id: str, summary: str) -> Any:
         operation_id=operation_id,
         tags=["queries"],
         summary=summary,
+        description="It describes this query alone: its parameters with their types, and the measures of its answer.",
         parameters=CONDITIONAL,
-        responses=answers(200, OpenApiTypes.OBJECT, 400, 404, 410, description="An OpenAPI document.") | UNCHANGED,
+        responses=answers(200, OpenApiTypes.OBJECT, 404, 410, description="An OpenAPI document.", e410=GONE)
+        | UNCHANGED,
     )
 
 

@@ -18,11 +18,24 @@ def test_the_schema_needs_no_api_key(db):
     schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
 
     query = schema["paths"]["/api/v1/states/{name}/query"]["post"]
-    refusals = {"400", "401", "403", "404", "406", "409", "410", "413", "415", "429", "503", "504"}
+    refusals = {"400", "401", "403", "404", "406", "408", "409", "410", "413", "415", "429", "503", "504"}
     assert set(query["responses"]) == {"200", "304"} | refusals
     assert {"bearer": []} in query["security"]
     assert {"X-Api-Key": []} in query["security"]
     assert query["requestBody"]["content"]["application/json"]["examples"]
+
+
+def test_every_call_parameter_and_answer_has_a_text_for_users(db):
+    schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
+
+    calls = {f"{method} {path}": call for path, item in schema["paths"].items() for method, call in item.items()}
+    texts = {name: [call["summary"], call.get("description", "")] for name, call in calls.items()}
+    for name, call in calls.items():
+        texts |= {f"{name} {each['name']}": [each.get("description", "")] for each in call.get("parameters", [])}
+        texts |= {f"{name} {status}": [each["description"]] for status, each in call["responses"].items()}
+    of_maintainers = re.compile("DRF|Django|serializer")
+    assert len(calls) > 20
+    assert [name for name, each in texts.items() if not all(each) or of_maintainers.search(str(each))] == []
 
 
 @pytest.mark.django_db
