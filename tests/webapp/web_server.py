@@ -1,17 +1,19 @@
-"""A real web process on loopback over the test's database, and sockets to it."""
+"""A real web or events process on loopback over the test's database, and sockets to it."""
 
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+from django.db import connection
+
 from pipelines.embedded.data_dir import free_port
-from tests.webapp.events.events_server import database_url
 from webapp.core import serving
 from webapp.states.management.child_process import Child
 
@@ -33,17 +35,35 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
 
+def database_url() -> str:
+    parameters = connection.get_connection_params()
+    quoted = {
+        name: urllib.parse.quote(str(parameters.get(name) or ""), safe="") for name in ("user", "password", "dbname")
+    }
+    host = urllib.parse.urlencode({"host": parameters["host"], "port": parameters.get("port") or 5432})
+    return f"postgresql://{quoted['user']}:{quoted['password']}@/{quoted['dbname']}?{host}"
+
+
 @contextmanager
 def web_server(
     folder: Path, options: tuple[str, ...] = (), *, port: int | None = None, **settings: object
 ) -> Iterator[Server]:
     """Run the web process with one worker. options: of granian. settings: more environment variables."""
+    with served("web", [*serving.WEB, *options], folder, port, settings) as server:
+        yield server
+
+
+@contextmanager
+def served(
+    name: str, options: Sequence[str], folder: Path, port: int | None, settings: Mapping[str, object]
+) -> Iterator[Server]:
+    """Run granian over the test's database until the end of the block. Raises RuntimeError if the process ends."""
     port = port or free_port()
     environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text"}
-    environ |= {name: str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(port), *serving.WEB, *options]
+    environ |= {setting: str(value) for setting, value in settings.items()}
+    command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(port), *options]
     with patch.dict(os.environ, environ):
-        process = Child("web", command, folder / f"web-{port}.log")
+        process = Child(name, command, folder / f"{name}-{port}.log")
     server = Server(port, process)
     try:
         eventually(lambda: _answers(server), STARTED_WITHIN_SECONDS)
@@ -52,7 +72,7 @@ def web_server(
         process.stop()
 
 
-def eventually(holds: Callable[[], object], seconds: float = 20) -> None:
+def eventually(holds: Callable[[], object], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "the condition was not met in time"
@@ -105,7 +125,8 @@ def _some(client: socket.socket) -> bytes:
 
 
 def _answers(server: Server) -> bool:
-    assert server.process.exit_code() is None, server.process.last_lines()
+    if server.process.exit_code() is not None:
+        raise RuntimeError(f"the {server.process.name} process has ended:\n{server.process.last_lines()}")
     try:
         with asked(server.port, "/healthz") as client:
             return client.recv(1_000).startswith(b"HTTP/1.1 ")  # without a database it is a 503

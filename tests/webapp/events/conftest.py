@@ -8,8 +8,9 @@ import pytest
 from django.db import connection
 
 from tests.webapp.committed_flights import committed_flights
-from tests.webapp.events.events_server import Listener, Server, events_server
+from tests.webapp.events.events_server import Listener, events_server
 from tests.webapp.flights import Flights
+from tests.webapp.web_server import Server
 from webapp.accounts.services import create_api_key
 from webapp.events.deltas import EventId
 from webapp.states.models import Pipeline

@@ -1,9 +1,7 @@
 """A real events process on loopback, and a client that reads its events."""
 
 import json
-import os
 import socket
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -13,25 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from django.db import connection
-
-from pipelines.embedded.data_dir import free_port
+from tests.webapp.web_server import Server, served
 from webapp.core import serving
-from webapp.states.management.child_process import Child
 
 WITHIN_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class Server:
-    port: int
-    process: Child
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -41,43 +25,11 @@ class Event:
     data: Any
 
 
-def database_url() -> str:
-    parameters = connection.get_connection_params()
-    quoted = {
-        name: urllib.parse.quote(str(parameters.get(name) or ""), safe="") for name in ("user", "password", "dbname")
-    }
-    host = urllib.parse.urlencode({"host": parameters["host"], "port": parameters.get("port") or 5432})
-    return f"postgresql://{quoted['user']}:{quoted['password']}@/{quoted['dbname']}?{host}"
-
-
 @contextmanager
 def events_server(folder: Path, *, port: int | None = None, **settings: object) -> Iterator[Server]:
-    """Run `granian webapp.asgi:application` over the test's database. settings: more environment variables."""
-    port = port or free_port()
-    environ = {name: str(value) for name, value in settings.items()}
-    environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text"} | environ
-    command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(port), *serving.EVENTS]
-    with patch.dict(os.environ, environ):
-        process = Child("events", command, folder / f"events-{port}.log")
-    server = Server(port, process)
-    try:
-        _wait_until_healthy(server)
+    """Run the events process. settings: more environment variables."""
+    with served("events", serving.EVENTS, folder, port, settings) as server:
         yield server
-    finally:
-        process.stop()
-
-
-def _wait_until_healthy(server: Server) -> None:
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while time.monotonic() < deadline and server.process.exit_code() is None:
-        try:
-            with urllib.request.urlopen(f"{server.url}/healthz", timeout=2):  # noqa: S310  our own address
-                return
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"the events server does not answer; the end of its log:\n{server.process.last_lines()}")
 
 
 class Listener:

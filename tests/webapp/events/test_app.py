@@ -12,9 +12,10 @@ from django.db import connection
 
 from state_backends.backends.guard import Attempt
 from state_backends.synchronizer.membership import members
-from tests.webapp.events.events_server import database_url, events_server
+from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.redis_views import redis_views
+from tests.webapp.web_server import database_url
 from webapp.states import readers
 
 WIDE = "x" * 1_900

@@ -7,7 +7,8 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.webapp.events.events_server import Server, events_server
+from tests.webapp.events.events_server import events_server
+from tests.webapp.web_server import Server
 
 CHROMIUM = Path("/usr/bin/chromium")
 TOTALS = "/states/totals/"

@@ -1,6 +1,5 @@
 """A primary with streaming standbys, as servers of their own, and the web application on the primary."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from django.db import connection
 from tests.soak.postgres_pair import NAME, PASSWORD, Server
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.flights import Flights
+from tests.webapp.web_server import eventually
 from webapp.accounts import authentication
 from webapp.accounts.services import create_api_key
 from webapp.core import system_snapshot
@@ -21,13 +21,6 @@ from webapp.states import readers, replicas
 from webapp.states.replicas import Replicas
 
 MOST_LAG_SECONDS = 1_000.0
-
-
-def eventually(holds: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.02)
 
 
 class Cluster:
