@@ -36,7 +36,7 @@ def check(method: str, response: HttpResponse) -> None:
     assert media_type in content, f"{media_type} is not documented"
     if response.streaming:
         return
-    schema = _as_json_schema(content[media_type]["schema"]) | {"components": _as_json_schema(_schema()["components"])}
+    schema = as_json_schema(content[media_type]["schema"]) | {"components": as_json_schema(_schema()["components"])}
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(orjson.loads(response.content))
 
 
@@ -50,11 +50,11 @@ def _schema() -> dict[str, Any]:
     return SchemaGenerator().get_schema(request=None, public=True)
 
 
-def _as_json_schema(part: Any) -> Any:
+def as_json_schema(part: Any) -> Any:
     """Replace OpenAPI 3.0's `nullable` by the null type of JSON Schema."""
     if isinstance(part, list):
-        return [_as_json_schema(item) for item in part]
+        return [as_json_schema(item) for item in part]
     if not isinstance(part, dict):
         return part
-    plain = {name: _as_json_schema(item) for name, item in part.items() if name != "nullable"}
+    plain = {name: as_json_schema(item) for name, item in part.items() if name != "nullable"}
     return {"anyOf": [plain, {"type": "null"}]} if part.get("nullable") is True else plain

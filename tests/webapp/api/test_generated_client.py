@@ -1,24 +1,19 @@
 """A typed client generated from /api/schema, used as in a program of a user."""
 
 import importlib
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
+from tests.webapp.generated_client import generated_client
 from webapp.accounts.services import create_api_key
 
 PACKAGE = "tidemark_client"
 
 # The generator knows neither type: files are text or bytes to it.
-CONFIG = f"""
-post_hooks: []
-package_name_override: {PACKAGE}
+FILES = """
 content_type_overrides:
   application/x-ndjson: text/plain
   application/vnd.apache.arrow.stream: application/octet-stream
@@ -27,23 +22,9 @@ content_type_overrides:
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory) -> Iterator[ModuleType]:
-    """The client's package, made in a folder of its own without a network or any other tool."""
-    folder = tmp_path_factory.mktemp("client")
-    (folder / "schema.json").write_text(json.dumps(SchemaGenerator().get_schema(request=None, public=True)))
-    (folder / "config.yml").write_text(CONFIG)
-    made = subprocess.run(
-        [
-            Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", "schema.json",
-            "--config", "config.yml", "--meta", "none", "--output-path", PACKAGE, "--fail-on-warning",
-        ],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stdout + made.stderr
-    sys.path.insert(0, str(folder))
-    yield importlib.import_module(PACKAGE)
-    sys.path.remove(str(folder))
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
+    document = SchemaGenerator().get_schema(request=None, public=True)
+    with generated_client(document, PACKAGE, tmp_path_factory.mktemp("client"), settings=FILES) as package:
+        yield package
 
 
 @pytest.fixture

@@ -1,18 +1,17 @@
 """The OpenAPI document of a saved query: valid, true of the answers, and good enough to generate a client from."""
 
 import importlib
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 from drf_spectacular.validation import validate_schema
 from jsonschema import Draft202012Validator
 
 from state_backends import DistinctCount, Max, StateSpec, Sum, TopK
-from tests.webapp.api.checked_client import _as_json_schema
+from tests.webapp.api.checked_client import as_json_schema
 from tests.webapp.api.states import add_state
+from tests.webapp.generated_client import generated_client
 from tests.webapp.saved_queries.published import SHARE, TOP, published
 from webapp.accounts.services import create_api_key
 
@@ -69,30 +68,17 @@ def test_an_answer_is_what_it_says(filled, api):
     published()
     published("share", SHARE)
     for name, asked in (("top", "origin=EWR"), ("share", "carrier=C01&carrier=C02&carrier=ZZ")):
-        schemas = _as_json_schema(document(api, name)["components"])
+        schemas = as_json_schema(document(api, name)["components"])
         answer = api.ask("GET", f"/queries/{name}?{asked}").json()
 
         Draft202012Validator(schemas["schemas"]["Result"] | {"components": schemas}).validate(answer)
 
 
 @pytest.fixture
-def generated(lasting, api, tmp_path, monkeypatch):
+def generated(lasting, api, tmp_path) -> Iterator[ModuleType]:
     published("top-carriers", TOP)
-    found = document(api, "top-carriers")
-    (tmp_path / "schema.json").write_text(json.dumps(found))
-    (tmp_path / "config.yml").write_text(f"post_hooks: []\npackage_name_override: {PACKAGE}\n")
-    made = subprocess.run(
-        [
-            Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", "schema.json",
-            "--config", "config.yml", "--meta", "none", "--output-path", PACKAGE, "--fail-on-warning",
-        ],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stdout + made.stderr
-    monkeypatch.syspath_prepend(tmp_path)
-    yield importlib.import_module(PACKAGE)
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
+    with generated_client(document(api, "top-carriers"), PACKAGE, tmp_path) as package:
+        yield package
 
 
 def test_a_client_generated_from_it_runs_the_query(generated, live_server):
