@@ -67,26 +67,35 @@ def _is_unrestricted(request: HttpRequest) -> bool:
 admin.site.has_permission = _is_unrestricted  # type: ignore[method-assign]
 
 
-class RestrictionForm(forms.ModelForm):
+class KeyScopeForm(forms.ModelForm):
+    """The fields that a restriction and an API key have in common."""
+
     states = forms.MultipleChoiceField(
         choices=lambda: [(name, name) for name in state_names()],
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
-        help_text="none: all states, future ones as well",
+        help_text="restricted to these states; none: all states, future ones as well",
     )
     key_prefix = forms.JSONField(
         required=False,
         initial=[],
         widget=UnfoldAdminTextInputWidget,
-        help_text='the leading key parts, as a JSON list such as ["JFK"]; empty: all keys',
+        help_text='restricted to keys with these leading parts, as a JSON list such as ["JFK"]; empty: all keys',
     )
 
+    def clean_key_prefix(self) -> list[Any]:
+        prefix = self.cleaned_data["key_prefix"] or []
+        if not isinstance(prefix, list) or not all(isinstance(part, str | int | float) for part in prefix):
+            raise forms.ValidationError(
+                'a key prefix is a list of strings, numbers and booleans; enter a list such as ["JFK"]'
+            )
+        return prefix
+
+
+class RestrictionForm(KeyScopeForm):
     class Meta:
         model = Restriction
         fields = ["states", "key_prefix"]
-
-    def clean_key_prefix(self) -> list[Any]:
-        return _checked_prefix(self.cleaned_data["key_prefix"])
 
 
 class RestrictionInline(StackedInline):
@@ -105,14 +114,6 @@ class RestrictionInline(StackedInline):
 
     has_change_permission = has_add_permission
     has_delete_permission = has_add_permission
-
-
-def _checked_prefix(prefix: Any) -> list[Any]:
-    if not isinstance(prefix or [], list) or not all(isinstance(part, str | int | float) for part in prefix or []):
-        raise forms.ValidationError(
-            'a key prefix is a list of strings, numbers and booleans; enter a list such as ["JFK"]'
-        )
-    return prefix or []
 
 
 def _restriction(of: dict[str, Any]) -> dict[str, Any]:
@@ -161,24 +162,12 @@ def _may_edit(request: HttpRequest, user: User | None) -> bool:
     return user is None or request.user.is_superuser or not user.is_superuser
 
 
-class ApiKeyForm(forms.ModelForm):
+class ApiKeyForm(KeyScopeForm):
     scopes = forms.MultipleChoiceField(
         choices=Scope,
         initial=[Scope.READ],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text="what the key allows",
-    )
-    states = forms.MultipleChoiceField(
-        choices=lambda: [(name, name) for name in state_names()],
-        required=False,
-        widget=UnfoldAdminSelectMultipleWidget,
-        help_text="the states it is restricted to; none: all states, future ones as well",
-    )
-    key_prefix = forms.JSONField(
-        required=False,
-        initial=[],
-        widget=UnfoldAdminTextInputWidget,
-        help_text='the leading key parts it is restricted to, as a JSON list such as ["JFK"]; empty: all keys',
     )
 
     class Meta:
@@ -190,9 +179,6 @@ class ApiKeyForm(forms.ModelForm):
             "burst": "how many of them at once; empty: the requests of one minute",
             "expires_at": "in UTC; empty: never",
         }
-
-    def clean_key_prefix(self) -> list[Any]:
-        return _checked_prefix(self.cleaned_data["key_prefix"])
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
