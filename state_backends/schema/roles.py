@@ -162,7 +162,7 @@ def of_database(conn: psycopg.Connection) -> Roles | None:
 def as_owner(conn: psycopg.Connection, schema: str) -> Iterator[None]:
     """A transaction that creates as the role that owns the schema, if this role may.
 
-    So a table has the same owner and default privileges, whoever creates it.
+    So a table has the same owner and default privileges, whichever role creates it.
     """
     with conn.transaction():
         row = conn.execute(SCHEMA_OWNER, [schema]).fetchone()

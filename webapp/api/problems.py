@@ -218,7 +218,7 @@ PROBLEMS: Mapping[str, Problem] = {
         410,
         "Saved query without its state",
         "A state that the query reads was renamed, retired or lacks a measure; `detail` names the read and the state.",
-        "Ask whoever publishes the query for a new version.",
+        "Ask the publisher of the query for a new version.",
     ),
     "former_state": Problem(
         410,

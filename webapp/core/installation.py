@@ -69,7 +69,7 @@ def checked_origins(setting: str, origins: list[str]) -> list[str]:
 def strong_secret_key(given: str) -> str:
     """Return what SECRET_KEY was set to, which may be nothing. Raises ImproperlyConfigured for one that can be guessed.
 
-    It signs sessions and tokens: whoever guesses it signs in as anyone.
+    It signs sessions and tokens: an attacker who guesses it signs in as anyone.
     """
     if given and (len(given) < SECRET_KEY_LENGTH or len(set(given)) < SECRET_KEY_CHARACTERS):
         raise ImproperlyConfigured(

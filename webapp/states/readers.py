@@ -91,7 +91,7 @@ def own_connection(work: str = "this work") -> psycopg.Connection:
 
 
 def check_session(work: str) -> None:
-    """Raise PoolerError where there is no session for `work`, before it begins; not while the database is away."""
+    """Raise PoolerError where there is no session for `work`; nothing is checked while the database is unavailable."""
     with suppress(psycopg.Error):
         own_connection(work).close()
 

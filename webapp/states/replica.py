@@ -1,7 +1,7 @@
 """Replica: one streaming standby, its connections, and how it stands.
 
-Its connections can change nothing. They are dropped at once when the server falls silent, so that who waits for an
-answer asks another server, and an answer that was given after a promotion is thrown away.
+Its connections can change nothing. They are dropped at once when the server falls silent, so that a request that waits
+for an answer asks another server, and an answer that was given after a promotion is discarded.
 """
 
 import logging

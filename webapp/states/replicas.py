@@ -2,9 +2,9 @@
 
 A replica's answer carries the batch and epoch that the replica has, read in the same snapshot as the values, so it is
 as exact as the primary's and may be earlier. A thread checks every replica once a second; one that is lost, too far
-behind, promoted or somebody else's is left out and comes back by itself. Whatever a replica cannot answer, another one
-or the primary is asked: a batch that it has not replayed, a query that it cancelled to replay the log, a state that it
-does not know yet. So a replica never refuses a request, it is only passed over.
+behind, promoted or no standby of this primary is left out, and comes back by itself. Whatever a replica cannot answer,
+another one or the primary is asked: a batch that it has not replayed, a query that it cancelled to replay the log, a
+state that it does not know yet. So a replica never refuses a request, it is only passed over.
 """
 
 import logging
