@@ -64,7 +64,8 @@ def observe(request: HttpRequest, status: int, keys_of: Mapping[str, int], sent:
     """Count an answered request of the API, if it has an API key. keys_of: keys looked up by state. sent: bytes."""
     match = request.resolver_match
     name = match.kwargs.get("name", "") if match and request.path_info.startswith(STATES) else ""
-    observe_state(request, status, name, keys_of, sent)
+    # OPTIONS is answered for every name, and asks for no state.
+    observe_state(request, status, "" if request.method == "OPTIONS" else name, keys_of, sent)
 
 
 def observe_state(

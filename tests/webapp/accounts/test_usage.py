@@ -105,8 +105,10 @@ class TestCounting:
     def test_names_that_do_not_exist_make_no_rows(self, filled, key):
         for n in range(5):
             client(key).get(f"/api/v1/states/invented_{n}")
+            client(key).options(f"/api/v1/states/invented_{n}/entries")
 
-        assert [row[:2] for row in stored()] == [("", 5)]
+        assert [row[:2] for row in stored()] == [("", 10)]
+        assert not usage._known_states
 
     def test_a_token_counts_for_its_key(self, filled, key):
         authentication.clear_cache()
