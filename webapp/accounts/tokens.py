@@ -281,7 +281,7 @@ def _restricted(key: ApiKey, token: Token) -> ApiKey | None:
     restricted.key_prefix = max(token.key_prefix, key.key_prefix, key=len)
     # An empty list would stand for all states.
     has_states = bool(restricted.states) or not (token.states or key.states)
-    has_keys = _begins_with(restricted.key_prefix, min(token.key_prefix, key.key_prefix, key=len))
+    has_keys = all(_begins_with(restricted.key_prefix, prefix) for prefix in (token.key_prefix, key.key_prefix))
     return restricted if has_states and has_keys else None
 
 

@@ -220,6 +220,7 @@ class TestWider:
             ({"states": []}, (["a", "b"], ["JFK", 1])),
             ({"key_prefix": ["JFK", 1, "x"]}, (["a", "b"], ["JFK", 1, "x"])),
             ({"key_prefix": ["EWR"]}, None),
+            ({"key_prefix": ["EWR", 1]}, None),
             ({"key_prefix": []}, (["a", "b"], ["JFK", 1])),
         ],
     )
