@@ -76,7 +76,10 @@ def client_network(request: HttpRequest | Request) -> str:
         address = ip_address(text)
     except ValueError:
         return text
-    return str(ip_network((address, 64), strict=False)) if isinstance(address, IPv6Address) else text
+    if isinstance(address, IPv6Address):
+        # A server that listens on `::` sees IPv4 clients as ::ffff:192.0.2.7, all of them in one /64 network.
+        return str(address.ipv4_mapped or ip_network((address, 64), strict=False))
+    return text
 
 
 def check_address(request: Any) -> None:
