@@ -37,7 +37,10 @@ class KeyNotFoundError(APIException):
 
 
 def key_in_path(name: str, path: str, scope: KeyScope) -> list[Any]:
-    """Return the key whose parts are in a path, typed as JSON has them. Raises UnknownStateError, KeyShapeError."""
+    """Return the key whose parts are in a path, typed as JSON has them.
+
+    Raises UnknownStateError, OutsideError, KeyShapeError.
+    """
     spec = _spec(name, scope)
     columns = list(spec.key)
     # With one column a slash can only be the key's own.
@@ -51,7 +54,7 @@ def key_in_path(name: str, path: str, scope: KeyScope) -> list[Any]:
 
 
 def key_as_json(name: str, key: list[Any] | str, scope: KeyScope) -> list[Any]:
-    """Return the key of a parameter. Raises UnknownStateError."""
+    """Return the key of a parameter. Raises UnknownStateError, OutsideError."""
     return parts_of(key, _spec(name, scope))
 
 
@@ -78,7 +81,9 @@ def look_up_one(
 
 def _spec(name: str, scope: KeyScope) -> StateSpec:
     scope.check_state(name)
-    return read(lambda conn: readers.reader(conn, name).spec)
+    spec = read(lambda conn: readers.reader(conn, name).spec)
+    scope.prefix_of(spec)  # here, since the refusal of a key names the key columns
+    return spec
 
 
 def _part(text: str, sql_type: str) -> Any:

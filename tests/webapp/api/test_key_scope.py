@@ -223,6 +223,8 @@ class TestScopeOfAKeyPrefix:
         assert to_jfk.ask("POST", f"{HOUR}/query", {"keys": []}).status_code == 403
         assert to_jfk.ask("POST", "/states/totals/query", {"keys": [[]]}).status_code == 403
         assert to_jfk.ask("GET", "/states/totals/history").status_code == 403
+        assert to_jfk.ask("GET", f"{HOUR}/keys/a/b/c").status_code == 403
+        assert to_jfk.ask("GET", f"{HOUR}/keys?key=a").status_code == 403
 
     def test_maintenance_is_a_403(self, to_jfk):
         run = services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="x").id
