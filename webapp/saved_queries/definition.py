@@ -128,6 +128,10 @@ class Read:
         """Return the keys; a parameter with many values gives a key for each."""
         return [list(key) for parts in self.keys or [] for key in product(*(_spread(part, values) for part in parts))]
 
+    def number_of_keys(self, values: Values) -> int:
+        """Return how many `typed_keys` gives, without making them."""
+        return sum(math.prod(len(_spread(part, values)) for part in key) for key in self.keys or [])
+
     def typed_prefix(self, values: Values) -> list[Any]:
         return [_filled(part, values) for part in self.prefix]
 

@@ -10,6 +10,7 @@ from tests.webapp.redis_views import redis_views
 from tests.webapp.saved_queries.published import SHARE, TOP, published
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.services import create_api_key
+from webapp.saved_queries import run
 from webapp.saved_queries.definition import DefinitionError
 from webapp.saved_queries.models import PublishedError
 from webapp.saved_queries.services import StatusError, create_version, publish, withdraw
@@ -124,6 +125,18 @@ class TestParameters:
         published()
 
         assert says in detail(api, status=400, **parameters)
+
+    def test_keys_are_counted_before_they_are_made(self, filled, api, monkeypatch):
+        many = {name: {"type": "text", "many": True} for name in ("origin", "carrier")}
+        published("grid", {"parameters": many, "reads": [{**SHARE["reads"][1], "keys": [["{origin}", "{carrier}"]]}]})
+        values = [str(n) for n in range(100)]
+        assert asked(api, "grid", origin=values[:10], carrier=values)["answers"][0]["combined"]["missing"] == 1_000
+
+        monkeypatch.delattr(run, "_composed")
+        problem = asked(api, "grid", status=400, origin=values, carrier=values)
+
+        assert (problem["code"], problem["max_keys"]) == ("too_many_keys", 1_000)
+        assert problem["detail"].startswith("10000 keys are over the limit")
 
     @pytest.mark.parametrize("text", ["' OR '1'='1", '"', '"] or 1', "{least}", "%", "EWR'--", "[]", '["EWR"]'])
     def test_text_is_one_value_whatever_it_holds(self, filled, api, text):
