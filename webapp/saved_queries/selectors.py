@@ -11,6 +11,7 @@ from webapp.accounts.permissions import KeyScope
 from webapp.saved_queries.definition import Definition
 from webapp.saved_queries.models import SavedQuery
 from webapp.states import readers
+from webapp.states.visible import Visible
 
 PIPELINES = "SELECT name, pipeline FROM tidemark.state WHERE name = ANY(%s) ORDER BY name"
 
@@ -36,7 +37,8 @@ class BrokenQueryError(APIException):
 def published(scope: KeyScope) -> list[SavedQuery]:
     """Return the newest published version of each query whose states an API key sees."""
     versions = _published().filter(withdrawn_at=None).order_by("name", "-version").distinct("name")
-    return [query for query in versions if _is_seen(query, scope)]
+    visible = Visible(scope)
+    return [query for query in versions if _is_seen(query, visible)]
 
 
 def find(name: str, version: int | None, scope: KeyScope) -> SavedQuery:
@@ -44,7 +46,8 @@ def find(name: str, version: int | None, scope: KeyScope) -> SavedQuery:
 
     Raises UnknownQueryError, also for a query of states outside the API key's scope, and WithdrawnQueryError.
     """
-    versions = [query for query in _published().filter(name=name) if _is_seen(query, scope)]
+    visible = Visible(scope)
+    versions = [query for query in _published().filter(name=name) if _is_seen(query, visible)]
     if version is not None:
         versions = [query for query in versions if query.version == version]
     if not versions:
@@ -79,6 +82,6 @@ def _published() -> QuerySet[SavedQuery]:
     return SavedQuery.objects.filter(published_at__isnull=False).order_by("-version")
 
 
-def _is_seen(query: SavedQuery, scope: KeyScope) -> bool:
+def _is_seen(query: SavedQuery, visible: Visible) -> bool:
     reads: Sequence[dict[str, str]] = query.definition["reads"]
-    return all(scope.sees(read["state"]) for read in reads)
+    return all(visible.sees(read["state"]) for read in reads)

@@ -171,6 +171,16 @@ class TestAccess:
         assert "restricted to keys" in detail(confined, status=403, origin="EWR")
         assert "restricted to keys" in detail(confined, "share", status=403, carrier="C01")
 
+    def test_a_query_of_a_state_whose_keys_cannot_have_the_prefix_is_unknown(self, filled, api):
+        published()
+        published("total", {"reads": [{"state": "totals", "keys": [[]]}]})
+        confined = type(api)(create_api_key("jfk", ["read"], key_prefix=["JFK"])[1])
+
+        assert [query["name"] for query in confined.ask("GET", "/queries").json()["queries"]] == ["top"]
+        assert [asked(confined, path, status=404)["code"] for path in ("total", "total/openapi")] == (
+            ["unknown_query", "unknown_query"]
+        )
+
     def test_a_query_needs_an_api_key(self, filled, api):
         published()
 
