@@ -186,6 +186,11 @@ class Definition:
         """Whether it has one read, of entries, whose pages a client can follow."""
         return len(self.reads) == 1 and self.reads[0].keys is None
 
+    @property
+    def is_search(self) -> bool:
+        """Whether it may look at more entries than it answers."""
+        return any(read.where or read.order_by for read in self.reads)
+
     def read(self, given: Callable[[str], Sequence[str]]) -> dict[str, Any]:
         """Return the values of all parameters. given: name to the texts of a client. Raises ParameterError."""
         return {name: parameter.read(given(name)) for name, parameter in self.parameters.items()}

@@ -1,5 +1,6 @@
 """The calls for saved queries: list them, run one, describe one."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from django.urls import reverse
@@ -7,6 +8,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from webapp.accounts.concurrency import SEARCHES, client_of
 from webapp.accounts.permissions import key_scope
 from webapp.api.requests import LARGEST_TXID, NumberParameter, RequestSerializer, TextParameter, check_parameters
 from webapp.api.views import ApiView
@@ -69,7 +71,8 @@ def _run(request: Request, name: str, version: int | None) -> Response:
         values = definition.read(given.getlist)
     except ParameterError as error:
         raise ParseError(f"query {query.name!r}: {error}") from None
-    answer = run(query, definition, values, scope, as_of=asked.get("as_of"), cursor=asked.get("cursor"))
+    with SEARCHES.held(client_of(request)) if definition.is_search else nullcontext():
+        answer = run(query, definition, values, scope, as_of=asked.get("as_of"), cursor=asked.get("cursor"))
     for read in definition.reads:
         looked_up(request, read.state, len(read.keys or ()))
     return Response(answer)

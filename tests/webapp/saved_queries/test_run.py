@@ -1,5 +1,6 @@
 """Saved queries over the API: what they answer, to whom, and what becomes of them when a state changes."""
 
+from collections import Counter
 from urllib.parse import urlencode
 
 import pytest
@@ -9,6 +10,8 @@ from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
 from tests.webapp.saved_queries.published import SHARE, TOP, published
 from webapp.accounts.audit.models import AuditEntry
+from webapp.accounts.concurrency import SEARCHES
+from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
 from webapp.saved_queries import run
 from webapp.saved_queries.definition import DefinitionError
@@ -180,6 +183,15 @@ class TestAccess:
         assert [asked(confined, path, status=404)["code"] for path in ("total", "total/openapi")] == (
             ["unknown_query", "unknown_query"]
         )
+
+    def test_those_that_search_are_limited_as_searches(self, filled, api, settings, monkeypatch):
+        published()
+        published("total", {"reads": [{"state": "totals", "keys": [[]]}]})
+        settings.TIDEMARK_SEARCHES_EACH = 1
+        monkeypatch.setattr(SEARCHES, "_held", Counter({f"key {ApiKey.objects.get().pk}": 1}))
+
+        assert asked(api, status=429, origin="EWR")["code"] == "too_many_at_once"
+        assert asked(api, "total")["version"] == 1
 
     def test_a_query_needs_an_api_key(self, filled, api):
         published()
