@@ -233,6 +233,7 @@ OIDC_GROUPS = env.dict("TIDEMARK_OIDC_GROUPS", default={})
 OIDC_STAFF_GROUPS = env.list("TIDEMARK_OIDC_STAFF_GROUPS", default=[])
 OIDC_ALLOWED_GROUPS = env.list("TIDEMARK_OIDC_ALLOWED_GROUPS", default=[])
 OIDC_USE_PKCE, OIDC_PKCE_CODE_CHALLENGE_METHOD, OIDC_TIMEOUT = True, "S256", 10.0
+OIDC_MAX_STATES = 5  # sign-ins under way in one browser; more do not fit into a cookie
 PASSWORD_SIGN_IN = env.bool("TIDEMARK_PASSWORD_SIGN_IN", default=True)
 if not PASSWORD_SIGN_IN:
     AUTHENTICATION_BACKENDS = []

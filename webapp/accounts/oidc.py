@@ -7,6 +7,7 @@ the library leaves to its users is checked here: issuer, audience, and that no e
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -15,9 +16,10 @@ import requests
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
+from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import SuspiciousOperation
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
@@ -27,6 +29,9 @@ from webapp.accounts.models import OidcIdentity
 logger = logging.getLogger(__name__)
 
 DISCOVERY = "/.well-known/openid-configuration"
+
+# Of a browser that has gone to the provider and not come back.
+COOKIE, COOKIE_AGE = "tidemark_oidc", timedelta(minutes=30)
 
 # What goes wrong between this process and the provider, or with what it answers.
 FAILURES = (requests.RequestException, SuspiciousOperation, ValueError, KeyError)
@@ -119,6 +124,24 @@ def _groups(claims: Mapping[str, Any]) -> set[str]:
     return {found} if isinstance(found, str) else {str(name) for name in found}
 
 
+class PendingSignIns(SessionStore):
+    """What the library keeps of sign-ins under way, in a signed cookie: in sessions, strangers could make rows."""
+
+    def get_session_cookie_age(self) -> int:
+        return int(COOKIE_AGE.total_seconds())
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> "PendingSignIns":
+        return cls(request.COOKIES.get(COOKIE))
+
+    def keep_in(self, response: HttpResponse) -> None:
+        self.save()
+        response.set_cookie(
+            COOKIE, self.session_key or "", max_age=COOKIE_AGE, path="/oidc/", secure=settings.SESSION_COOKIE_SECURE,
+            httponly=True, samesite="Lax",
+        )  # fmt: skip
+
+
 class SignInView(OIDCAuthenticationRequestView):
     """Sends the browser to the provider."""
 
@@ -131,20 +154,35 @@ class SignInView(OIDCAuthenticationRequestView):
         return provider(settings.OIDC_ISSUER)["authorization_endpoint"]
 
     def get(self, request: HttpRequest) -> HttpResponse:
+        own, request.session = request.session, PendingSignIns.of(request)
         try:
-            return super().get(request)
+            response = super().get(request)
+            request.session.keep_in(response)
         except FAILURES as error:
             return _failed(request, error)
+        finally:
+            request.session = own
+        return response
 
 
 class CallbackView(OIDCAuthenticationCallbackView):
     """The browser comes back from the provider."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
+        self.own, request.session = request.session, PendingSignIns.of(request)
         try:
             return super().get(request)
         except FAILURES as error:
             return _failed(request, error)
+        finally:
+            request.session = self.own
+
+    def login_success(self) -> HttpResponse:
+        pending, response = self.request.session, HttpResponseRedirect(self.success_url)
+        self.request.session = self.own
+        super().login_success()
+        pending.keep_in(response)
+        return response
 
     def login_failure(self) -> HttpResponse:
         return _failed(self.request, None)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import clear_url_caches
 
@@ -120,6 +121,25 @@ def test_a_code_works_once_and_in_its_own_browser_alone(provider):
     assert Client().get(callback).status_code == 403
     assert browser.get(callback).status_code == 302
     assert Client().get(callback).status_code == 403
+
+
+def test_a_sign_in_that_is_not_completed_leaves_no_row(provider):
+    browser = Client()
+
+    for _ in range(7):
+        browser.get("/oidc/sign-in")
+    browser.get("/oidc/callback?code=x&state=y")
+
+    assert not Session.objects.exists()
+    assert len(browser.cookies[oidc.COOKIE].value) < 3_000
+
+
+def test_two_sign_ins_may_be_under_way_in_one_browser(provider):
+    browser = Client()
+    browser.get("/oidc/sign-in?next=/maintenance")
+
+    assert provider.sign_in(browser, "s-1", "/oidc/sign-in?next=/problems").headers["Location"] == "/problems"
+    assert len(oidc.PendingSignIns(browser.cookies[oidc.COOKIE].value)["oidc_states"]) == 1
 
 
 @pytest.mark.parametrize(("claim", "value"), [("iss", "http://other.example"), ("aud", "another-client")])
