@@ -34,7 +34,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 COOKIE, COOKIE_AGE = "tidemark_oidc", timedelta(minutes=30)
 
 # What goes wrong between this process and the provider, or with what it answers.
-FAILURES = (requests.RequestException, SuspiciousOperation, ValueError, KeyError)
+FAILURES = (requests.RequestException, SuspiciousOperation, jwt.PyJWTError, ValueError, KeyError)
 
 
 @lru_cache(maxsize=1)

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Iterator
 
+import jwt
 import pytest
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
@@ -151,6 +152,18 @@ def test_a_token_of_another_issuer_or_for_another_client_is_refused(provider, mo
 
     assert provider.sign_in(Client(), "s-1").status_code == 403
     assert not User.objects.exists()
+
+
+def test_a_token_of_another_time_is_a_page_and_not_an_error(provider, monkeypatch):
+    def refused(*args, **options):
+        raise jwt.ImmatureSignatureError("The token is not yet valid (iat)")
+
+    monkeypatch.setattr(jwt, "decode", refused)
+
+    answer = provider.sign_in(Client(), "s-1")
+
+    assert answer.status_code == 403
+    assert "Sign-in failed" in answer.content.decode()
 
 
 def test_an_unavailable_provider_is_a_page_and_not_an_error(provider, settings):
