@@ -113,7 +113,10 @@ class OidcBackend(OIDCAuthenticationBackend):
     def update_user(self, user: Any, claims: Mapping[str, Any]) -> Any:
         if settings.OIDC_GROUPS_CLAIM:
             names = {settings.OIDC_GROUPS.get(name, name) for name in _groups(claims)}
-            user.groups.set(Group.objects.filter(name__in=names))
+            # Providers also leave the claim out where there are too many groups: that must not lift a restriction.
+            has_claim = settings.OIDC_GROUPS_CLAIM in claims
+            kept = [] if has_claim else list(user.groups.exclude(restriction=None).values_list("name", flat=True))
+            user.groups.set(Group.objects.filter(name__in=[*names, *kept]))
             user.is_staff = not _groups(claims).isdisjoint(settings.OIDC_STAFF_GROUPS)
             user.save(update_fields=["is_staff"])
         return user

@@ -77,6 +77,20 @@ def test_a_restriction_of_a_group_applies_to_those_who_come_with_it(provider):
     assert client.get("/api/v1/states/totals").status_code == 403
 
 
+def test_a_restriction_stays_where_the_claim_is_absent_and_permissions_do_not(provider):
+    Restriction.objects.create(group=Group.objects.create(name="team"), states=["flights_by_carrier"])
+    for groups in ({"groups": ["team", "operator"]}, {}):
+        provider.set_claims("s-1", preferred_username="ada", **groups)
+        provider.sign_in(Client(), "s-1")
+
+    assert [group.name for group in User.objects.get().groups.all()] == ["team"]
+
+    provider.set_claims("s-1", preferred_username="ada", groups=[])
+    provider.sign_in(Client(), "s-1")
+
+    assert not User.objects.get().groups.exists()
+
+
 def test_a_person_stays_the_same_under_another_name_and_address(provider):
     provider.sign_in(Client(), "s-1")
     provider.set_claims("s-1", preferred_username="lovelace", email="other@example.com")
