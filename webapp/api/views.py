@@ -312,7 +312,7 @@ class StateMaintenanceView(ApiView):
         if once is None:
             return _accepted(services.request_maintenance(**wanted))
         run, is_repeated = services.request_maintenance_once(**wanted, request=once)
-        response = _accepted(run)
+        response = _accepted(_visible(request).of_run(run))
         if is_repeated:
             response.headers["Idempotent-Replayed"] = "true"
         return response

@@ -134,6 +134,14 @@ class TestScopeOfStates:
         assert (seen["status"], seen["requested_by"]) == ("failed", "")
         assert seen["error"] == "the run has failed; the operators see why"
 
+    def test_a_repeated_request_shows_no_message_of_the_run(self, to_state):
+        first = to_state.ask("POST", f"{CARRIER}/expiry", headers={"Idempotency-Key": "once"}).json()
+        MaintenanceRun.objects.update(status="failed", error="totals: key 9 failed")
+
+        again = to_state.ask("POST", f"{CARRIER}/expiry", headers={"Idempotency-Key": "once"}).json()
+
+        assert (again["id"], again["error"]) == (first["id"], "the run has failed; the operators see why")
+
     def test_an_unfinished_run_is_a_409_that_does_not_say_who_asked_for_it(self, to_state):
         services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="someone")
 
