@@ -36,6 +36,9 @@ REQUIRED = ["iss", "aud", "iat", "nbf", "exp", "jti", "states", "key_prefix"]
 
 LEAST_SECONDS, DEFAULT_SECONDS, MOST_SECONDS = 10, 600, 24 * 3_600
 
+# Of a token. Proxies take headers of 8 kB, and each process keeps the tokens that it has checked.
+MOST_BYTES = 8_000
+
 # How far the clocks of two servers may differ.
 CLOCK_SKEW = timedelta(seconds=5)
 
@@ -43,7 +46,7 @@ CLOCK_SKEW = timedelta(seconds=5)
 FORM = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 KEY_ID = re.compile(r"[0-9a-f]{8}")
 
-# About one kilobyte each.
+# About one kilobyte each, at most MOST_BYTES.
 MAX_CACHED = 10_000
 
 Find = Callable[[str], ApiKey | None]
@@ -71,7 +74,8 @@ def issue(
 ) -> IssuedToken:
     """Make a token. Empty states and key_prefix: those of the key; rate None: no limit but the key's.
 
-    Raises OutsideError for what is wider than the key, ParseError for a burst without a rate.
+    Raises OutsideError for what is wider than the key, ParseError for a burst without a rate and for a token that
+    would be too long.
     """
     scope, now = KeyScope.of(key), timezone.now().replace(microsecond=0)
     for name in states:
@@ -90,7 +94,13 @@ def issue(
         # The key's own expiry is checked at each use as well.
         expires_at=expires_at if key.expires_at is None else min(expires_at, key.expires_at),
     )
-    return IssuedToken(_encoded(key, token, now), token)
+    text = _encoded(key, token, now)
+    if len(text) > MOST_BYTES:
+        raise ParseError(
+            f"the token would have {len(text)} bytes, over the limit of {MOST_BYTES}; name fewer states, or a shorter "
+            "key_prefix"
+        )
+    return IssuedToken(text, token)
 
 
 def is_token(text: str) -> bool:

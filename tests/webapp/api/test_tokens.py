@@ -60,6 +60,7 @@ def test_the_answer_says_what_the_token_allows(backend):
         ({"key_prefix": "JFK"}, "key_prefix must be a list"),
         ({"key_prefix": [["JFK"]]}, "key_prefix must be a list"),
         ({"key_prefix": [None]}, "key_prefix must be a list"),
+        ({"key_prefix": ["x" * 8_000]}, "over the limit of 8000; name fewer states"),
         ({"rate": 0}, "rate must be a whole number from 1"),
         ({"burst": 5}, "burst needs a rate"),
         ({"lifetime_seconds": 9}, "lifetime_seconds must be a whole number from 10 to 86400"),
