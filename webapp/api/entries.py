@@ -24,6 +24,7 @@ from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import read
 from webapp.api.rendering import parse_json
 from webapp.api.requests import COMMITTED
+from webapp.core.pools import SEARCH_CURSOR
 from webapp.states import readers
 
 DEFAULT_LIMIT = 50
@@ -40,6 +41,7 @@ FIELDS_OF = {
 }
 PARTS_OF_CURSOR = 6
 SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
+EARLIER_VERSION = "cursor is of an earlier version of this server; start again without a cursor"
 MALFORMED = "cursor is not one of this server, or is cut short; send `next` unchanged, or start again without a cursor"
 
 
@@ -93,6 +95,11 @@ class EntriesQuery:
         return self.as_of if isinstance(self.as_of, int) else None
 
     @property
+    def is_search(self) -> bool:
+        """Whether more is read than is answered."""
+        return bool(self.search or self.order_by or self.where)
+
+    @property
     def is_pinned(self) -> bool:
         return self.order_by is not None or self.as_of == COMMITTED
 
@@ -121,7 +128,8 @@ class PageCursor:
 
     def as_text(self) -> str:
         content = orjson.dumps([self.state, self.made, self.epoch, self.query, self.after, self.pinned])
-        return SIGNER.sign(urlsafe_b64encode(content).decode().rstrip("="))
+        kind = SEARCH_CURSOR if EntriesQuery(**self.query).is_search else ""
+        return SIGNER.sign(kind + urlsafe_b64encode(content).decode().rstrip("="))
 
     @classmethod
     def from_text(cls, text: str) -> "PageCursor":
@@ -130,10 +138,13 @@ class PageCursor:
             content = SIGNER.unsign(text)
         except signing.BadSignature:
             raise InvalidCursorError(MALFORMED) from None
-        parts = orjson.loads(urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+        encoded = content.removeprefix(SEARCH_CURSOR)
+        parts = orjson.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
         if len(parts) != PARTS_OF_CURSOR:
-            raise InvalidCursorError("cursor is of an earlier version of this server; start again without a cursor")
+            raise InvalidCursorError(EARLIER_VERSION)
         state, made, epoch, query, after, pinned = parts
+        if EntriesQuery(**query).is_search != (encoded != content):
+            raise InvalidCursorError(EARLIER_VERSION)
         return cls(state, made, epoch, query, after, None if pinned is None else (pinned[0], pinned[1]))
 
     def check(self, state: str, asked: Mapping[str, Any]) -> None:

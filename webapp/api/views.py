@@ -48,14 +48,13 @@ from webapp.api.requests import (
 )
 from webapp.api.tokens import TokenBody, token_document
 from webapp.core.metrics import looked_up, phase_ended
+from webapp.core.pools import SEARCH_CURSOR, SEARCHED
 from webapp.states import queries, services
 from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
 from webapp.states.idempotency import IdempotentRequest
 from webapp.states.models import MaintenanceRun
 from webapp.states.visible import Visible, without_names
 
-# Parameters of entries for which more is read than is answered.
-SEARCHED = frozenset({"search", "order_by", "where"})
 IDEMPOTENCY_KEY = re.compile("[ -~]{1,255}")
 
 
@@ -172,7 +171,7 @@ class EntriesView(ApiView):
         scope = key_scope(request)
         scope.check_state(name)
         asked = EntriesParameters.read(parameters_in(request.query_params))
-        is_search = not SEARCHED.isdisjoint(asked)
+        is_search = not SEARCHED.isdisjoint(asked) or asked.get("cursor", "").startswith(SEARCH_CURSOR)
         with SEARCHES.held(client_of(request)) if is_search else nullcontext():
             found = page(name, asked, scope)
         return Response(found.document, headers=_link(request, found.next))

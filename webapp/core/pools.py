@@ -8,10 +8,11 @@ import asyncio
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from django.conf import settings
 
@@ -20,6 +21,9 @@ Result = TypeVar("Result")
 API = "/api/v1/"
 STATUS_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 STATUS_THREADS = 2
+# Parameters of entries for which more is read than is answered, and what the cursors of such entries begin with.
+SEARCHED = frozenset({"search", "order_by", "where"})
+SEARCH_CURSOR = "search."
 
 # While an export computes, a thread that needs the interpreter gets it after so many seconds, not after Python's 5 ms:
 # a lookup needs it again after each answer of the database and of Redis, some twenty times.
@@ -126,10 +130,10 @@ def pool_of(environ: Mapping[str, Any]) -> str:
     if path in STATUS_PATHS:
         return "checks"
     if not path.startswith(API):
-        return "searches" if path.startswith("/states/") and _has(query, "q") else "pages"
+        return "searches" if path.startswith("/states/") and "q" in dict(_given(query)) else "pages"
     if path.rpartition("/")[2].startswith("export."):
         return "exports"
-    return "searches" if _has(query, "search", "order_by", "where") else "lookups"
+    return "searches" if _is_search(query) else "lookups"
 
 
 def turn_of(environ: Mapping[str, Any]) -> str:
@@ -138,5 +142,13 @@ def turn_of(environ: Mapping[str, Any]) -> str:
     return sent or environ["REMOTE_ADDR"]
 
 
-def _has(query: str, *names: str) -> bool:
-    return any(part.partition("=")[0] in names and not part.endswith("=") for part in query.split("&"))
+def _is_search(query: str) -> bool:
+    return any(text.startswith(SEARCH_CURSOR) if name == "cursor" else name in SEARCHED for name, text in _given(query))
+
+
+def _given(query: str) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the parameters that are not empty, decoded as the views will read them."""
+    for part in query.split("&"):
+        name, _, text = part.partition("=")
+        if text:
+            yield unquote(name), unquote(text)

@@ -11,6 +11,7 @@ from tests.webapp.web_server import Server, all_of, asked, connected, eventually
 from webapp.accounts.concurrency import SEARCHES, BusyError, Concurrency, TooManyAtOnceError
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
+from webapp.core.pools import pool_of
 
 EXPORT = "/api/v1/states/large/export.csv"
 LOOKUP = "/api/v1/states/flights_by_carrier/query"
@@ -158,6 +159,26 @@ class TestSearches:
 
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
         assert unlimited.status_code == 200
+
+    @pytest.mark.parametrize("asked", ["order_by=-flights", "where=flights>=0", "search=J"])
+    def test_their_further_pages_are_searches_too(self, settings, filled, api, asked):
+        settings.TIDEMARK_SEARCHES_EACH = 1
+        path = "/api/v1/states/flights_by_carrier/entries"
+        following = f"cursor={api.get(f'{path}?limit=1&{asked}').json()['next']}"
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SEARCHES, "_held", type(SEARCHES._held)({_client(api): 1}))
+            refused = api.get(f"{path}?{following}")
+
+        assert refused.status_code == 429
+        assert api.get(f"{path}?{following}").status_code == 200
+        assert pool_of({"PATH_INFO": path, "QUERY_STRING": following}) == "searches"
+
+    def test_further_pages_in_key_order_are_none(self, filled, api):
+        path = "/api/v1/states/flights_by_carrier/entries"
+        following = f"cursor={api.get(f'{path}?limit=1').json()['next']}"
+
+        assert pool_of({"PATH_INFO": path, "QUERY_STRING": following}) == "lookups"
 
     def test_one_looks_at_a_limited_number_of_keys(self, large, keys, tmp_path):
         with web_server(tmp_path) as server:
