@@ -72,12 +72,13 @@ class Pool:
         return await done
 
     def _give(self, job: Job) -> None:
+        if self._started == self._busy:
+            # First, because it may fail: a system has a limit of threads.
+            threading.Thread(target=self._work, name=f"{self.name}-{self._started + 1}", daemon=True).start()
+            self._started += 1
         self._busy += 1
         if self.name == COMPUTING:
             sys.setswitchinterval(COMPUTING_SWITCH_SECONDS)
-        if self._started < self._busy:
-            self._started += 1
-            threading.Thread(target=self._work, name=f"{self.name}-{self._started}", daemon=True).start()
         self._given.put(job)
 
     def _work(self) -> None:

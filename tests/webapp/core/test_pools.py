@@ -63,6 +63,22 @@ def test_an_error_of_a_job_is_that_of_its_request():
         asyncio.run(Pool("lookups", 1).run(fail, "a"))
 
 
+def test_a_thread_that_cannot_be_started_leaves_the_pool_as_it_was(monkeypatch):
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> str:
+        pool = Pool("lookups", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError):
+                await pool.run(str, "a")
+        async with asyncio.timeout(20):
+            return await pool.run(lambda: "answered", "a")
+
+    assert asyncio.run(run()) == "answered"
+
+
 def test_threads_give_way_sooner_while_an_export_computes():
     async def run() -> tuple[float, float]:
         during = await Pool("exports", 1).run(sys.getswitchinterval, "a")
