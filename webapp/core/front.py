@@ -160,11 +160,14 @@ class StreamedAnswer:
     async def _stream(
         self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context, parts: Iterator[bytes]
     ) -> None:
+        # Only a whole answer gets its last message: without it the server breaks the connection off.
         pace = Pace()
         while not disconnected.done():
             part = await run(partial(context.run, _next_part, parts))
             if not part:
-                break
+                with suppress(Exception):
+                    await send({"type": "http.response.body", "body": b""})
+                return
             try:
                 async with asyncio.timeout(pace.seconds_left):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -172,8 +175,6 @@ class StreamedAnswer:
                 logger.warning("a streamed answer was ended: %s", pace)
                 return
             pace.sent(len(part))
-        with suppress(Exception):
-            await send({"type": "http.response.body", "body": b""})
 
 
 class Pace:

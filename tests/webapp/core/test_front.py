@@ -1,5 +1,6 @@
 """The front of a real web process: clients that are silent, slow or many, and what HTTP promises the others."""
 
+import asyncio
 import gzip
 import json
 import os
@@ -8,15 +9,18 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from contextvars import Context
 from pathlib import Path
 
 import pytest
+from django.http import StreamingHttpResponse
 
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import Flights
 from tests.webapp.web_server import Server, all_of, asked, connected, eventually, one_of, request, web_server
 from webapp.accounts.services import create_api_key
 from webapp.core import serving
+from webapp.core.front import StreamedAnswer
 
 ROOT = Path(__file__).parents[3]
 LOOKUP = "/api/v1/states/flights_by_carrier/query"
@@ -110,6 +114,25 @@ def test_chunked_and_compressed_bodies_are_read(served, key):
 
     assert found(served.port, lookup(key, chunked, Transfer_Encoding="chunked"))[0] == 200
     assert found(served.port, lookup(key, gzip.compress(BODY), Content_Encoding="gzip"))[0] == 200
+
+
+def test_a_stream_whose_client_is_gone_is_not_ended_as_if_it_were_whole():
+    sent: list[dict[str, object]] = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def run(job):
+        await asyncio.sleep(0)
+        return job()
+
+    answer = StreamedAnswer({"type": "http.response.start"}, StreamingHttpResponse(iter([b"x"] * 3)))
+    asyncio.run(answer.send_to(send, receive, run, Context()))
+
+    assert {"type": "http.response.body", "body": b""} not in sent
 
 
 def test_a_client_that_expects_100_continue_gets_it_and_then_its_answer(served, key):
