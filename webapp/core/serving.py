@@ -6,7 +6,7 @@ a client sends its headers only there. `--backpressure` is the number of clients
 
 WEB = (
     *("--interface", "asginl", "--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"),
-    *("--http1-header-read-timeout", "10000", "webapp.web:application"),
+    *("--http1-header-read-timeout", "10000", "--workers-kill-timeout", "20", "webapp.web:application"),
 )
 EVENTS = (
     *("--interface", "asgi", "--http", "1", "--no-ws", "--backlog", "2048", "--backpressure", "8192"),
