@@ -79,6 +79,7 @@ from state_backends import DistinctCount as DistinctCount
 from state_backends import DistinctSet as DistinctSet
 from state_backends import DuplicateKeyError as DuplicateKeyError
 from state_backends import FencedError as FencedError
+from state_backends import FilterError as FilterError
 from state_backends import FindingError as FindingError
 from state_backends import First as First
 from state_backends import FoldRangeError as FoldRangeError

@@ -307,8 +307,8 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/", "description": "This server"}],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "webapp.api.event_paths.describe_events",
         "webapp.api.openapi.describe_everywhere",
+        "webapp.api.event_paths.describe_events",
     ],
     # Shared by a pipeline and its reprocess; other resources have their own status values.
     "ENUM_NAME_OVERRIDES": {

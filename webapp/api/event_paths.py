@@ -25,7 +25,13 @@ TOKEN = {
     "schema": {"type": "string"},
     "description": "A short-lived token, for an `EventSource`, which sends no headers; without other credentials",
 }
-NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "The name of the state",
+}
 
 
 def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
