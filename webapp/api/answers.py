@@ -123,6 +123,21 @@ class MeasureSerializer(serializers.Serializer):
     )
 
 
+class BackendName(serializers.ChoiceField):
+    """The name of a backend, also of one that was registered after this module was imported."""
+
+    def __init__(self, **options):
+        super().__init__((), **options)
+
+    @property
+    def choices(self):
+        return {name: name for name in BACKENDS}
+
+    @choices.setter
+    def choices(self, given):
+        """DRF sets what a field is made with."""
+
+
 class StateSerializer(serializers.Serializer):
     name = serializers.CharField()
     pipeline = serializers.CharField()
@@ -131,7 +146,7 @@ class StateSerializer(serializers.Serializer):
     measures = serializers.DictField(child=MeasureSerializer())
     ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept without limit")
     changelog = serializers.BooleanField()
-    backend = serializers.ChoiceField(list(BACKENDS), help_text="where its rows live")
+    backend = BackendName(help_text="where its rows live")
     keys_estimate = serializers.IntegerField(
         help_text="of a state outside the database: all stored rows, also expired or removed ones not cleaned up yet"
     )

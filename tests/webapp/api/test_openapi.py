@@ -4,6 +4,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from state_backends import BACKENDS
 from webapp.accounts.services import create_api_key
 from webapp.events.subscriptions import PARAMETERS
 
@@ -36,6 +37,15 @@ def test_every_call_parameter_and_answer_has_a_text_for_users(db):
     of_maintainers = re.compile("DRF|Django|serializer")
     assert len(calls) > 20
     assert [name for name, each in texts.items() if not all(each) or of_maintainers.search(str(each))] == []
+
+
+def test_a_backend_that_is_registered_later_is_in_the_schema(db, monkeypatch):
+    Client().get("/api/schema")
+    monkeypatch.setitem(BACKENDS, "later", BACKENDS["postgres"])
+
+    schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
+
+    assert "later" in str(schema["components"]["schemas"])
 
 
 @pytest.mark.django_db
