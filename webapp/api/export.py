@@ -23,7 +23,7 @@ import orjson
 import psycopg
 import pyarrow as pa
 from django.conf import settings
-from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpResponseBase, StreamingHttpResponse
 
 from state_backends.types import SqlType, type_of
 from webapp.accounts.concurrency import EXPORTS
@@ -184,7 +184,8 @@ def stream(
             "Content-Disposition": f'attachment; filename="{name}-{export.txid}.{file_format}"',
         }
         if only_head:
-            return HttpResponse(content_type=form.content_type, headers=headers)
+            # Streaming, like the answer to GET: nothing says that the file is empty.
+            return StreamingHttpResponse(content_type=form.content_type, headers=headers)
         chunks = form.write(export.columns, _counted(name, _first(export.batches(), asked.get("limit"))))
         return StreamingHttpResponse(
             ExportBody(chunks, opening.pop_all()), content_type=form.content_type, headers=headers

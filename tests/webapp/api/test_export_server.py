@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.webapp.api.large import ROWS, snapshots
-from tests.webapp.web_server import Server, asked, eventually, web_server
+from tests.webapp.web_server import Server, all_of, asked, connected, eventually, request, web_server
 from webapp.accounts.services import create_api_key
 
 STREAM = "/api/v1/states/large/export.csv"
@@ -49,6 +49,17 @@ def test_a_large_stream_arrives_whole_and_takes_little_memory(large, served):
     assert size > ROWS * 200
     assert peak_mb(served) - before < 30
     assert snapshots(large) == 0
+
+
+def test_a_head_request_says_nothing_of_the_length(large, served):
+    _, key = create_api_key("reader", ["read"])
+
+    with connected(served.port) as client:
+        client.sendall(request("HEAD", STREAM, Authorization=f"Bearer {key}", Connection="close"))
+        head, _, body = all_of(client).lower().partition(b"\r\n\r\n")
+
+    assert head.startswith(b"http/1.1 200") and b"text/csv" in head
+    assert (b"content-length" in head, body) == (False, b"")
 
 
 def test_a_client_that_disconnects_leaves_no_snapshot(large, served):
