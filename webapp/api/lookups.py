@@ -244,7 +244,8 @@ def _state_lookup(conn: psycopg.Connection, index: int, query: Query, scope: Key
 
 def _request_digest(query: Query, when: When) -> str:
     # How long to wait does not change the answer.
-    return digest(orjson.dumps([query.keys, query.measures, query.combine, when.as_of, when.epoch]))
+    _, *asked = query
+    return digest(orjson.dumps([asked, when.as_of, when.epoch]))
 
 
 def _etag(

@@ -121,8 +121,13 @@ def conditional(request: Request, response: Response) -> HttpResponse | None:
     """Give a rendered answer its ETag; return a 304 in its place if the client has it."""
     etag = f'"{digest(response.content)}"'
     response["ETag"] = etag
+    return not_modified(etag, response) if is_known(etag, request) else None
+
+
+def is_known(etag: str, request: Request | HttpRequest) -> bool:
+    """Return whether the client has an answer. `*` means any, where there is something to GET."""
     known = known_etags(request)
-    return not_modified(etag, response) if etag in known or known == ["*"] else None
+    return etag in known or (known == ["*"] and request.method in ("GET", "HEAD"))
 
 
 def not_modified(etag: str, instead_of: HttpResponse | None = None) -> HttpResponse:

@@ -47,12 +47,16 @@ class When(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Keys of one state. keys: as the client wrote them. measures: None means all. combine: fold them into one."""
+    """Keys of one state. keys: as the client wrote them. measures: None means all. combine: fold them into one.
+
+    is_alone: one key, whose answer is not in a list of results.
+    """
 
     state: str
     keys: list[Any]
     measures: list[str] | None = None
     combine: bool = False
+    is_alone: bool = False
 
 
 # Fields
@@ -472,7 +476,7 @@ class KeyParameters(KeyPathParameters):
 
 def read_one(state: str, key: Any, asked: Mapping[str, Any]) -> tuple[Query, When]:
     """Return what a lookup of one key asks. asked: what `KeyPathParameters` read."""
-    return Query(state, [key], asked.get("measures")), _when(asked)
+    return Query(state, [key], asked.get("measures"), is_alone=True), _when(asked)
 
 
 class HistoryParameters(RequestSerializer):

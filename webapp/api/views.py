@@ -29,7 +29,7 @@ from webapp.api.entries import history, page
 from webapp.api.export import FORMATS, stream
 from webapp.api.lookups import look_up, look_up_together
 from webapp.api.one_key import key_as_json, key_in_path, look_up_one
-from webapp.api.rendering import OrjsonRenderer, conditional, digest, known_etags, not_modified
+from webapp.api.rendering import OrjsonRenderer, conditional, digest, is_known, known_etags, not_modified
 from webapp.api.requests import (
     EntriesParameters,
     ExportParameters,
@@ -132,10 +132,10 @@ class KeyView(ApiView):
 def _one_key(request: Request, name: str, key: list[Any], asked: Mapping[str, Any]) -> HttpResponse:
     answer = look_up_one(name, key, asked, key_scope(request), known_etags(request))
     looked_up(request, name, 1)
-    if isinstance(answer, str):
-        response = not_modified(answer)
+    body, etag = (b"", answer) if isinstance(answer, str) else answer
+    if not body or is_known(etag, request):
+        response = not_modified(etag)
     else:
-        body, etag = answer
         response = HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": etag})
     response.headers["Cache-Control"] = "private, max-age=0"
     return response

@@ -170,6 +170,13 @@ class TestLookup:
 
         assert asked(api, body, known=etag).status_code == 304
 
+    @pytest.mark.parametrize(
+        ("path", "body"), [(QUERY, BODY), ("/query", {"queries": [{"state": "totals", "keys": [[]]}]})]
+    )
+    def test_a_post_answers_whatever_any_answer_may_be(self, filled, api, path, body):
+        # `*` is about what can be got at the address, and there is no GET.
+        assert api.ask("POST", path, body, headers={"If-None-Match": "*"}).status_code == 200
+
     def test_a_lookup_in_several_states_has_a_tag_too(self, filled, api):
         body = {"queries": [{"state": "totals", "keys": [[]]}]}
         etag = api.ask("POST", "/query", body).headers["ETag"]

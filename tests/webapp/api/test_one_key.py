@@ -84,6 +84,26 @@ class TestCaching:
             assert response.headers["Cache-Control"] == "private, max-age=0"
             assert "Authorization" in response.headers["Vary"]
 
+    def test_any_answer_will_do_where_the_key_exists(self, filled, api):
+        known = {"If-None-Match": "*"}
+        found = api.ask("GET", f"{STATE}/keys/JFK/C01")
+
+        any_answer = api.ask("GET", f"{STATE}/keys/JFK/C01", headers=known)
+        missing = api.ask("GET", f"{STATE}/keys/JFK/ZZ", headers=known)
+
+        assert (any_answer.status_code, any_answer.content, missing.status_code) == (304, b"", 404)
+        assert any_answer.headers["ETag"] == found.headers["ETag"]
+
+    def test_the_tag_of_a_bulk_lookup_is_not_that_of_one_key(self, filled, api):
+        bulk = api.ask("POST", f"{STATE}/query", {"keys": [["JFK", "C01"]]}).headers["ETag"]
+
+        by_path = api.ask("GET", f"{STATE}/keys/JFK/C01", headers={"If-None-Match": bulk})
+        as_json = api.ask("GET", f'{STATE}/keys?key=["JFK","C01"]', headers={"If-None-Match": bulk})
+
+        assert (by_path.status_code, as_json.status_code) == (200, 200)
+        # Two addresses of one answer.
+        assert by_path.headers["ETag"] == as_json.headers["ETag"]
+
     def test_a_known_etag_gives_no_access(self, filled, api):
         etag = api.ask("GET", f"{STATE}/keys/EWR/C01").headers["ETag"]
         authentication.clear_cache()
