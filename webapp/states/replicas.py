@@ -20,6 +20,7 @@ import psycopg
 from django.conf import settings
 
 from webapp.core.metrics import replica_read
+from webapp.core.pooler import PoolerError
 from webapp.states import readers
 from webapp.states.replica import SILENT_SECONDS, Replica, cut_if_silent, no_answer, shut_down
 from webapp.states.standing import Facts, LogPositions, Standing, facts, judge
@@ -46,6 +47,7 @@ class Replicas:
         self._most_lag_seconds = most_lag_seconds
         self._positions = LogPositions()
         self._primary: psycopg.Connection | None = None
+        self._refusal = ""
         self._turns = count()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -70,7 +72,7 @@ class Replicas:
     def check(self) -> None:
         """Ask the primary, then all replicas at once."""
         with suppress(psycopg.Error):
-            self._positions.add(self._ask_primary())
+            self._add_position()
         with ThreadPoolExecutor(len(self.all)) as threads:
             list(threads.map(self._check, self.all))
         self._was_checked.set()
@@ -101,6 +103,16 @@ class Replicas:
                 # Without checks every replica is left out after a while, so this must go on.
                 logger.exception("the check of the replicas failed")
             self._ended.wait(interval)
+
+    def _add_position(self) -> None:
+        try:
+            self._positions.add(self._ask_primary())
+        except PoolerError as error:
+            if str(error) != self._refusal:
+                logger.error("replicas cannot be compared with the primary: %s", error)
+            self._refusal = str(error)
+        else:
+            self._refusal = ""
 
     def _ask_primary(self) -> Facts:
         if self._primary is None or self._primary.closed:
