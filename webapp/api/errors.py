@@ -37,6 +37,7 @@ from webapp.api.one_key import KeyNotFoundError
 from webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
 from webapp.api.requests import TooManyKeysError, UnknownParameterError
+from webapp.core.pooler import NoSessionError
 from webapp.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
 from webapp.states.idempotency import IdempotencyKeyReusedError
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
@@ -77,6 +78,7 @@ CODE_OF: Mapping[type[Exception], str] = {
     FindingError: "state_not_served",
     MovedOnError: "changed_while_reading",
     BackendUnavailable: "store_unavailable",
+    NoSessionError: "exports_unavailable",  # nothing else in a request needs a session
     # Django's and DRF's
     PermissionDenied: "permission_denied",
     Http404: "not_found",

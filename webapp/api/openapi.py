@@ -146,6 +146,7 @@ DESCRIPTIONS = {
     415: described(415, "The body must be JSON, and Content-Type must say so; it may be compressed with gzip."),
     422: described(422, "The `Idempotency-Key` was sent with another request.", KEY_REUSED),
     429: described(429, "Too many requests, or too many of a kind at once: `Retry-After` says when to retry."),
+    501: described(501, "The server is not set up for exports; the detail says what is missing."),
     503: described(
         503, "The process is busy, or a database or queue does not answer; `Retry-After` says when to retry."
     ),

@@ -307,7 +307,7 @@ def _export(file_format: str, label: str, content: Any, rows: str) -> Any:
         description="Streams the entries in key order, all as of one batch, which `Tidemark-Txid` names. "
         f"{rows} Key columns come first, then measures. A transfer that ends without its terminator is incomplete.",
         parameters=[ExportParameters, *EXPORT_HEADERS],
-        responses=file | problems(404, 409, 410, e409=NOT_YET),
+        responses=file | problems(404, 409, 410, 501, e409=NOT_YET),
     )
 
 

@@ -264,6 +264,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "The server has a fault, or is set up wrongly. Its log has the details, under `request_id`.",
         "Report it to the operator with the `request_id`.",
     ),
+    "exports_unavailable": Problem(
+        501,
+        "Exports unavailable",
+        "The server reaches its database through a connection pooler, and an export needs a session of its own.",
+        "The operator sets `DATABASE_DIRECT_URL`; pages of entries work without it.",
+    ),
     "not_reached": Problem(
         503,
         "Batch not reached in time",

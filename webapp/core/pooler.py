@@ -37,6 +37,13 @@ class PoolerError(ImproperlyConfigured):
     """A connection pooler is where it cannot be, or its sessions have other settings than Tidemark needs."""
 
 
+class NoSessionError(PoolerError):
+    """Work needs a session of its own, and the only address of the database leads to a connection pooler."""
+
+    def __init__(self, work: str) -> None:
+        super().__init__(REFUSAL.format(work=work))
+
+
 def is_pooled(conn: psycopg.Connection[Any]) -> bool:
     """Return whether a pooler is between this client and the server: it makes up the process id that it tells."""
     row = conn.execute("SELECT pg_backend_pid()").fetchone()

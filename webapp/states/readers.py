@@ -80,18 +80,18 @@ def read(question: Callable[[psycopg.Connection], Answer]) -> Answer:
 def own_connection(work: str = "this work") -> psycopg.Connection:
     """Return a new connection in autocommit mode to the server itself, for work that outlives a transaction.
 
-    The caller closes it. work: for people. Raises PoolerError where a connection pooler is in between.
+    The caller closes it. work: for people. Raises NoSessionError where a connection pooler is in between.
     """
     conn = psycopg.connect(**session_parameters(), autocommit=True)
     with _closed_on_error(conn):
         if pooler.is_pooled(conn):
-            raise pooler.PoolerError(pooler.REFUSAL.format(work=work))
+            raise pooler.NoSessionError(work)
         session.prepare(conn)
     return conn
 
 
 def check_session(work: str) -> None:
-    """Raise PoolerError where there is no session for `work`; nothing is checked while the database is unavailable."""
+    """Raise NoSessionError where `work` gets no session; nothing is checked while the database is unavailable."""
     with suppress(psycopg.Error):
         own_connection(work).close()
 

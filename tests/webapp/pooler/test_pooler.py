@@ -20,9 +20,10 @@ from tests.webapp.flights import Flights
 from tests.webapp.web_server import database_url, eventually, web_server
 from webapp.accounts.services import create_api_key
 from webapp.core import pooler
-from webapp.states import readers, services
+from webapp.states import readers, replicas, services
 from webapp.states.management.child_process import Child
 from webapp.states.models import MaintenanceRun
+from webapp.states.replicas import Replicas
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine: apt-get install pgbouncer")
 
@@ -115,9 +116,10 @@ def test_an_export_is_refused_without_the_address_of_the_server_and_the_log_says
 
     with web_server(tmp_path, DATABASE_URL=pooled()) as server:
         address = f"http://127.0.0.1:{server.port}{STATE}/export.csv"
-        status = httpx.get(address, headers={"Authorization": f"Bearer {key}"}, timeout=60).status_code
+        refused = httpx.get(address, headers={"Authorization": f"Bearer {key}"}, timeout=60)
 
-    assert status == 500
+    assert (refused.status_code, refused.json()["code"]) == (501, "exports_unavailable")
+    assert "an export needs a session of its own: set DATABASE_DIRECT_URL" in refused.json()["detail"]
     assert "an export needs a session of its own: set DATABASE_DIRECT_URL" in server.process.log.read_text()
 
 
@@ -154,6 +156,22 @@ def test_other_settings_of_the_poolers_sessions_are_refused_by_name(pooled):
         "the sessions of the connection pooler have IntervalStyle = 'iso_8601' for 'postgres', synchronous_commit = "
         "'off' for 'on': set what is needed with ALTER ROLE .. SET, or in the connect_query of PgBouncer"
     )
+
+
+def test_the_check_of_the_replicas_says_once_what_the_poolers_sessions_lack(pooled, caplog):
+    found = Replicas([database_url()], 60.0)
+    with role_settings(IntervalStyle="iso_8601"):
+        for _ in range(2):
+            with django_on(pooled()):
+                found.check()
+        with role_settings(synchronous_commit="off"), django_on(pooled()):
+            found.check()
+    found.close()
+
+    said = [record.getMessage() for record in caplog.records if record.name == replicas.__name__]
+    assert len(said) == 2
+    assert "compared with the primary: the sessions of the connection pooler have IntervalStyle = 'iso_8601'" in said[0]
+    assert "synchronous_commit = 'off' for 'on'" in said[1]
 
 
 def test_work_that_needs_a_session_is_refused_without_the_address_of_the_server(pooled):
