@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-versions soak bench docs lint format requirements clean chromium pgbouncer
+.PHONY: help setup demo test test-versions fuzz soak bench docs lint format requirements clean chromium pgbouncer
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,6 +36,9 @@ endif
 
 test-versions: $(DEV) ## run tests of streams on each version of Spark; ARGS="4.1.4 --all"
 	@$(BIN)/python -m tests.spark_versions $(ARGS)
+
+fuzz: $(DEV) ## send random requests to the API for ten minutes; FUZZ_SECONDS=60 FUZZ_SEED=7
+	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/webapp/api/test_contract.py $(ARGS)
 
 soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="--minutes 30 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)

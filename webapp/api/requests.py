@@ -194,7 +194,7 @@ class ChoiceParameter(TextParameter):
     def __init__(self, choices: list[str], **options: Any) -> None:
         super().__init__(**options)
         self._choices = choices
-        set_override(self, "field", {"type": "string", "enum": choices})
+        set_override(self, "field", {"type": "string", "enum": [*choices, ""]})
 
     def to_internal_value(self, data: str) -> str:
         if super().to_internal_value(data) not in self._choices:

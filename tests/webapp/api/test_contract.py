@@ -1,14 +1,24 @@
-"""The API does what /api/schema says: a fuzzer that reads the schema finds no difference over HTTP."""
+"""The API does what its OpenAPI documents say: a fuzzer that reads them finds no difference over HTTP.
+
+`make fuzz` sends random requests for ten minutes; FUZZ_SECONDS and FUZZ_SEED set how long, and which.
+"""
+
+import os
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
+from tests.webapp.saved_queries.published import SHARE, TOP, published
 from webapp.accounts.services import create_api_key
+from webapp.accounts.tokens import issue
 
-# Each call has been sent in every planned way after about 10 s; the rest of the time is for random requests.
-MOST_SECONDS = 30
+# By default each call is sent in every planned way and in ten random ones; for so long then in further random ones.
+SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
+SEED = int(os.environ.get("FUZZ_SEED", "1"))
 
 STATES = ["flights_by_carrier", "flights_by_hour", "totals"]
 
@@ -27,22 +37,29 @@ def address(lasting, live_server, settings) -> str:
     return live_server.url
 
 
-def config(token: str) -> SchemathesisConfig:
+@pytest.fixture
+def queries(lasting) -> list[str]:
+    return [published(name, definition).name for name, definition in (("top", TOP), ("share", SHARE))]
+
+
+def config(token: str, seconds: int, planned: bool) -> SchemathesisConfig:
+    settings: dict[str, Any] = {"max-time": seconds} if seconds else {}
     return SchemathesisConfig.from_dict(
-        {
-            "seed": 1,
-            "max-time": MOST_SECONDS,
+        settings
+        | {
+            "seed": SEED,
             # A kept-alive connection would hold a thread of the server and its database session.
             "headers": {"Authorization": f"Bearer {token}", "Connection": "close"},
             "generation": {"max-examples": 10, "database": "none"},
             "checks": CHECKS,
             # Calls can hardly use what others created: maintenance runs end within moments.
-            "phases": {"stateful": {"enabled": False}},
+            "phases": {"stateful": {"enabled": False}, "coverage": {"enabled": planned}},
             "operations": [
                 {"include-path-regex": "^/api/v1/states/", "parameters": {"path.name": STATES}},
                 # Another process serves the streams: here they are a 421.
                 {"include-path-regex": "^/events/", "enabled": False},
                 {"include-path-regex": "^/api/v1/pipelines/", "parameters": {"path.name": "flights"}},
+                {"include-path-regex": "^/api/v1/queries/", "parameters": {"path.name": ["top", "share"]}},
             ],
         }
     )
@@ -62,10 +79,15 @@ def failures(event: events.EngineEvent) -> list[str]:
     ]
 
 
-def test_a_fuzzer_finds_nothing(address):
-    _, token = create_api_key("fuzzer", ["read", "maintain", "issue_tokens"])
-    schema = schemathesis.openapi.from_url(f"{address}/api/schema?format=json", config=config(token))
-    statuses: list[int] = []
+def fuzz(document: str, token: str, statuses: Collection[int], seconds: int = SECONDS, *, planned: bool = True) -> None:
+    """Send requests to every call of a document; there must be answers with each of the statuses, at least.
+
+    planned: also what is planned from the document, before the random ones.
+    """
+    schema = schemathesis.openapi.from_url(
+        document, config=config(token, seconds, planned), headers={"Authorization": f"Bearer {token}"}
+    )
+    seen: set[int] = set()
     found: list[str] = []
     fuzzed: set[str] = set()
 
@@ -73,10 +95,30 @@ def test_a_fuzzer_finds_nothing(address):
         found += failures(event)
         if isinstance(event, events.ScenarioFinished):
             asked = event.recorder.interactions.values()
-            statuses += [interaction.response.status_code for interaction in asked if interaction.response]
+            seen |= {interaction.response.status_code for interaction in asked if interaction.response}
             if event.phase.name == "FUZZING" and asked:
                 fuzzed.add(event.recorder.label)
 
     assert found == []
     assert fuzzed == {operation.ok().label for operation in schema.get_all_operations()}
-    assert {200, 202, 304, 400, 401, 404} <= set(statuses)
+    assert set(statuses) <= seen
+
+
+def test_a_fuzzer_finds_nothing(address, queries):
+    _, token = create_api_key("fuzzer", ["read", "maintain", "issue_tokens"])
+
+    fuzz(f"{address}/api/schema?format=json", token, {200, 201, 202, 304, 400, 401, 404})
+
+
+def test_a_fuzzer_with_a_token_finds_nothing(address, queries):
+    key, _ = create_api_key("fuzzer", ["read", "issue_tokens"])
+    token = issue(key, states=STATES, lifetime_seconds=86_400).text
+
+    fuzz(f"{address}/api/schema?format=json", token, {200, 400, 403, 404}, SECONDS // 3, planned=False)
+
+
+@pytest.mark.parametrize("name", ["top", "share"])
+def test_a_fuzzer_finds_nothing_in_saved_queries(address, queries, name):
+    _, token = create_api_key("fuzzer", ["read"])
+
+    fuzz(f"{address}/api/v1/queries/{name}/openapi", token, {200, 400, 401}, SECONDS // 10)

@@ -39,6 +39,15 @@ def test_every_call_parameter_and_answer_has_a_text_for_users(db):
     assert [name for name, each in texts.items() if not all(each) or of_maintainers.search(str(each))] == []
 
 
+def test_an_empty_filter_counts_as_absent_and_is_described(db, api):
+    schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
+
+    parameters = {each["name"]: each for each in schema["paths"]["/api/v1/maintenance"]["get"]["parameters"]}
+    for name in ("kind", "status"):
+        assert "" in parameters[name]["schema"]["enum"]
+        assert api.ask("GET", f"/maintenance?{name}=").status_code == 200
+
+
 def test_a_backend_that_is_registered_later_is_in_the_schema(db, monkeypatch):
     Client().get("/api/schema")
     monkeypatch.setitem(BACKENDS, "later", BACKENDS["postgres"])
