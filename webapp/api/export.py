@@ -32,9 +32,12 @@ from webapp.api.entries import EntriesQuery
 from webapp.core.metrics import exported
 from webapp.states import readers, replicas
 
+LINE_END = orjson.Fragment(b"\n")
+
 Columns = Mapping[str, str]
-Rows = Sequence[tuple[Any, ...]]
-Cell = Callable[[Any], Any]
+Rows = Sequence[Sequence[Any]]
+# How a value that is not null is written; None: as it is.
+Cell = Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True)
@@ -50,15 +53,14 @@ def csv_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
     cells = [_csv_cell(type_of(sql_type)) for sql_type in columns.values()]
     yield _csv([list(columns)])
     for rows in batches:
-        yield _csv([_converted(row, cells) for row in rows])
+        yield _csv(_converted(rows, cells))
 
 
 def json_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
     names = list(columns)
     cells = [_json_cell(type_of(sql_type)) for sql_type in columns.values()]
     for rows in batches:
-        lines = [dict(zip(names, _converted(row, cells), strict=True)) for row in rows]
-        yield b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+        yield _json([dict(zip(names, row, strict=True)) for row in _converted(rows, cells)])
 
 
 def arrow_stream(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
@@ -67,8 +69,8 @@ def arrow_stream(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         for rows in batches:
-            converted = [_converted(row, cells) for row in rows]
-            arrays = [pa.array([row[place] for row in converted], field.type) for place, field in enumerate(schema)]
+            values = _by_column(rows, cells)
+            arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             yield _taken(sink)
     yield _taken(sink)
@@ -81,14 +83,31 @@ FORMATS = {
 }
 
 
-def _converted(row: tuple[Any, ...], cells: Sequence[Cell]) -> list[Any]:
-    return [value if value is None else cell(value) for cell, value in zip(cells, row, strict=True)]
+def _converted(rows: Rows, cells: Sequence[Cell]) -> Rows:
+    return rows if not any(cells) else list(zip(*_by_column(rows, cells), strict=True))
 
 
-def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+def _by_column(rows: Rows, cells: Sequence[Cell]) -> list[Sequence[Any]]:
+    """Return the values of each column. A call per value is most of the time of an export, so few columns have one."""
+    return [
+        [row[place] for row in rows]
+        if cell is None
+        else [None if row[place] is None else cell(row[place]) for row in rows]
+        for place, cell in enumerate(cells)
+    ]
+
+
+def _csv(rows: Rows) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerows(rows)
     return text.getvalue().encode()
+
+
+def _json(lines: list[dict[str, Any]]) -> bytes:
+    """Write a JSON object per line: all in one call, as a call for each takes ten times as long."""
+    parted = orjson.dumps([part for line in lines for part in (line, LINE_END)])
+    # JSON has a line feed in a string as an escape, so this is found between two objects only.
+    return parted[1:-1].replace(b",\n,", b"\n").removesuffix(b",\n") + b"\n" if lines else b""
 
 
 def _taken(sink: io.BytesIO) -> bytes:
@@ -104,7 +123,9 @@ def _csv_cell(sql_type: SqlType) -> Cell:
         return _number_as_text
     if sql_type.python is bool:
         return lambda value: "true" if value else "false"
-    return _arrow_cell(sql_type) if sql_type.is_text_in_arrow else _text
+    if sql_type.is_text_in_arrow:
+        return _arrow_cell(sql_type)
+    return None if sql_type.name == "text" or sql_type.python in (int, date) else _text
 
 
 def _json_cell(sql_type: SqlType) -> Cell:
@@ -112,7 +133,7 @@ def _json_cell(sql_type: SqlType) -> Cell:
         return lambda value: value if math.isfinite(value) else _number_as_text(value)
     if sql_type.python is Decimal:
         return lambda value: orjson.Fragment(format(value, "f")) if value.is_finite() else _number_as_text(value)
-    return _text if sql_type.python is bytes else _utc if sql_type.python is datetime else _same
+    return _text if sql_type.python is bytes else _utc if sql_type.python is datetime else None
 
 
 def _arrow_cell(sql_type: SqlType) -> Cell:
@@ -120,7 +141,7 @@ def _arrow_cell(sql_type: SqlType) -> Cell:
         return _number_as_text
     if sql_type.python is object:
         return lambda value: orjson.dumps(value, default=str).decode()
-    return str if sql_type.is_text_in_arrow else _same
+    return str if sql_type.is_text_in_arrow else None
 
 
 def _number_as_text(value: float | Decimal) -> str:
@@ -139,10 +160,6 @@ def _text(value: Any) -> Any:
 def _utc(value: Any) -> Any:
     # The session may have another time zone; all times of a file are in UTC.
     return value.astimezone(UTC) if isinstance(value, datetime) else value
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 class ExportBody:

@@ -93,6 +93,13 @@ def test_json_lines_have_one_object_each_and_keep_every_digit():
     assert (plain["ratio"], plain["exact"], plain["nested"]) == ("NaN", "NaN", "text")
 
 
+def test_what_parts_two_lines_may_stand_in_a_value():
+    rows = [("}\n{", {"a,\n,b": ",\n,"}), (",\n,", None), ("]", "[,\n")]
+    lines = b"".join(json_lines({"name": "text", "nested": "jsonb"}, [rows])).splitlines()
+
+    assert [tuple(json.loads(line).values()) for line in lines] == rows
+
+
 def test_arrow_is_read_back_equal():
     with pa.ipc.open_stream(written(arrow_stream)) as reader:
         schema, table = reader.schema, reader.read_all()
