@@ -29,10 +29,12 @@ urlpatterns = [
 
 if settings.OIDC_ISSUER:
     with naming_the_extra():
-        from webapp.accounts.oidc import CallbackView, SignInView
+        from webapp.accounts.oidc_views import CallbackView, SignInView, SignOutView
 
     urlpatterns[:0] = [
         path("admin/login/", LoginView.as_view(extra_context=SIGN_IN)),  # instead of the admin's, for passwords alone
+        path("logout", SignOutView.as_view()),
+        path("admin/logout/", SignOutView.as_view()),
         path("oidc/sign-in", SignInView.as_view(), name="oidc_authentication_init"),
         path("oidc/callback", CallbackView.as_view(), name="oidc_authentication_callback"),
     ]

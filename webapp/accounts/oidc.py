@@ -1,13 +1,11 @@
-"""Signing in at an identity provider by OpenID Connect: the code flow with PKCE, by mozilla-django-oidc (extra `oidc`).
+"""Who signs in at an identity provider by OpenID Connect, by mozilla-django-oidc (extra `oidc`).
 
 The provider's addresses come from its discovery document. A person is who the provider says: its issuer and subject,
 not a name or an e-mail address, which may be given to another person. Groups come from a claim at each sign-in. What
 the library leaves to its users is checked here: issuer, audience, and that no existing account is taken over.
 """
 
-import logging
 from collections.abc import Mapping
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -15,26 +13,23 @@ import jwt
 import requests
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import Group
-from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import SuspiciousOperation
-from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
-from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from webapp.accounts.models import OidcIdentity
 
-logger = logging.getLogger(__name__)
-
 DISCOVERY = "/.well-known/openid-configuration"
 
-# Of a browser that has gone to the provider and not come back.
-COOKIE, COOKIE_AGE = "tidemark_oidc", timedelta(minutes=30)
+# Of the columns of a user.
+NAME_LENGTH, ADDRESS_LENGTH = 150, 254
 
-# What goes wrong between this process and the provider, or with what it answers.
-FAILURES = (requests.RequestException, SuspiciousOperation, jwt.PyJWTError, ValueError, KeyError)
+
+class RefusedError(Exception):
+    """The provider says who it is, and that person may not sign in here. The message is shown to the person."""
 
 
 @lru_cache(maxsize=1)
@@ -56,6 +51,16 @@ class OidcBackend(OIDCAuthenticationBackend):
         self.OIDC_RP_CLIENT_SECRET = settings.OIDC_RP_CLIENT_SECRET
         self.OIDC_RP_SIGN_ALGO = settings.OIDC_RP_SIGN_ALGO
         self.OIDC_RP_IDP_SIGN_KEY = None
+
+    # The library's own goes on accepting the session of a user who was deactivated.
+    get_user = ModelBackend.get_user
+
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> Any:
+        try:
+            return super().authenticate(request, **credentials)
+        except RefusedError as error:
+            request.refusal = str(error)  # type: ignore[union-attr]
+            return None
 
     @property
     def OIDC_OP_TOKEN_ENDPOINT(self) -> str:  # noqa: N802  the library's name
@@ -96,25 +101,30 @@ class OidcBackend(OIDCAuthenticationBackend):
 
     def verify_claims(self, claims: Mapping[str, Any]) -> bool:
         allowed = settings.OIDC_ALLOWED_GROUPS
-        return not allowed or not _groups(claims).isdisjoint(allowed)
+        if allowed and _groups(claims).isdisjoint(allowed):
+            raise RefusedError("you are in none of the groups that may sign in here")
+        return True
 
     def filter_users_by_claims(self, claims: Mapping[str, Any]) -> Any:
         return self.UserModel.objects.filter(oidcidentity__issuer=claims["iss"], oidcidentity__subject=claims["sub"])
 
     def create_user(self, claims: Mapping[str, Any]) -> Any:
-        name = str(claims.get(settings.OIDC_USERNAME_CLAIM) or claims["sub"])[:150]
-        if self.UserModel.objects.filter(username=name).exists():
-            raise SuspiciousOperation(f"another user has the name {name!r}; rename that one")
-        with transaction.atomic():
-            user = self.UserModel.objects.create_user(name, email=str(claims.get("email") or ""))
-            OidcIdentity.objects.create(user=user, issuer=claims["iss"], subject=claims["sub"])
-            return self.update_user(user, claims)
+        name = str(claims.get(settings.OIDC_USERNAME_CLAIM) or claims["sub"])[:NAME_LENGTH]
+        try:
+            with transaction.atomic():
+                user = self.UserModel.objects.create_user(name, email=_address(claims))
+                OidcIdentity.objects.create(user=user, issuer=claims["iss"], subject=claims["sub"])
+                return self.update_user(user, claims)
+        except IntegrityError:
+            raise RefusedError(
+                f"another user here has the name {name!r}; an administrator can rename that one"
+            ) from None
 
     def update_user(self, user: Any, claims: Mapping[str, Any]) -> Any:
         if settings.OIDC_GROUPS_CLAIM:
-            names = {settings.OIDC_GROUPS.get(name, name) for name in _groups(claims)}
+            names = _names_here(_groups(claims))
             # Providers also leave the claim out where there are too many groups: that must not lift a restriction.
-            has_claim = settings.OIDC_GROUPS_CLAIM in claims
+            has_claim = claims.get(settings.OIDC_GROUPS_CLAIM) is not None
             kept = [] if has_claim else list(user.groups.exclude(restriction=None).values_list("name", flat=True))
             user.groups.set(Group.objects.filter(name__in=[*names, *kept]))
             user.is_staff = not _groups(claims).isdisjoint(settings.OIDC_STAFF_GROUPS)
@@ -123,76 +133,22 @@ class OidcBackend(OIDCAuthenticationBackend):
 
 
 def _groups(claims: Mapping[str, Any]) -> set[str]:
+    """Return the provider's names of a person's groups."""
     found = claims.get(settings.OIDC_GROUPS_CLAIM) or []
-    return {found} if isinstance(found, str) else {str(name) for name in found}
+    if isinstance(found, str):
+        return {found}
+    if not isinstance(found, list):
+        raise SuspiciousOperation(f"the claim {settings.OIDC_GROUPS_CLAIM!r} is not a list of names")
+    return {name for name in found if isinstance(name, str)}
 
 
-class PendingSignIns(SessionStore):
-    """What the library keeps of sign-ins under way, in a signed cookie: in sessions, strangers could make rows."""
-
-    def get_session_cookie_age(self) -> int:
-        return int(COOKIE_AGE.total_seconds())
-
-    @classmethod
-    def of(cls, request: HttpRequest) -> "PendingSignIns":
-        return cls(request.COOKIES.get(COOKIE))
-
-    def keep_in(self, response: HttpResponse) -> None:
-        self.save()
-        response.set_cookie(
-            COOKIE, self.session_key or "", max_age=COOKIE_AGE, path="/oidc/", secure=settings.SESSION_COOKIE_SECURE,
-            httponly=True, samesite="Lax",
-        )  # fmt: skip
+def _names_here(groups: set[str]) -> set[str]:
+    """Return our names of the provider's groups; once some are given, the others do not count."""
+    given = settings.OIDC_GROUPS
+    return {given[name] for name in groups if name in given} if given else groups
 
 
-class SignInView(OIDCAuthenticationRequestView):
-    """Sends the browser to the provider."""
-
-    def __init__(self, **options: Any) -> None:
-        super(OIDCAuthenticationRequestView, self).__init__(**options)
-        self.OIDC_RP_CLIENT_ID = settings.OIDC_RP_CLIENT_ID
-
-    @property
-    def OIDC_OP_AUTH_ENDPOINT(self) -> str:  # noqa: N802
-        return provider(settings.OIDC_ISSUER)["authorization_endpoint"]
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        own, request.session = request.session, PendingSignIns.of(request)
-        try:
-            response = super().get(request)
-            request.session.keep_in(response)
-        except FAILURES as error:
-            return _failed(request, error)
-        finally:
-            request.session = own
-        return response
-
-
-class CallbackView(OIDCAuthenticationCallbackView):
-    """The browser comes back from the provider."""
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        self.own, request.session = request.session, PendingSignIns.of(request)
-        try:
-            return super().get(request)
-        except FAILURES as error:
-            return _failed(request, error)
-        finally:
-            request.session = self.own
-
-    def login_success(self) -> HttpResponse:
-        pending, response = self.request.session, HttpResponseRedirect(self.success_url)
-        self.request.session = self.own
-        super().login_success()
-        pending.keep_in(response)
-        return response
-
-    def login_failure(self) -> HttpResponse:
-        return _failed(self.request, None)
-
-
-def _failed(request: HttpRequest, error: Exception | None) -> HttpResponse:
-    # The type alone where the provider answered: its answer may hold a token.
-    reason = str(error) if isinstance(error, SuspiciousOperation | ValueError | KeyError) else type(error).__name__
-    logger.warning("sign-in at the identity provider failed: %s", reason)
-    return render(request, "registration/oidc_failed.html", status=403)
+def _address(claims: Mapping[str, Any]) -> str:
+    """Return the e-mail address, which is shown and never identifies; empty if the provider has not verified it."""
+    address = str(claims.get("email") or "")
+    return address if claims.get("email_verified") is not False and len(address) <= ADDRESS_LENGTH else ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from rest_framework.permissions import BasePermission
@@ -18,7 +19,7 @@ from rest_framework.request import Request
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.row import Key
-from webapp.accounts.models import ApiKey, Restriction, Scope
+from webapp.accounts.models import ApiKey, OidcIdentity, Restriction, Scope
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
@@ -160,6 +161,7 @@ UNRESTRICTED_PERSON = KeyScope(holder="you are")
 
 # In the key scope of a person to whom no state is left; no state can have this name.
 NO_STATE = "(none)"
+IN_NO_GROUP = KeyScope(frozenset({NO_STATE}), holder="you are in no group here, so you are")
 
 
 def key_scope(request: Any) -> KeyScope:
@@ -176,5 +178,13 @@ def person_scope(user: Any) -> KeyScope:
     if found is None:
         restrictions = Restriction.objects.filter(Q(user=user) | Q(group__user=user))
         scopes = (KeyScope(frozenset(each.states), tuple(each.key_prefix)) for each in restrictions)
-        found = user._key_scope = reduce(KeyScope.narrowed, scopes, UNRESTRICTED_PERSON)
+        found = reduce(KeyScope.narrowed, scopes, UNRESTRICTED_PERSON)
+        if found.is_unrestricted and settings.OIDC_GROUP_REQUIRED and _lacks_a_group(user):
+            found = IN_NO_GROUP
+        user._key_scope = found
     return found
+
+
+def _lacks_a_group(user: Any) -> bool:
+    """Return whether somebody whom only the identity provider knows is in no group here."""
+    return OidcIdentity.objects.filter(user=user, user__groups=None).exists()

@@ -1,22 +1,26 @@
 """Signing in at an identity provider, against a real one."""
 
 import importlib
+import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import jwt
 import pytest
+import requests
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import clear_url_caches
+from django.utils import timezone
 
 from tests.webapp.accounts.oidc_provider import Provider, identity_provider
 from webapp import urls
-from webapp.accounts import oidc
+from webapp.accounts import oidc, oidc_views
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.models import OidcIdentity, Restriction
 
-BACKEND = "webapp.accounts.oidc.OidcBackend"
+BACKEND, PASSWORDS = "webapp.accounts.oidc.OidcBackend", "webapp.accounts.sign_in.PasswordBackend"
 
 
 @pytest.fixture
@@ -108,6 +112,7 @@ def test_an_existing_account_is_not_taken_over(provider):
     answer = provider.sign_in(client, "s-1")
 
     assert answer.status_code == 403
+    assert "another user here has the name &#x27;ada&#x27;" in answer.content.decode()
     assert "sessionid" not in client.cookies or "_auth_user_id" not in client.session
     assert not OidcIdentity.objects.exists()
 
@@ -115,18 +120,170 @@ def test_an_existing_account_is_not_taken_over(provider):
 def test_only_allowed_groups_may_sign_in(provider, settings):
     settings.OIDC_ALLOWED_GROUPS = ["staff"]
 
-    assert provider.sign_in(Client(), "s-1").status_code == 403
+    refused = provider.sign_in(Client(), "s-1")
+    assert refused.status_code == 403
+    assert "you are in none of the groups that may sign in here" in refused.content.decode()
     assert not User.objects.exists()
 
     settings.OIDC_ALLOWED_GROUPS = ["ops"]
     assert provider.sign_in(Client(), "s-1").status_code == 302
 
 
-def test_a_deactivated_user_may_not_sign_in(provider):
-    provider.sign_in(Client(), "s-1")
+def test_a_deactivated_user_may_not_sign_in_and_is_out_at_once(provider):
+    client = Client()
+    provider.sign_in(client, "s-1")
     User.objects.update(is_active=False)
 
+    assert [client.get(path).status_code for path in ("/", "/maintenance", "/api/v1/states")] == [302, 302, 401]
+    refused = provider.sign_in(Client(), "s-1")
+    assert refused.status_code == 403
+    assert "your account here is deactivated" in refused.content.decode()
+
+
+def test_who_is_in_no_group_here_sees_nothing(provider, filled):
+    provider.set_claims("s-1", preferred_username="ada", groups=["unknown"])
+    client = Client()
+
+    provider.sign_in(client, "s-1")
+
+    assert client.get("/api/v1/states").json() == {"states": []}
+    refused = client.get("/api/v1/states/totals")
+    assert refused.status_code == 403
+    assert refused.json()["detail"].startswith("you are in no group here, so you are restricted")
+    page = client.get("/").content.decode()
+    assert "in no group here" in page
+    assert "flights" not in page
+
+    User.objects.get().groups.add(Group.objects.get(name="viewer"))
+    assert client.get("/api/v1/states/totals").status_code == 200
+
+
+@pytest.mark.parametrize("given", ["a setting", "a restriction"])
+def test_who_is_in_no_group_sees_what_a_setting_or_a_restriction_gives(provider, filled, settings, given):
+    provider.set_claims("s-1", preferred_username="ada")
+    client = Client()
+    provider.sign_in(client, "s-1")
+
+    if given == "a setting":
+        settings.OIDC_GROUP_REQUIRED = False
+    else:
+        Restriction.objects.create(user=User.objects.get(), states=["totals"])
+
+    assert client.get("/api/v1/states/totals").status_code == 200
+    assert client.get("/api/v1/states/flights_by_carrier").status_code == (200 if given == "a setting" else 403)
+
+
+def test_a_user_with_a_password_needs_no_group(provider, filled, client):
+    client.force_login(User.objects.create_user("bob"), PASSWORDS)
+
+    assert client.get("/api/v1/states/totals").status_code == 200
+
+
+def test_with_other_names_a_group_of_the_same_name_does_not_count(provider, settings):
+    settings.OIDC_GROUPS = {"ops": "operator"}
+    provider.set_claims("s-1", preferred_username="ada", groups=["ops", "admin"])
+
+    provider.sign_in(Client(), "s-1")
+
+    assert [group.name for group in User.objects.get().groups.all()] == ["operator"]
+
+
+@pytest.mark.parametrize(("claim", "held"), [("viewer", ["viewer"]), (["viewer", None, 7, {}], ["viewer"]), (None, [])])
+def test_a_claim_may_be_one_name_and_hold_what_is_no_name(provider, claim, held):
+    provider.set_claims("s-1", preferred_username="ada", groups=claim)
+
+    assert provider.sign_in(Client(), "s-1").status_code == 302
+    assert [group.name for group in User.objects.get().groups.all()] == held
+
+
+@pytest.mark.parametrize("claim", [7, True, {"viewer": {}}])
+def test_a_claim_that_is_no_list_is_refused(provider, claim):
+    provider.set_claims("s-1", preferred_username="ada", groups=claim)
+
     assert provider.sign_in(Client(), "s-1").status_code == 403
+    assert not User.objects.exists()
+
+
+def test_thousands_of_groups_are_looked_up_once(provider, django_assert_max_num_queries):
+    provider.set_claims("s-1", preferred_username="ada", groups=["viewer", *(f"g{n}" for n in range(5_000))])
+
+    with django_assert_max_num_queries(40):
+        assert provider.sign_in(Client(), "s-1").status_code == 302
+    assert [group.name for group in User.objects.get().groups.all()] == ["viewer"]
+
+
+@pytest.mark.parametrize(
+    ("address", "stored"),
+    [
+        ({"email": "ada@example.com"}, "ada@example.com"),
+        ({"email": "boss@example.com", "email_verified": False}, ""),
+        ({"email": "a" * 300 + "@example.com"}, ""),
+    ],
+)
+def test_an_address_identifies_nobody_and_is_kept_if_verified(provider, address, stored):
+    owner = User.objects.create_user("owner", email=address["email"][:254])
+    provider.set_claims("s-1", preferred_username="ada", groups=["viewer"], **address)
+    provider.set_claims("s-2", preferred_username="eve", groups=["viewer"], **address)
+
+    for subject in ("s-1", "s-2"):
+        assert provider.sign_in(Client(), subject).status_code == 302
+
+    assert list(User.objects.exclude(pk=owner.pk).order_by("username").values_list("username", "email")) == [
+        ("ada", stored),
+        ("eve", stored),
+    ]
+
+
+def test_a_session_ends_some_hours_after_the_sign_in_however_it_is_used(provider, settings):
+    client = Client()
+    provider.sign_in(client, "s-1")
+    session = Session.objects.get()
+    assert timedelta(hours=11) < session.expire_date - timezone.now() <= timedelta(hours=12)
+
+    changed = client.session
+    changed["used"] = True
+    changed.save()
+    assert Session.objects.get().expire_date == session.expire_date
+
+    settings.OIDC_SESSION_HOURS = 0
+    provider.sign_in(client, "s-1")
+    assert client.get("/").status_code == 302
+
+
+def test_who_signs_out_may_sign_out_at_the_provider_too(provider):
+    client = Client()
+    provider.sign_in(client, "s-1")
+
+    page = client.post("/logout").content.decode()
+
+    [address] = re.findall(r'href="(http[^"]+)"', page)
+    assert address == f"{provider.issuer}/oauth2/end_session?client_id=tidemark"
+    assert requests.get(address, timeout=10).status_code == 200
+    assert client.get("/").status_code == 302
+
+
+@pytest.mark.parametrize("path", ["/logout", "/admin/logout/"])
+def test_who_signed_in_with_a_password_or_finds_no_provider_signs_out_here_alone(provider, settings, path):
+    user = User.objects.create_user("bob")
+    for backend, issuer in ((PASSWORDS, provider.issuer), (BACKEND, "http://localhost:1")):
+        client = Client()
+        client.force_login(user, backend)
+        settings.OIDC_ISSUER = issuer
+
+        oidc.provider.cache_clear()
+        assert client.post(path).status_code == 302
+        assert client.get("/").status_code == 302
+
+
+def test_an_error_of_the_provider_is_a_page_and_signs_nobody_out(provider):
+    client = Client()
+    provider.sign_in(client, "s-1")
+
+    answer = client.get("/oidc/callback?error=access_denied&state=x")
+
+    assert answer.status_code == 403
+    assert client.get("/").status_code == 200
+    assert not AuditEntry.objects.filter(action="user.sign_out").exists()
 
 
 def test_a_code_works_once_and_in_its_own_browser_alone(provider):
@@ -146,7 +303,7 @@ def test_a_sign_in_that_is_not_completed_leaves_no_row(provider):
     browser.get("/oidc/callback?code=x&state=y")
 
     assert not Session.objects.exists()
-    assert len(browser.cookies[oidc.COOKIE].value) < 3_000
+    assert len(browser.cookies[oidc_views.COOKIE].value) < 3_000
 
 
 def test_two_sign_ins_may_be_under_way_in_one_browser(provider):
@@ -154,7 +311,7 @@ def test_two_sign_ins_may_be_under_way_in_one_browser(provider):
     browser.get("/oidc/sign-in?next=/maintenance")
 
     assert provider.sign_in(browser, "s-1", "/oidc/sign-in?next=/problems").headers["Location"] == "/problems"
-    assert len(oidc.PendingSignIns(browser.cookies[oidc.COOKIE].value)["oidc_states"]) == 1
+    assert len(oidc_views.PendingSignIns(browser.cookies[oidc_views.COOKIE].value)["oidc_states"]) == 1
 
 
 @pytest.mark.parametrize(("claim", "value"), [("iss", "http://other.example"), ("aud", "another-client")])
@@ -186,8 +343,10 @@ def test_an_unavailable_provider_is_a_page_and_not_an_error(provider, settings):
 
     answer = Client().get("/oidc/sign-in")
 
-    assert answer.status_code == 403
-    assert "Sign-in failed" in answer.content.decode()
+    assert answer.status_code == 503
+    assert "does not answer" in answer.content.decode()
+    assert "sign in with a password" in answer.content.decode()
+    assert Client().get("/login").status_code == 200
 
 
 def test_without_passwords_the_page_offers_the_provider_alone(provider, settings):

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
-from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
+from webapp.accounts.permissions import IN_NO_GROUP, VIEW_DEAD_LETTERS, key_scope
 from webapp.dashboard.attention import skews, urgency, worst_first
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
 from webapp.dashboard.pasted import whole_number
@@ -64,6 +64,8 @@ def overview(request):
         "states": visible.states(),
         "members": sorted(members, key=lambda member: member.healthy),
         "replicas": sorted(standings, key=lambda standing: standing.is_used),
+        "is_restricted": not is_whole,
+        "is_in_no_group": visible.scope is IN_NO_GROUP,
     }
     return page(request, "dashboard/overview.html", version, shown)
 
