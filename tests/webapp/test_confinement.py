@@ -4,10 +4,11 @@ import pytest
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
-from tests.webapp.outside import SCOPES, Answer, paths, text_of, two_pipelines
+from tests.webapp.outside import COVERT, OTHER, SCOPES, SEEN, Answer, paths, text_of, two_pipelines
 from webapp.accounts import authentication
 from webapp.accounts.models import Restriction
 from webapp.accounts.services import create_api_key
+from webapp.states.visible import UNSEEN
 
 ELSEWHERE = "203.0.113.7"
 
@@ -52,6 +53,41 @@ def test_the_search_finds_what_a_key_without_a_scope_sees(world):
     listed = {"/api/v1/states", "/api/v1/pipelines", "/api/v1/maintenance", "/api/v1/pipelines/seen_pipeline/batches"}
     assert listed <= leaking
     assert {"/api/v1/states/covert_orders/entries", "/api/v1/states/near"} <= leaking
+
+
+READS = [
+    "",
+    "/entries",
+    "/entries?where=n>0&as_of=1",
+    "/entries?order_by=-n",
+    "/export.csv",
+    "/history?key=[7]",
+    "/keys?key=[7]",
+    "/keys?key=[7]&min_txid=1000000&wait_ms=1",
+    "/keys/7",
+]
+LOOKUPS = [{}, {"as_of": 1}, {"epoch": "another"}, {"min_txid": 1_000_000, "wait_ms": 1}]
+
+
+def test_a_state_that_a_key_prefix_excludes_is_answered_as_one_that_does_not_exist(world):
+    client = key_client(key_prefix=["near"], rate=0)
+    # OTHER is not served either.
+    world.execute("UPDATE tidemark.state SET finding = 'covert_finding' WHERE name = %s", [OTHER.name])
+
+    def answers_of(name: str) -> dict[str, tuple[int, str]]:
+        asked = {path: client.get(f"/api/v1/states/{name}{path}") for path in READS}
+        for more in LOOKUPS:
+            alone, near = {"state": name, "keys": [[7]]}, {"state": SEEN.name, "keys": [["near", "a"]]}
+            bodies = {"query": {"keys": [[7]], **more}, "queries": {"queries": [near, alone], **more}}
+            for kind, path in (("query", f"/api/v1/states/{name}/query"), ("queries", "/api/v1/query")):
+                asked[f"{kind} {more}"] = client.post(path, bodies[kind], content_type="application/json")
+        return {what: (answer.status_code, answer.json().get("detail", "")) for what, answer in asked.items()}
+
+    absent = answers_of("nothing")
+
+    assert set(absent.values()) == {(404, UNSEEN)}
+    assert answers_of(COVERT.name) == absent
+    assert answers_of(OTHER.name) == absent
 
 
 @pytest.mark.parametrize(("of", "scope", "words"), [("user", *SCOPES[0]), ("group", *SCOPES[1])])

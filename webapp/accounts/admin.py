@@ -42,6 +42,7 @@ LIST = "admin:api_keys_apikey_changelist"
 STATUSES = {"active": "success", "expired": "warning", "revoked": "danger"}
 
 PERMISSION = ("content_type__app_label", "codename")
+DIGESTS = ("secret_sha512", "previous_sha512")
 
 # Choices of the grace period at a rotation, in seconds.
 GRACES = {
@@ -293,6 +294,10 @@ class ApiKeyAdmin(ModelAdmin):
         response = TemplateResponse(request, "admin/api_keys/apikey/created.html", context)
         add_never_cache_headers(response)
         return response
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        # A filter in the address, `?secret_sha512__gt=`, finds what no page shows.
+        return not lookup.startswith(DIGESTS) and super().lookup_allowed(lookup, value, request)
 
     def has_revoke_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("api_keys.change_apikey")

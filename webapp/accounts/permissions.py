@@ -61,6 +61,10 @@ class OutsideError(PermissionDenied):
         self.index = index
 
 
+class NoSuchKeysError(OutsideError):
+    """No key of a state can have the API key's prefix; answered as if the state did not exist."""
+
+
 @dataclass(frozen=True)
 class KeyScope:
     """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys. holder: for messages."""
@@ -110,7 +114,7 @@ class KeyScope:
     def prefix_of(self, spec: StateSpec) -> Key:
         """Return the typed prefix that all keys of a state must have; () if it has none.
 
-        Raises OutsideError for a state outside the key scope, or whose keys cannot have the prefix.
+        Raises OutsideError for a state outside the key scope, NoSuchKeysError if its keys cannot have the prefix.
         """
         self.check_state(spec.name)
         if not self.key_prefix:
@@ -118,7 +122,7 @@ class KeyScope:
         try:
             return spec.check_prefix(list(self.key_prefix))
         except KeyShapeError:
-            raise OutsideError(
+            raise NoSuchKeysError(
                 f"{self.holder} restricted to {self._keys}, and no key of state {spec.name!r} can have this prefix"
             ) from None
 

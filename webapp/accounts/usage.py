@@ -137,7 +137,7 @@ def _counted_state(name: str, status: int, key: ApiKey) -> str:
         _known_states.add(name)
         return name
     # Clients could invent names without end; and a row must not reveal which states exist outside of a key scope.
-    return name if name in _known_states and KeyScope.of(key).sees(name) else ""
+    return name if name in _known_states and not key.key_prefix and KeyScope.of(key).sees(name) else ""
 
 
 def _add(counts: Mapping[Row, list[int]]) -> None:

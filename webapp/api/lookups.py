@@ -123,7 +123,7 @@ def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str] = ()
         etag = _valid_etag(conn, query, scope, known) if known else None
         return etag or _look_up(conn, query, when, scope, request, known)
 
-    return _read_once_committed(f"state {query.state!r}", [query.state], when, question)
+    return _read_once_committed(f"state {query.state!r}", [query.state], when, scope, question)
 
 
 def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
@@ -135,7 +135,7 @@ def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> l
     for name in names:
         scope.check_state(name)
     what = f"states {', '.join(names)}"
-    return _read_once_committed(what, names, when, lambda conn: answer_together(conn, queries, when, scope))
+    return _read_once_committed(what, names, when, scope, lambda conn: answer_together(conn, queries, when, scope))
 
 
 def await_batch(what: str, names: Sequence[str], when: When, committed: Callable[[], CommittedBatch]) -> None:
@@ -170,12 +170,15 @@ def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
 
 
 def _read_once_committed(
-    what: str, names: Sequence[str], when: When, question: Callable[[psycopg.Connection], Answered]
+    what: str, names: Sequence[str], when: When, scope: KeyScope, question: Callable[[psycopg.Connection], Answered]
 ) -> Answered:
     """Run a read where `min_txid` is committed: on a replica that has replayed it, or on the primary, after waiting."""
 
     def committed(conn: psycopg.Connection) -> CommittedBatch:
-        return min(readers.reader(conn, name).committed() for name in names)
+        found = [readers.reader(conn, name) for name in names]
+        for reader in found:
+            scope.prefix_of(reader.spec)  # first, since who may not read a state does not learn its batch
+        return min(reader.committed() for reader in found)
 
     def on_replica(conn: psycopg.Connection) -> Answered:
         if when.min_txid is not None and committed(conn).txid < when.min_txid:

@@ -43,7 +43,7 @@ class SavedQuerySerializer(serializers.Serializer):
     states = serializers.ListField(child=serializers.CharField())
     parameters = QUERY_PARAMETER
     published_at = serializers.DateTimeField()
-    published_by = serializers.CharField()
+    published_by = serializers.CharField(allow_blank=True, help_text="empty for a restricted API key or person")
     url = serializers.CharField(help_text="where it is run")
     openapi = serializers.CharField(help_text="where its own OpenAPI document is")
 

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from webapp.accounts.concurrency import SEARCHES, client_of
-from webapp.accounts.permissions import key_scope
+from webapp.accounts.permissions import KeyScope, key_scope
 from webapp.api.requests import LARGEST_TXID, NumberParameter, RequestSerializer, TextParameter, check_parameters
 from webapp.api.views import ApiView
 from webapp.core.metrics import looked_up
@@ -31,7 +31,8 @@ class RunParameters(RequestSerializer):
 class SavedQueriesView(ApiView):
     @operations.saved_queries
     def get(self, request: Request) -> Response:
-        return Response({"queries": [_listed(query) for query in selectors.published(key_scope(request))]})
+        scope = key_scope(request)
+        return Response({"queries": [_listed(query, scope) for query in selectors.published(scope)]})
 
 
 class SavedQueryView(ApiView):
@@ -87,7 +88,7 @@ def _described(request: Request, name: str, version: int | None) -> Response:
     return Response(document(query, definition, specs, request.build_absolute_uri("/").rstrip("/")))
 
 
-def _listed(query: SavedQuery) -> dict[str, Any]:
+def _listed(query: SavedQuery, scope: KeyScope) -> dict[str, Any]:
     definition = Definition.parse(query.definition)
     return {
         "name": query.name,
@@ -105,7 +106,7 @@ def _listed(query: SavedQuery) -> dict[str, Any]:
             for parameter in definition.parameters.values()
         ],
         "published_at": query.published_at,
-        "published_by": query.published_by,
+        "published_by": query.published_by if scope.is_unrestricted else "",
         "url": reverse("lookup:saved_query", args=[query.name]),
         "openapi": reverse("lookup:saved_query_schema", args=[query.name]),
     }

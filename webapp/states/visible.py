@@ -12,7 +12,7 @@ from typing import Any
 
 from state_backends.errors import FindingError, UnknownNameError, UnknownPipelineError, UnknownStateError
 from state_backends.schema.definition import from_definition
-from webapp.accounts.permissions import KeyScope, key_scope
+from webapp.accounts.permissions import KeyScope, NoSuchKeysError, key_scope
 from webapp.states import queries, readers, services
 from webapp.states.batches import BatchDetail, BatchSummary, newest_batches
 from webapp.states.models import MaintenanceRun
@@ -20,7 +20,8 @@ from webapp.states.queries import PipelineStatus, StateSummary
 from webapp.states.services import UnfinishedRunError, UnknownRunError
 
 NOT_SERVED = "the state is not served at present; the operators see why"
-QUOTING = (UnknownNameError, FindingError, UnfinishedRunError)
+UNSEEN = "state does not exist, or no key of it is within the key scope"
+QUOTING = (UnknownNameError, NoSuchKeysError, FindingError, UnfinishedRunError)
 RUN_FAILED = "the run has failed; the operators see why"
 
 
@@ -145,8 +146,10 @@ def without_names(error: Exception, request: Any) -> Exception:
     if not isinstance(error, QUOTING) or key_scope(request).is_unrestricted:
         return error
     match error:
-        case UnknownStateError():
-            return UnknownStateError("state does not exist")
+        case UnknownStateError() | NoSuchKeysError():
+            return UnknownStateError(UNSEEN)
+        case FindingError() if not Visible(key_scope(request)).sees(error.state):
+            return UnknownStateError(UNSEEN)
         case UnknownNameError():
             return UnknownPipelineError("pipeline does not exist")
         case FindingError():

@@ -146,6 +146,12 @@ class TestRotating:
         assert "is revoked; create another one" in page.content.decode()
 
 
+@pytest.mark.parametrize("lookup", ["secret_sha512__gt", "secret_sha512", "previous_sha512__isnull"])
+def test_keys_are_not_filtered_by_what_no_page_shows(admin_client, lookup):
+    assert admin_client.get("/admin/api_keys/apikey/", {lookup: "1"}).status_code == 400
+    assert admin_client.get("/admin/api_keys/apikey/", {"prefix": "1"}).status_code == 200
+
+
 class TestPermissions:
     @pytest.fixture
     def viewer(self, django_user_model):

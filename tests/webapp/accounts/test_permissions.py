@@ -201,7 +201,7 @@ class TestRequestsForKeys:
         assert answer.json()["detail"].startswith("key 1: this API key is restricted to")
 
     def test_a_state_whose_keys_cannot_have_the_prefix_is_refused(self, of_jfk):
-        assert query(of_jfk, OTHER, []).status_code == 403
+        assert query(of_jfk, OTHER, []).status_code == 404
 
     def test_entries_are_those_with_the_prefix(self, of_jfk):
         entries = of_jfk.get(f"{API}/states/{STATE}/entries", {"limit": 100}).json()["entries"]

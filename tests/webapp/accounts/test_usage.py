@@ -239,6 +239,16 @@ class TestReading:
         assert self.listed(narrow) == [(narrow.prefix, "totals")]
         assert client(narrow).get("/api/v1/usage?key=aaaaaaaa").status_code == 403
 
+    def test_a_key_with_a_prefix_does_not_learn_from_it_which_states_exist(self, filled, db):
+        near = with_secret("near", ["read"], key_prefix=["JFK"])
+        client(with_secret("all", ["read"])).get("/api/v1/states/totals")
+
+        for state in ("totals", "nothing"):
+            client(near).get(f"/api/v1/states/{state}")
+        usage.flush()
+
+        assert set(self.listed(near)) == {(near.prefix, "")}
+
     def test_a_token_sees_none(self, rows, key):
         authentication.clear_cache()
         answer = Client().get("/api/v1/usage", headers={"Authorization": f"Bearer {issue(key).text}"})

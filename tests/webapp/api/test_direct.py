@@ -9,6 +9,7 @@ from django.test import Client
 from webapp.accounts import authentication
 from webapp.accounts.services import create_api_key
 from webapp.api import direct
+from webapp.states.visible import UNSEEN
 
 QUERY = "/api/v1/states/flights_by_carrier/query"
 TOGETHER = "/api/v1/query"
@@ -146,7 +147,10 @@ def test_a_restricted_key_and_an_unknown_state(filled, client_with, in_both_ways
     directly, long = in_both_ways(client_with(key_prefix=["EWR"]), "/api/v1/states/unknown/query")
 
     assert directly == long
-    assert (directly[0], directly[2]["detail"]) == (404, "state does not exist")
+    assert (directly[0], directly[2]["detail"]) == (
+        404,
+        UNSEEN,
+    )
 
 
 def test_a_key_beyond_its_rate(filled, client_with, in_both_ways):

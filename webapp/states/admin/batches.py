@@ -15,6 +15,9 @@ from webapp.states.models import Batch, DeadLetter, Pipeline, State
 
 FROM_SOURCE = "source"
 
+# The columns of a dead letter that need a permission of their own.
+RAW_INPUT = ["line", "record"]
+
 
 class AttemptsFilter(admin.SimpleListFilter):
     title = "attempts"
@@ -100,11 +103,20 @@ class DeadLetterAdmin(LongListAdmin):
     fields = ["of_pipeline", "of_batch", "rejected_by", "source", "line_number", "line", "reason", "at"]
 
     def get_fields(self, request: HttpRequest, obj: DeadLetter | None = None):
-        return [name for name in self.fields if name != "line" or request.user.has_perm(VIEW_DEAD_LETTERS)]
+        return [name for name in self.fields if name not in RAW_INPUT or request.user.has_perm(VIEW_DEAD_LETTERS)]
 
     def get_search_fields(self, request: HttpRequest):
         # A search finds what it does not show.
-        return [name for name in self.search_fields if name != "line" or request.user.has_perm(VIEW_DEAD_LETTERS)]
+        return [
+            name for name in self.search_fields if name not in RAW_INPUT or request.user.has_perm(VIEW_DEAD_LETTERS)
+        ]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        # So does a filter in the address: `?line__startswith=`.
+        is_input = lookup.partition("__")[0] in RAW_INPUT
+        return super().lookup_allowed(lookup, value, request) and (
+            not is_input or request.user.has_perm(VIEW_DEAD_LETTERS)
+        )
 
     @display(description="Source and line", ordering="source")
     def place(self, letter):

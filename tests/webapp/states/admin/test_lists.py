@@ -265,3 +265,11 @@ class TestRawInputOfDeadLetters:
 
         assert LETTER.reason in page
         assert (escape(LETTER.line) in page, found == 1) == (is_shown, is_shown)
+
+    @pytest.mark.parametrize(("permissions", "status"), [([], 400), (["view_dead_letters"], 200)])
+    @pytest.mark.parametrize("lookup", ["line", "line__startswith", "record__icontains", "record__isnull"])
+    def test_a_filter_in_the_address_needs_the_permission(self, populated, staff, permissions, status, lookup):
+        client = staff("clerk", "view_deadletter", *permissions)
+
+        assert client.get("/admin/states/deadletter/", {lookup: "1"}).status_code == status
+        assert client.get("/admin/states/deadletter/", {"txid": "1"}).status_code == 200
