@@ -104,8 +104,8 @@ class RestrictionInline(StackedInline):
 
     model = Restriction
     form = RestrictionForm
-    extra = 0
-    verbose_name_plural = "Restriction to states and keys"
+    extra = 1  # of at most one; left empty, it is not stored
+    verbose_name = "restriction to states and keys"
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return True
@@ -349,7 +349,6 @@ class UsageAdmin(LongListAdmin):
     list_display = ["hour", "key", "of_state", "shown_requests", "shown_keys", "shown_bytes", "refusals"]
     list_filter = ["hour", "state", "prefix"]
     search_fields = ["=prefix", "state"]
-    list_display_links = None
     ordering = ["-hour", "prefix", "state"]
     date_hierarchy = "hour"
 

@@ -52,8 +52,12 @@ class OidcBackend(OIDCAuthenticationBackend):
         self.OIDC_RP_SIGN_ALGO = settings.OIDC_RP_SIGN_ALGO
         self.OIDC_RP_IDP_SIGN_KEY = None
 
-    # The library's own goes on accepting the session of a user who was deactivated.
-    get_user = ModelBackend.get_user
+    def get_user(self, user_id: Any) -> Any:
+        # The library's own goes on accepting the session of a user who was deactivated.
+        user = ModelBackend.get_user(self, user_id)
+        if user is not None:
+            user.is_from_provider = True  # type: ignore[attr-defined]
+        return user
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> Any:
         try:

@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.row import Key
-from webapp.accounts.models import ApiKey, OidcIdentity, Restriction, Scope
+from webapp.accounts.models import ApiKey, Restriction, Scope
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
@@ -183,12 +183,8 @@ def person_scope(user: Any) -> KeyScope:
         restrictions = Restriction.objects.filter(Q(user=user) | Q(group__user=user))
         scopes = (KeyScope(frozenset(each.states), tuple(each.key_prefix)) for each in restrictions)
         found = reduce(KeyScope.narrowed, scopes, UNRESTRICTED_PERSON)
-        if found.is_unrestricted and settings.OIDC_GROUP_REQUIRED and _lacks_a_group(user):
+        needs_group = settings.OIDC_GROUP_REQUIRED and getattr(user, "is_from_provider", False)
+        if found.is_unrestricted and needs_group and not user.groups.exists():
             found = IN_NO_GROUP
         user._key_scope = found
     return found
-
-
-def _lacks_a_group(user: Any) -> bool:
-    """Return whether somebody whom only the identity provider knows is in no group here."""
-    return OidcIdentity.objects.filter(user=user, user__groups=None).exists()

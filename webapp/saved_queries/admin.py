@@ -48,13 +48,14 @@ class SavedQueryForm(forms.ModelForm):
     definition = forms.JSONField(
         encoder=DefinitionEncoder,
         initial=EXAMPLE,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 24, "class": "font-mono", "spellcheck": "false"}),
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 24, "style": "font-family: monospace", "spellcheck": "false"}),
         help_text="parameters and reads, as JSON; docs/saved-queries.md describes them",
     )
 
     class Meta:
         model = SavedQuery
         fields = ["name", "description", "definition"]
+        widgets = {"description": UnfoldAdminTextareaWidget(attrs={"rows": 3})}
         help_texts = {
             "name": "part of its address, /api/v1/queries/NAME; a name that exists gets a new version",
             "description": "what it answers, for those who call it; part of its OpenAPI document",

@@ -128,6 +128,17 @@ class TestTheDashboard:
 
         assert client.post(path).status_code == 403
 
+    def test_it_offers_nothing_that_is_closed_and_says_why_it_is(self, ada, client):
+        in_group(ada, states=[CARRIER])
+
+        page = client.get("/").content.decode()
+        refused = client.get("/pipelines/flights/dead-letters")
+
+        assert "/admin/" not in page
+        assert 'href="/keys"' not in page
+        assert refused.status_code == 403
+        assert "You are restricted to some states or keys, and this concerns others too." in refused.content.decode()
+
     def test_other_states_are_missing_like_those_that_do_not_exist(self, ada, client):
         in_group(ada, states=[CARRIER])
 

@@ -48,7 +48,7 @@ class TestAState:
 
         ready = listener.next()
         flights.commit({("JFK", "C00"): 5})
-        batch = listener.next(2.0)
+        batch = listener.next()
 
         assert (ready.event, ready.id, ready.data["txid"]) == ("ready", 2, 2)
         assert (batch.event, batch.id) == ("batch", 3)

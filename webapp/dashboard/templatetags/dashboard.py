@@ -7,10 +7,12 @@ from urllib.parse import urlencode
 
 from django import template
 from django.http import HttpRequest
+from django.template import Context
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from webapp.accounts.permissions import key_scope
 from webapp.dashboard import attention
 from webapp.dashboard.attention import Skew, worst_skew
 from webapp.dashboard.entries import EntriesQuery
@@ -245,6 +247,12 @@ def typed(key: list[Any], columns: dict[str, str]) -> list[tuple[str, Any, str]]
 @register.filter
 def with_measure(query: EntriesQuery, measure: str) -> str:
     return query.address(by=measure)
+
+
+@register.simple_tag(takes_context=True)
+def is_restricted(context: Context) -> bool:
+    """Whether pages are closed to the user that need all states: the admin, the list of API keys."""
+    return not key_scope(context["request"]).is_unrestricted
 
 
 @register.simple_tag
