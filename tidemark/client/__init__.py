@@ -11,8 +11,11 @@ except ModuleNotFoundError:
     with naming_the_extra():
         raise
 
-from tidemark.client.async_client import AsyncClient, AsyncState
-from tidemark.client.client import Client, State
+from tidemark.client.answers import Answer, Combined, Result
+from tidemark.client.async_client import AsyncClient
+from tidemark.client.async_saved_query import AsyncSavedQuery
+from tidemark.client.async_state import AsyncState
+from tidemark.client.client import Client
 from tidemark.client.documents import BatchDocument, PipelineDocument, Run, StateDocument
 from tidemark.client.entries import Entry, History, Page, Version
 from tidemark.client.errors import (
@@ -25,6 +28,8 @@ from tidemark.client.errors import (
     ForbiddenError,
     GoneError,
     IncompleteExportError,
+    InvalidAnswerError,
+    InvalidArgumentError,
     NoAnswerError,
     NotCommittedError,
     NotFoundError,
@@ -40,12 +45,17 @@ from tidemark.client.errors import (
 )
 from tidemark.client.events import Batch, Event, OtherEvent, Pipelines, Ready, Reset, Snapshot, Tide
 from tidemark.client.exports import Export, MissingFormatError
-from tidemark.client.lookups import Answer, Combined, Query, Result
+from tidemark.client.lookups import Query
+from tidemark.client.saved_queries import SavedAnswer, SavedQueryDocument
+from tidemark.client.saved_query import SavedQuery
+from tidemark.client.state import State
+from tidemark.client.tokens import Token
 
 __all__ = [
     "Answer",
     "ApiError",
     "AsyncClient",
+    "AsyncSavedQuery",
     "AsyncState",
     "AuthenticationError",
     "Batch",
@@ -63,6 +73,8 @@ __all__ = [
     "GoneError",
     "History",
     "IncompleteExportError",
+    "InvalidAnswerError",
+    "InvalidArgumentError",
     "MissingFormatError",
     "NoAnswerError",
     "NotCommittedError",
@@ -81,6 +93,9 @@ __all__ = [
     "Reset",
     "Result",
     "Run",
+    "SavedAnswer",
+    "SavedQuery",
+    "SavedQueryDocument",
     "ServerError",
     "Snapshot",
     "SnapshotLostError",
@@ -88,6 +103,7 @@ __all__ = [
     "StateDocument",
     "Tide",
     "TimeLimitError",
+    "Token",
     "UnavailableError",
     "Version",
 ]

@@ -1,34 +1,40 @@
 """The calls of a client in a program with an event loop. `client.py` has the same calls, without `await`.
 
-That file is written from this one, by `python -m tests.tidemark.client.sync_file`; a test compares them.
+That file is written from this one, as those of `async_state.py` and `async_saved_query.py`, by
+`python -m tests.tidemark.client.sync_file`; a test compares them.
 """
 
-import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from tidemark.client import documents, entries, events, exports, lookups
+from tidemark.client import documents, events, lookups, saved_queries
+from tidemark.client.answers import Answer
+from tidemark.client.async_saved_query import AsyncSavedQuery
+from tidemark.client.async_state import AsyncState
 from tidemark.client.async_transport import AsyncTransport
 from tidemark.client.calls import Call, Options, Server
-from tidemark.client.connection import ApiKey, Connection
+from tidemark.client.connection import ApiKey, Connection, http_options
 from tidemark.client.documents import BatchDocument, PipelineDocument, Run, StateDocument
-from tidemark.client.entries import PAGE_ENTRIES, Entry, History, Page, Range
+from tidemark.client.errors import InvalidArgumentError
 from tidemark.client.events import Event, Feed
-from tidemark.client.exports import Export, Format
-from tidemark.client.lookups import Answer, Combined, Query, When
+from tidemark.client.lookups import Query, When
+from tidemark.client.saved_queries import SavedQueryDocument
+from tidemark.client.tokens import AsyncRenew, Renewal, Token
 
 
 class AsyncClient:
     """Reads the states of a Tidemark server, over a pool of connections. Threads may share it. Close it, by `with`.
 
     url: of the web process, or of the proxy in front. key: an API key or token, or a function that returns the current
-    one; by default TIDEMARK_API_KEY of the environment. events_url: of the events process, where it has an address of
-    its own. timeout: seconds for a call with all its requests and retries; of an iterator, for each page. retries: how
-    often at most a request is sent again, after a 429, 502 or 503 or without an answer; what is not safe to repeat is
-    sent again only if the server cannot have done it. typed: whether values have the Python types of their columns, or
-    are as in JSON. connections: at most. verify: of TLS, as httpx takes it.
+    one; by default TIDEMARK_API_KEY of the environment. renew: a function that returns a new token, a `Token` or its
+    text; it is called at first, before the token ends, and when it is refused. events_url: of the events process, where
+    it has an address of its own. timeout: seconds for a call with all its requests and retries; of an iterator, for
+    each page. retries: how often at most a request is sent again, after a 429, 502 or 503 or without an answer; what is
+    not safe to repeat is sent again only if the server cannot have done it. typed: whether values have the Python types
+    of their columns, or are as in JSON. connections: at most. verify: of TLS, as httpx takes it. proxy: its address; if
+    None, that of the environment (HTTPS_PROXY, NO_PROXY).
     """
 
     def __init__(
@@ -36,17 +42,22 @@ class AsyncClient:
         url: str,
         key: ApiKey | None = None,
         *,
+        renew: AsyncRenew | None = None,
         events_url: str | None = None,
         timeout: float = Options.timeout,
         retries: int = Options.retries,
         typed: bool = True,
         connections: int = 20,
         verify: ssl.SSLContext | bool = True,
+        proxy: str | None = None,
     ) -> None:
-        self._connection = Connection(url, key, events_url)
+        if renew is not None and key is not None:
+            raise InvalidArgumentError("give either an API key or `renew`, whose tokens are used in its place")
+        self._renewal = None if renew is None else Renewal(renew)
+        self._connection = Connection(url, key if self._renewal is None else self._renewal.text, events_url)
         self._options = Options(timeout, retries, typed=typed)
         self._server = Server()
-        self._transport = AsyncTransport(self._connection, connections, verify)
+        self._transport = AsyncTransport(self._connection, http_options(connections, verify, proxy))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._connection!r})"
@@ -66,8 +77,12 @@ class AsyncClient:
         other.__dict__ |= self.__dict__ | {"_options": replace(self._options, **options)}
         return other
 
-    def state(self, name: str) -> "AsyncState":
+    def state(self, name: str) -> AsyncState:
         return AsyncState(self, name)
+
+    def saved_query(self, name: str, version: int | None = None) -> AsyncSavedQuery:
+        """version: None: the newest that is published, at each call."""
+        return AsyncSavedQuery(self, name, version)
 
     async def query(
         self,
@@ -88,6 +103,10 @@ class AsyncClient:
     async def states(self) -> list[StateDocument]:
         return await self._transport.run(documents.states(self._call()))
 
+    async def saved_queries(self) -> list[SavedQueryDocument]:
+        """Return the saved queries that the API key may run."""
+        return await self._transport.run(saved_queries.saved_queries(self._call()))
+
     async def pipelines(self) -> list[PipelineDocument]:
         return await self._transport.run(documents.pipelines(self._call()))
 
@@ -103,6 +122,27 @@ class AsyncClient:
 
     async def resume(self, pipeline: str) -> PipelineDocument:
         return await self._transport.run(documents.steer(self._call(), pipeline, "resume"))
+
+    async def make_token(
+        self,
+        *,
+        states: Sequence[str] | None = None,
+        key_prefix: Any = None,
+        lifetime_seconds: int | None = None,
+        sub: str | None = None,
+        rate: int | None = None,
+        burst: int | None = None,
+    ) -> Token:
+        """Make a short-lived token, which reads. Scopes of the API key: read and issue_tokens.
+
+        states, key_prefix: what it is restricted to, never wider than the API key. lifetime_seconds: 600 if None. sub:
+        your own name for its user, who can read it. rate: requests per minute, burst: of them at once.
+        """
+        return await self._transport.run(
+            documents.make_token(
+                self._call(), states, key_prefix, lifetime_seconds=lifetime_seconds, sub=sub, rate=rate, burst=burst
+            )
+        )
 
     async def runs(
         self, *, state: str | None = None, kind: str | None = None, status: str | None = None, limit: int = 50
@@ -144,167 +184,4 @@ class AsyncClient:
         return self._transport.follow(Feed(self._call, request, state, last_id))
 
     def _call(self, extra_seconds: float | None = None) -> Call:
-        return Call(self._options, self._server, extra_seconds or 0.0)
-
-
-class AsyncState:
-    """One state of a server: `client.state(name)`."""
-
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        self._client = client
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"{self._client!r}.state({self.name!r})"
-
-    async def info(self) -> StateDocument:
-        return await self._client._transport.run(documents.state(self._client._call(), self.name))
-
-    async def get(
-        self,
-        key: Any,
-        *,
-        measures: Sequence[str] | None = None,
-        as_of: int | None = None,
-        min_txid: int | None = None,
-        epoch: str | None = None,
-        wait: float | None = None,
-    ) -> Any:
-        """Return the value of a key, by measure; None if it is missing or expired. Arguments as of `get_many`."""
-        query, when = Query(self.name, [key], measures), When(as_of, min_txid, epoch, wait)
-        return await self._client._transport.run(lookups.get(self._client._call(wait), query, when))
-
-    async def get_many(
-        self,
-        keys: Sequence[Any],
-        *,
-        measures: Sequence[str] | None = None,
-        as_of: int | None = None,
-        min_txid: int | None = None,
-        epoch: str | None = None,
-        wait: float | None = None,
-    ) -> Answer:
-        """Look up any number of keys, all at one batch. Returns one result per key, in their order.
-
-        keys: tuples of key parts; with one key column, bare values. measures: which; None: all. as_of: answer as after
-        this batch. min_txid: wait until this batch is committed; wait: for so many seconds, by default as long as the
-        server allows in one request. epoch: of the answer that as_of or min_txid is from.
-        Raises NotReachedError, BatchGoneError, OtherEpochError, SnapshotLostError and other ClientErrors.
-        """
-        query, when = Query(self.name, keys, measures), When(as_of, min_txid, epoch, wait)
-        return await self._client._transport.run(lookups.look_up(self._client._call(wait), query, when))
-
-    async def combine(
-        self,
-        keys: Sequence[Any],
-        *,
-        measures: Sequence[str] | None = None,
-        as_of: int | None = None,
-        min_txid: int | None = None,
-        epoch: str | None = None,
-        wait: float | None = None,
-    ) -> Combined:
-        """Fold the values of keys into one: counts add, distinct counts are unions. Arguments as of `get_many`.
-
-        The server folds them in one request, so their number is limited.
-        """
-        query, when = Query(self.name, keys, measures, combine=True), When(as_of, min_txid, epoch, wait)
-        return await self._client._transport.run(lookups.combine(self._client._call(wait), query, when))
-
-    async def entries(
-        self,
-        *,
-        prefix: Any = None,
-        start: Any = None,
-        stop: Any = None,
-        search: str | None = None,
-        order_by: str | None = None,
-        where: Sequence[str] = (),
-        measures: Sequence[str] | None = None,
-        as_of: int | Literal["committed"] | None = None,
-        limit: int | None = None,
-        page_size: int = PAGE_ENTRIES,
-    ) -> AsyncIterator[Entry]:
-        """Yield the entries of a range, page by page.
-
-        prefix: the first parts of the keys. start, stop: keys from here on, and before here. search: keys with a part
-        that starts with this text. order_by: a measure, `-flights` for descending order; key order if None. where:
-        filters on values, such as `flights>1000`, all of which hold. as_of: a batch, or `committed` for the batch of
-        the first page; else each page in key order shows its own. limit: how many entries; None: all. page_size: how
-        many per request, up to 1,000.
-        Raises PagesGoneError if the batch that the pages show does not stay available.
-        """
-        async for page in self.pages(
-            prefix=prefix, start=start, stop=stop, search=search, order_by=order_by, where=where, measures=measures,
-            as_of=as_of, limit=limit, page_size=page_size,
-        ):  # fmt: skip
-            for entry in page:
-                yield entry
-
-    async def pages(
-        self,
-        *,
-        prefix: Any = None,
-        start: Any = None,
-        stop: Any = None,
-        search: str | None = None,
-        order_by: str | None = None,
-        where: Sequence[str] = (),
-        measures: Sequence[str] | None = None,
-        as_of: int | Literal["committed"] | None = None,
-        limit: int | None = None,
-        page_size: int = PAGE_ENTRIES,
-    ) -> AsyncIterator[Page]:
-        """Yield the pages that `entries` takes its entries from, each with the batch that it shows."""
-        wanted = Range(prefix, start, stop, measures, as_of, where)
-        pages = entries.pages(self.name, wanted, search, order_by, limit, page_size)
-        while not pages.ended:
-            yield await self._client._transport.run(pages.next(self._client._call()))
-
-    async def history(self, key: Any, *, limit: int = 100, before: int | None = None) -> History:
-        """Return the committed versions of a key, newest first. before: only versions of earlier batches."""
-        return await self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, before))
-
-    async def export(
-        self,
-        *,
-        prefix: Any = None,
-        start: Any = None,
-        stop: Any = None,
-        where: Sequence[str] = (),
-        measures: Sequence[str] | None = None,
-        as_of: int | None = None,
-        limit: int | None = None,
-    ) -> Export:
-        """Return all entries of a range, from one batch, as an Arrow stream.
-
-        AsyncClient downloads it first; Client reads it as it comes."""
-        wanted = Range(prefix, start, stop, measures, as_of, where)
-        steps = exports.opened(self._client._call(), self.name, wanted, limit, "arrow")
-        return await self._client._transport.export(steps)
-
-    async def export_to(
-        self,
-        file: str | os.PathLike[str],
-        format: Format = "arrow",
-        *,
-        prefix: Any = None,
-        start: Any = None,
-        stop: Any = None,
-        where: Sequence[str] = (),
-        measures: Sequence[str] | None = None,
-        as_of: int | None = None,
-        limit: int | None = None,
-    ) -> int:
-        """Write all entries of a range to a file, which appears once it is complete. Returns the batch they are of."""
-        wanted = Range(prefix, start, stop, measures, as_of, where)
-        steps = exports.opened(self._client._call(), self.name, wanted, limit, format)
-        return await self._client._transport.export_to(steps, file)
-
-    async def compact(self) -> Run:
-        """Request a compaction. Scope of the API key: maintain."""
-        return await self._client._transport.run(documents.request_run(self._client._call(), self.name, "compaction"))
-
-    async def expire(self) -> Run:
-        """Request that expired rows are deleted. Scope of the API key: maintain."""
-        return await self._client._transport.run(documents.request_run(self._client._call(), self.name, "expiry"))
+        return Call(self._options, self._server, self._renewal, extra_seconds or 0.0)

@@ -2,27 +2,28 @@
 
 import asyncio
 import os
-import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import httpx
 
 from tidemark.client import exports
-from tidemark.client.calls import Failure, Opened, Send, Steps
-from tidemark.client.connection import Connection, failure, http_options, opened, response_of
+from tidemark.client.calls import Failure, Opened, Pause, Renew, Send, Steps, clock
+from tidemark.client.connection import BROKEN_OFF, Connection, failure, opened, response_of, unsent
 from tidemark.client.errors import Response
 from tidemark.client.events import Event, Feed
 from tidemark.client.exports import Export
+from tidemark.client.tokens import Renewal
 
 Answered = TypeVar("Answered")
 
 
 class AsyncTransport:
-    def __init__(self, connection: Connection, connections: int, verify: ssl.SSLContext | bool) -> None:
+    def __init__(self, connection: Connection, http: Mapping[str, Any]) -> None:
         self._connection = connection
-        self._http = httpx.AsyncClient(**http_options(connections, verify))
+        self._http = httpx.AsyncClient(**http)
+        self._renewing = asyncio.Lock()
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -31,8 +32,7 @@ class AsyncTransport:
         outcome = None
         try:
             while True:
-                step = steps.send(outcome)
-                outcome = await (self._send(step) if isinstance(step, Send) else asyncio.sleep(step.seconds))
+                outcome = await self._performed(steps.send(outcome))
         except StopIteration as end:
             answer: Answered = end.value
             return answer
@@ -58,17 +58,40 @@ class AsyncTransport:
             await _write(answer, file)
         return exports.batch_of(answer)
 
+    async def _performed(self, step: Send | Pause | Renew) -> Response | Opened | Failure | None:
+        match step:
+            case Send():
+                return await self._send(step)
+            case Pause():
+                await asyncio.sleep(step.seconds)
+            case Renew():
+                await self._renew(step.token)
+        return None
+
+    async def _renew(self, token: Renewal) -> None:
+        async with self._renewing:
+            if not token.is_due:
+                return
+            asked_at = clock()
+            try:
+                token.take(await token.make(), asked_at)
+            except Exception as error:
+                token.failed(error)
+
     async def _send(self, send: Send) -> Response | Opened | Failure:
         try:
             async with asyncio.timeout(send.seconds):
                 request = self._http.build_request(**self._connection.arguments(send))
                 answer = await self._http.send(request, stream=send.silence is not None)
-                if answer.is_success and send.silence is not None:
+                is_stream = answer.is_success and send.silence is not None
+                if is_stream and send.request.expects(answer.headers):
                     return opened(answer)
                 async with aclosing(answer):
-                    return response_of(answer, await answer.aread())
-        except (TimeoutError, httpx.TransportError) as error:
+                    return response_of(answer, b"" if is_stream else await answer.aread())
+        except (TimeoutError, httpx.RequestError) as error:
             return failure(error)
+        except httpx.InvalidURL as error:
+            raise unsent(send, error) from error
 
 
 async def _write(answer: Opened, file: IO[bytes]) -> None:
@@ -82,5 +105,5 @@ async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
     """Return the next piece of a stream, None at its end, however it ended."""
     try:
         return await anext(parts, None)
-    except (httpx.TransportError, httpx.StreamError):
+    except BROKEN_OFF:
         return None

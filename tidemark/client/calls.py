@@ -18,17 +18,20 @@ from tidemark.client.errors import (
     ApiError,
     ClientError,
     DeadlineError,
+    InvalidAnswerError,
     NoAnswerError,
     RateLimitedError,
     Response,
     UnavailableError,
     error_of,
 )
-from tidemark.client.values import Types, to_json
+from tidemark.client.tokens import Renewal
+from tidemark.client.values import Types, parsed, to_json
 
 Answered = TypeVar("Answered")
 
 API = "/api/v1"
+UNCHANGED, UNAUTHORIZED = 304, 401
 MAX_KEYS = 1_000  # of one request, by default; a server with another limit says so
 LONGEST_PAUSE_SECONDS = 10.0
 LARGEST_POWER = 16  # of two; beyond it the pause is the longest in any case
@@ -39,7 +42,10 @@ random = SystemRandom()
 
 @dataclass(frozen=True)
 class Request:
-    """One request. body: what becomes its JSON. is_safe: whether it may be repeated when its answer was lost."""
+    """One request. body: what becomes its JSON. is_safe: whether it may be repeated when its answer was lost.
+
+    media_type: of a successful answer.
+    """
 
     method: str
     path: str
@@ -47,6 +53,10 @@ class Request:
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     is_safe: bool = True
+    media_type: str = "application/json"
+
+    def expects(self, headers: Mapping[str, str]) -> bool:
+        return headers.get("content-type", "").startswith(self.media_type)
 
     @property
     def content(self) -> bytes | None:
@@ -88,8 +98,15 @@ class Failure:
     was_sent: bool
 
 
+@dataclass(frozen=True)
+class Renew:
+    """A step: have another token made, if no other call has done so meanwhile."""
+
+    token: Renewal
+
+
 Outcome = Response | Opened | Failure
-Steps = Generator[Send | Pause, Outcome | None, Answered]
+Steps = Generator[Send | Pause | Renew, Outcome | None, Answered]
 
 
 @dataclass(frozen=True)
@@ -125,14 +142,17 @@ class Server:
 class Call:
     """The requests of one call. extra_seconds: what is added to the timeout of the options."""
 
-    def __init__(self, options: Options, server: Server, extra_seconds: float = 0.0) -> None:
+    def __init__(
+        self, options: Options, server: Server, token: Renewal | None = None, extra_seconds: float = 0.0
+    ) -> None:
         self.options = options
         self.server = server
+        self._token = token
         self._ends = clock() + options.timeout + extra_seconds
 
     def json(self, request: Request) -> Steps[Any]:
         """Send a request and return the document of its answer."""
-        return json.loads((yield from self.ask(request)).content)
+        return parsed((yield from self.ask(request)).content)
 
     def ask(self, request: Request) -> Steps[Response]:
         """Send a request, again while that may help, and return its answer. Raises ClientError."""
@@ -147,12 +167,23 @@ class Call:
         return answer
 
     def _sent(self, request: Request, silence: float | None = None) -> Steps[Response | Opened]:
-        attempt = 0
+        attempt, is_renewed = 0, False
         while True:
+            if self._token is not None and self._token.is_due:
+                yield Renew(self._token)
+            token = "" if self._token is None else self._token.text()
             outcome = yield Send(request, max(0.0, self._left()), silence)
-            if isinstance(outcome, Opened) or (isinstance(outcome, Response) and outcome.status < 400):
+            if isinstance(outcome, Opened):
+                return outcome
+            if isinstance(outcome, Response) and outcome.status < 400:
+                _check(request, outcome)
                 return outcome
             assert outcome is not None
+            if token and not is_renewed and isinstance(outcome, Response) and outcome.status == UNAUTHORIZED:
+                assert self._token is not None
+                self._token.refused(token)
+                is_renewed = True
+                continue
             yield Pause(self._pause(request, outcome, attempt))
             attempt += 1
 
@@ -173,9 +204,22 @@ class Call:
         return self._ends - clock()
 
 
+def _check(request: Request, response: Response) -> None:
+    if response.status == UNCHANGED or (response.status < 300 and request.expects(response.headers)):
+        return
+    what = f"{request.method} {request.path}: the answer"
+    if response.status >= 300:
+        target = response.headers.get("location", "").partition("?")[0]
+        raise InvalidAnswerError(f"{what} is a redirect to {target!r}, which is not followed; give that address")
+    found = response.headers.get("content-type")
+    raise InvalidAnswerError(f"{what} has the type {found!r}, not {request.media_type!r}; is it Tidemark's address?")
+
+
 def _error(outcome: Response | Failure) -> ClientError:
     if isinstance(outcome, Response):
         return error_of(outcome)
+    if isinstance(outcome.error, httpx.DecodingError):
+        return InvalidAnswerError(f"the answer cannot be decompressed: {outcome.error}")
     return NoAnswerError(f"no answer: {type(outcome.error).__name__}: {outcome.error}")
 
 
@@ -184,7 +228,7 @@ def _may_repeat(request: Request, outcome: Response | Failure, error: ClientErro
         return True
     if isinstance(outcome, Failure) and not outcome.was_sent:
         return True
-    return request.is_safe and isinstance(error, UnavailableError | NoAnswerError)
+    return request.is_safe and isinstance(error, UnavailableError | NoAnswerError | InvalidAnswerError)
 
 
 def path(*parts: object) -> str:

@@ -7,11 +7,16 @@ from typing import Any
 
 import httpx
 
+from tidemark import __version__
 from tidemark.client.calls import Failure, Opened, Request, Send
-from tidemark.client.errors import Response
+from tidemark.client.errors import InvalidArgumentError, Response
 
 CONNECT_SECONDS = 5.0
+LARGEST_PORT = 65_535
 EVENTS = "/events/"
+
+# How a stream can end before its end.
+BROKEN_OFF = (httpx.RequestError, httpx.StreamError)
 
 # Raised before any byte of the request was sent.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -55,9 +60,10 @@ class Connection:
         return {**authorization, **content_type, **request.headers}
 
 
-def http_options(connections: int, verify: ssl.SSLContext | bool) -> dict[str, Any]:
+def http_options(connections: int, verify: ssl.SSLContext | bool, proxy: str | None) -> dict[str, Any]:
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-    return {"limits": limits, "verify": verify, "headers": {"User-Agent": "tidemark-client"}}
+    headers = {"User-Agent": f"tidemark-client/{__version__}"}
+    return {"limits": limits, "verify": verify, "headers": headers, "proxy": proxy}
 
 
 def response_of(answer: httpx.Response, content: bytes) -> Response:
@@ -76,15 +82,28 @@ def failure(error: Exception) -> Failure:
     return Failure(error, was_sent=not isinstance(error, NOT_SENT))
 
 
+def unsent(send: Send, error: httpx.InvalidURL) -> InvalidArgumentError:
+    request = send.request
+    return InvalidArgumentError(f"{request.method} {request.path}: {error}; send fewer keys or conditions at a time")
+
+
 def _checked(url: str) -> str:
-    parsed = httpx.URL(url)
-    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    is_complete = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) <= LARGEST_PORT
+    if not is_complete or parsed.userinfo:
         # Without the address: it may have a password.
-        raise ValueError("the server's url must be such as 'https://tidemark.example.com', without user and password")
+        raise InvalidArgumentError(
+            "the server's url must be such as 'https://tidemark.example.com', without user and password"
+        )
     return url.rstrip("/")
 
 
 def _check_key(key: str) -> None:
     if not (key.isascii() and key.isprintable() and " " not in key):
         # httpx's error would show it.
-        raise ValueError("the API key has characters that no API key has; look for a line break or a blank in it")
+        raise InvalidArgumentError(
+            "the API key has characters that no API key has; look for a line break or a blank in it"
+        )

@@ -1,13 +1,18 @@
-"""States, pipelines, batches and maintenance runs, as the API describes them: dicts, whose times are text.
+"""States, pipelines, batches and maintenance runs, as the API describes them: dicts, whose times are text. And tokens.
 
 A server may send more members than are listed here.
 """
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal, TypedDict, cast
 from uuid import uuid4
 
 from tidemark.client.calls import Call, Pause, Request, Steps, clock, path
 from tidemark.client.errors import DeadlineError
+from tidemark.client.lookups import names
+from tidemark.client.tokens import Token
+from tidemark.client.values import key_in_json
 
 UNFINISHED = ("queued", "running")
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 1.0
@@ -154,3 +159,15 @@ def wait_for(call: Call, run_id: int, seconds: float) -> Steps[Run]:
         yield Pause(min(pause, max(0.0, ends - clock())))
         pause = min(LONGEST_POLL_SECONDS, pause * 1.5)
     return found
+
+
+def make_token(call: Call, states: Sequence[str] | None, key_prefix: Any, **wanted: Any) -> Steps[Token]:
+    body = wanted | {"states": names(states), "key_prefix": None if key_prefix is None else key_in_json(key_prefix)}
+    body = {name: value for name, value in body.items() if value is not None}
+    # Another token does no harm, so it may be repeated.
+    document = yield from call.json(Request("POST", path("tokens"), body=body))
+    ends = datetime.fromisoformat(document["expires_at"])
+    return Token(
+        document["token"], ends, document["states"], document["key_prefix"], document["rate"], document["burst"],
+        document["sub"],
+    )  # fmt: skip

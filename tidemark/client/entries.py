@@ -1,13 +1,13 @@
 """Entries of a state in pages, and the history of one key."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from tidemark.client.calls import Call, Request, Steps, in_json, path
 from tidemark.client.lookups import names, types_of
-from tidemark.client.values import Key, Types, key_in_json, parsed, timestamp
+from tidemark.client.values import AS_IN_JSON, Key, Types, key_in_json, parsed, timestamp
 
 PAGE_ENTRIES = 1_000
 
@@ -63,12 +63,17 @@ class Page:
     isolation: str
     complete: bool
     next: str | None
+    types: Types = field(default=AS_IN_JSON, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a dict by column per entry, for `pandas.DataFrame`, or for `Table.from_pylist` of Arrow."""
+        return [self.types.row(entry.key, entry.value) for entry in self.entries]
 
 
 @dataclass(frozen=True)
@@ -113,15 +118,12 @@ class Pages:
         size = self._page_size if self._left is None else min(self._page_size, self._left)
         asked: dict[str, str | list[str]] = {**self._parameters, "limit": str(size)}
         document, types = yield from _read(call, self._state, "entries", asked)
-        entries = [_entry(row, types) for row in document["entries"]]
+        page = page_of(document, types)
         if self._left is not None:
-            self._left -= len(entries)
+            self._left -= len(page)
         self._parameters = {"cursor": document["next"]}
-        self.ended = document["next"] is None or self._left == 0
-        return Page(
-            entries, document["epoch"], document["txid"], timestamp(document["as_of"]), document["isolation"],
-            document["complete"], document["next"],
-        )  # fmt: skip
+        self.ended = page.next is None or self._left == 0
+        return page
 
 
 def pages(
@@ -150,6 +152,14 @@ def _read(call: Call, state: str, what: str, asked: Mapping[str, str | list[str]
         types = yield from types_of(call, state, again=True)
         document = parsed(response.content, [types])
     return document, types
+
+
+def page_of(document: Mapping[str, Any], types: Types) -> Page:
+    entries = [_entry(row, types) for row in document["entries"]]
+    return Page(
+        entries, document["epoch"], document["txid"], timestamp(document["as_of"]), document["isolation"],
+        document["complete"], document.get("next"), types,
+    )  # fmt: skip
 
 
 def _entry(row: Mapping[str, Any], types: Types) -> Entry:

@@ -18,6 +18,14 @@ class ClientError(Exception):
     """Base of all errors of the client."""
 
 
+class InvalidArgumentError(ClientError, ValueError):
+    """An argument cannot be sent: a time without a zone, an API key with a line break, more than an address takes."""
+
+
+class InvalidAnswerError(ClientError):
+    """The answer is not one of Tidemark: a redirect, a page of a proxy, or broken. Check the address of the client."""
+
+
 class NoAnswerError(ClientError):
     """The server cannot be reached, or the connection broke before the answer was complete."""
 

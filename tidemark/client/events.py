@@ -5,14 +5,22 @@ that missed batches which the server cannot send again gets a `Reset`, never a s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from tidemark.client.answers import Result, result_of
 from tidemark.client.calls import Call, Opened, Pause, Request, Steps, in_json
-from tidemark.client.errors import ApiError, DeadlineError, NoAnswerError, RateLimitedError, UnavailableError
-from tidemark.client.lookups import Result, names, result_of, types_of
+from tidemark.client.errors import (
+    ApiError,
+    DeadlineError,
+    InvalidArgumentError,
+    NoAnswerError,
+    RateLimitedError,
+    UnavailableError,
+)
+from tidemark.client.lookups import names, types_of
 from tidemark.client.values import AS_IN_JSON, Types, key_in_json, parsed, timestamp
 
 SILENT_SECONDS = 60.0  # the server sends a heartbeat every 15
@@ -137,7 +145,7 @@ class Feed:
         if self._state is not None:
             self._types = yield from types_of(call, self._state)
         last = {"Last-Event-ID": self._last_id} if self._last_id else {}
-        request = Request("GET", self._request.path, self._request.params, headers={"Accept": EVENT_STREAM} | last)
+        request = replace(self._request, headers={"Accept": EVENT_STREAM} | last, media_type=EVENT_STREAM)
         return (yield from call.open(request, SILENT_SECONDS))
 
     def _event(self, message: "Message") -> Steps[Event]:
@@ -196,7 +204,7 @@ def request(path: str) -> Request:
 
 def state_request(state: str, keys: Sequence[Any] | None, prefix: Any, measures: Sequence[str] | None) -> Request:
     if keys is not None and prefix is not None:
-        raise ValueError("keys and prefix exclude each other; use two streams")
+        raise InvalidArgumentError("keys and prefix exclude each other; use two streams")
     asked = {} if keys is None else {"keys": in_json([key_in_json(key) for key in keys])}
     asked |= {} if prefix is None else {"prefix": in_json(key_in_json(prefix))}
     chosen = names(measures)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self
 import httpx
 
 from tidemark.client.calls import Call, Opened, Request, Steps, path
+from tidemark.client.connection import BROKEN_OFF
 from tidemark.client.entries import Range
 from tidemark.client.errors import IncompleteExportError
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 Format = Literal["arrow", "csv", "ndjson"]
+
+MEDIA_TYPES: Mapping[Format, str] = {
+    "arrow": "application/vnd.apache.arrow.stream",
+    "csv": "text/csv",
+    "ndjson": "application/x-ndjson",
+}
 
 BUFFER_BYTES = 1 << 20
 KEPT_IN_MEMORY_BYTES = 16 << 20  # of a download that is read afterwards; more of it goes to the disk
@@ -96,7 +103,7 @@ class Content(io.RawIOBase):
 def opened(call: Call, state: str, wanted: Range, limit: int | None, format: Format) -> Steps[Opened]:
     """Begin an export. It is given up if no byte comes for the options' timeout."""
     asked = wanted.parameters() | ({} if limit is None else {"limit": str(limit)})
-    request = Request("GET", path("states", state, f"export.{format}"), asked)
+    request = Request("GET", path("states", state, f"export.{format}"), asked, media_type=MEDIA_TYPES[format])
     return (yield from call.open(request, call.options.timeout))
 
 
@@ -131,7 +138,7 @@ def whole_file(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 def naming_the_break() -> Iterator[None]:
     try:
         yield
-    except (httpx.TransportError, httpx.StreamError) as error:
+    except BROKEN_OFF as error:
         raise IncompleteExportError(f"the export broke off: {type(error).__name__}: {error}") from error
 
 

@@ -6,12 +6,12 @@ was replaced by another attempt meanwhile is seen by the ETag of an empty lookup
 last one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-from tidemark.client.calls import Call, Request, Steps, clock, path
+from tidemark.client.answers import Answer, Combined, Result, answer_of
+from tidemark.client.calls import UNCHANGED, Call, Request, Steps, clock, path
 from tidemark.client.errors import (
     BatchGoneError,
     NotCommittedError,
@@ -21,14 +21,13 @@ from tidemark.client.errors import (
     Response,
     SnapshotLostError,
 )
-from tidemark.client.values import AS_IN_JSON, Key, Types, key_in_json, parsed, timestamp
+from tidemark.client.values import AS_IN_JSON, Types, key_in_json, parsed
 
 # The server limits how long it waits for a batch; a longer wait is several requests.
 WAIT_SECONDS = 1.0
 TYPES_SECONDS = 60.0  # after which the types of a state are read again: it may have been created again
 
 OUT_OF_REACH = (BatchGoneError, NotCommittedError, OtherEpochError, SnapshotLostError)
-UNCHANGED = 304
 
 
 @dataclass(frozen=True)
@@ -56,54 +55,6 @@ class Query:
     def body(self, keys: Sequence[Any]) -> dict[str, Any]:
         asked = {"keys": keys, "combine": self.combine or None, "measures": names(self.measures)}
         return {name: value for name, value in asked.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Result:
-    """What was found of one key. value: by measure, or the JSON value of a state that has one; None unless found."""
-
-    key: Key
-    status: Literal["found", "missing", "expired", "removed"]
-    value: Any
-
-
-@dataclass(frozen=True)
-class Combined:
-    """The values of many keys folded into one. keys: how many were found."""
-
-    keys: int
-    missing: int
-    expired: int
-    value: Any
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Results of one state, one per key, in the order asked, all at batch `txid` of `epoch`, whose time is `as_of`.
-
-    isolation: `uncommitted` if rows of an open batch may be among them. combined: in place of the results. fed: False
-    where the state, or a measure of it, is no longer fed.
-    """
-
-    state: str
-    epoch: str
-    txid: int
-    as_of: datetime | None
-    isolation: str
-    results: Sequence[Result] = ()
-    combined: Combined | None = None
-    fed: bool = True
-
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.results)
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    @property
-    def found(self) -> dict[Key, Any]:
-        """The values of the keys that were found, by key."""
-        return {result.key: result.value for result in self.results if result.status == "found"}
 
 
 def get(call: Call, query: Query, when: When) -> Steps[Any]:
@@ -150,16 +101,8 @@ def _at_once(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], wh
 
 
 def _answers(call: Call, queries: Sequence[Query], response: Response) -> Steps[list[Answer]]:
-    again = False
-    while True:
-        types = []
-        for query in queries:
-            types.append((yield from types_of(call, query.state, again)))
-        document = parsed(response.content, types)
-        parts = [document | part for part in document.get("answers", [document])]
-        if again or all(each.knows(part) for each, part in zip(types, parts, strict=True)):
-            return [_answer(part, each) for each, part in zip(types, parts, strict=True)]
-        again = True
+    parts = yield from typed_parts(call, [query.state for query in queries], response)
+    return [answer_of(part, types) for part, types in parts]
 
 
 def _in_chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
@@ -230,8 +173,18 @@ def types_of(call: Call, state: str, again: bool = False) -> Steps[Types]:
     return types
 
 
-def result_of(row: Mapping[str, Any], types: Types) -> Result:
-    return Result(types.key(row["key"]), row["status"], types.value(row["value"]))
+def typed_parts(call: Call, states: Sequence[str], response: Response) -> Steps[list[tuple[Any, Types]]]:
+    """Return the answer of each state, and its types."""
+    again = False
+    while True:
+        types = []
+        for state in states:
+            types.append((yield from types_of(call, state, again)))
+        document = parsed(response.content, types)
+        parts = [document | part for part in document.get("answers", [document])]
+        if again or all(each.knows(part) for each, part in zip(types, parts, strict=True)):
+            return list(zip(parts, types, strict=True))
+        again = True
 
 
 def names(measures: Sequence[str] | None) -> list[str] | None:
@@ -241,15 +194,3 @@ def names(measures: Sequence[str] | None) -> list[str] | None:
 
 def _names_of(queries: Sequence[Query]) -> str:
     return ", ".join(repr(query.state) for query in queries)
-
-
-def _answer(document: Mapping[str, Any], types: Types) -> Answer:
-    results = [result_of(row, types) for row in document.get("results", ())]
-    folded = document.get("combined")
-    combined = None
-    if folded is not None:
-        combined = Combined(folded["keys"], folded["missing"], folded["expired"], types.value(folded["value"]))
-    return Answer(
-        document["state"], document["epoch"], document["txid"], timestamp(document["as_of"]), document["isolation"],
-        results, combined, document.get("fed", True),
-    )  # fmt: skip

@@ -1,28 +1,30 @@
 """Performs the steps of calls with httpx, blocking. `async_transport` does the same in an event loop."""
 
 import os
-import ssl
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
 from tidemark.client import exports
-from tidemark.client.calls import Failure, Opened, Pause, Send, Steps, clock
-from tidemark.client.connection import Connection, failure, http_options, opened, response_of
+from tidemark.client.calls import Failure, Opened, Pause, Renew, Send, Steps, clock
+from tidemark.client.connection import BROKEN_OFF, Connection, failure, opened, response_of, unsent
 from tidemark.client.errors import Response
 from tidemark.client.events import Event, Feed
 from tidemark.client.exports import Export
+from tidemark.client.tokens import Renewal
 
 Answered = TypeVar("Answered")
 
 
 class Transport:
-    def __init__(self, connection: Connection, connections: int, verify: ssl.SSLContext | bool) -> None:
+    def __init__(self, connection: Connection, http: Mapping[str, Any]) -> None:
         self._connection = connection
-        self._http = httpx.Client(**http_options(connections, verify))
+        self._http = httpx.Client(**http)
+        self._renewing = threading.Lock()
 
     def close(self) -> None:
         self._http.close()
@@ -31,10 +33,7 @@ class Transport:
         outcome = None
         try:
             while True:
-                step = steps.send(outcome)
-                outcome = self._send(step) if isinstance(step, Send) else None
-                if isinstance(step, Pause):
-                    time.sleep(step.seconds)
+                outcome = self._performed(steps.send(outcome))
         except StopIteration as end:
             answer: Answered = end.value
             return answer
@@ -57,11 +56,33 @@ class Transport:
                 file.write(part)
         return exports.batch_of(answer)
 
+    def _performed(self, step: Send | Pause | Renew) -> Response | Opened | Failure | None:
+        match step:
+            case Send():
+                return self._send(step)
+            case Pause():
+                time.sleep(step.seconds)
+            case Renew():
+                self._renew(step.token)
+        return None
+
+    def _renew(self, token: Renewal) -> None:
+        with self._renewing:
+            if not token.is_due:
+                return
+            asked_at = clock()
+            try:
+                token.take(token.make(), asked_at)
+            except Exception as error:
+                token.failed(error)
+
     def _send(self, send: Send) -> Response | Opened | Failure:
         try:
             return self._read(send) if send.silence is None else self._opened(send)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return failure(error)
+        except httpx.InvalidURL as error:
+            raise unsent(send, error) from error
 
     def _read(self, send: Send) -> Response:
         ends, content = clock() + send.seconds, bytearray()
@@ -74,15 +95,15 @@ class Transport:
 
     def _opened(self, send: Send) -> Response | Opened:
         answer = self._http.send(self._http.build_request(**self._connection.arguments(send)), stream=True)
-        if answer.is_success:
+        if answer.is_success and send.request.expects(answer.headers):
             return opened(answer)
         with closing(answer):
-            return response_of(answer, answer.read())
+            return response_of(answer, b"" if answer.is_success else answer.read())
 
 
 def _next(parts: Iterator[bytes]) -> bytes | None:
     """Return the next piece of a stream, None at its end, however it ended."""
     try:
         return next(parts, None)
-    except (httpx.TransportError, httpx.StreamError):
+    except BROKEN_OFF:
         return None

@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from tidemark.client.errors import InvalidAnswerError, InvalidArgumentError
+
 Key = tuple[Any, ...]
 
 # Where an answer has values, each with its key.
@@ -20,17 +22,17 @@ ROWS = ("results", "changes", "entries", "versions")
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as the API takes it. Raises ValueError for a time without an offset, and infinite numbers."""
+    """Return a value as the API takes it. Raises InvalidArgumentError: a time without an offset, infinite numbers."""
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise ValueError(f"{value!r} has no time zone; give one, such as datetime(.., tzinfo=UTC)")
+            raise InvalidArgumentError(f"{value!r} has no time zone; give one, such as datetime(.., tzinfo=UTC)")
         return value.isoformat()
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, UUID | Decimal):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value!r} cannot be part of a key that is sent to the API")
+        raise InvalidArgumentError(f"{value!r} cannot be part of a key that is sent to the API")
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
     return value
@@ -81,11 +83,12 @@ def _reader(sql_type: str) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class Types:
-    """The columns of a state: how to read key parts, in order, and measures, by name.
+    """The columns of a state: how to read key parts, in order, and measures, by name. names: of the key columns.
 
     measures: None for a state whose value is any JSON value. has_decimals: whether floats would lose digits.
     """
 
+    names: Sequence[str] = ()
     keys: Sequence[Callable[[Any], Any]] = ()
     measures: Mapping[str, Callable[[Any], Any]] | None = field(default_factory=dict)
     has_decimals: bool = False
@@ -97,10 +100,10 @@ class Types:
         measures = document["measures"]
         keys = [_reader(sql_type) for sql_type in document["key"].values()]
         if list(measures) == ["value"] and not measures["value"]["aggregate"]:
-            return cls(keys, None)
+            return cls(list(document["key"]), keys, None)
         sql_types = {name: measure["type"] for name, measure in measures.items()}
         has_decimals = any(each.startswith("numeric") for each in sql_types.values())
-        return cls(keys, {name: _reader(each) for name, each in sql_types.items()}, has_decimals)
+        return cls(list(document["key"]), keys, {name: _reader(each) for name, each in sql_types.items()}, has_decimals)
 
     def knows(self, document: Mapping[str, Any]) -> bool:
         """Return whether the measures of an answer are known."""
@@ -121,6 +124,13 @@ class Types:
             return _plain(value)
         return {name: self.measures.get(name, _plain)(each) for name, each in value.items()}
 
+    def row(self, key: Key | None, value: Any) -> dict[str, Any]:
+        """Return a value by column, with the parts of its key if it has one."""
+        if not self.is_typed:
+            raise InvalidArgumentError("a table needs the columns of its state; use a client with typed=True")
+        values = {"value": value} if self.measures is None else value
+        return values if key is None else dict(zip(self.names, key, strict=True)) | values
+
 
 AS_IN_JSON = Types(is_typed=False)
 
@@ -131,6 +141,9 @@ def rows(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*(row for name in ROWS for row in document.get(name) or ()), *combined]
 
 
-def parsed(content: bytes | str, types: Iterable[Types]) -> Any:
+def parsed(content: bytes | str, types: Iterable[Types] = ()) -> Any:
     """Return a JSON document, its numbers with every digit where a state of these types needs that."""
-    return json.loads(content, parse_float=Decimal if any(each.has_decimals for each in types) else float)
+    try:
+        return json.loads(content, parse_float=Decimal if any(each.has_decimals for each in types) else float)
+    except ValueError as error:
+        raise InvalidAnswerError(f"the answer is not JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""Writes `tidemark/client/client.py` from `async_client.py`: the same calls without `await`."""
+"""Writes the blocking calls of `tidemark.client` from the awaiting ones, such as `client.py` from `async_client.py`."""
 
 import re
 from pathlib import Path
@@ -6,33 +6,43 @@ from pathlib import Path
 from pipelines.embedded.data_dir import REPOSITORY
 
 FOLDER = REPOSITORY / "tidemark" / "client"
-ASYNC, SYNC = FOLDER / "async_client.py", FOLDER / "client.py"
+NAMES = ("client", "state", "saved_query")
 
 HEAD = (
-    '''"""The calls of a client. `async_client.py` has the same calls, to await, and this file is written from it."""'''
+    '''"""The calls of a {what}. `async_{name}.py` has the same calls, to await, and this file is written from it."""'''
 )
 
 WORDS = [
-    (r"\A\"\"\".*?\"\"\"", HEAD),
     (r"\basync (?=def|for|with)", ""),
     (r"\bawait ", ""),
-    (r"\bAsync(?=Client\b(?! downloads)|State|Iterator|Transport)", ""),
-    (r"\basync_transport\b", "transport"),
+    (r"\bAsync(?=Client\b(?! downloads)|State|SavedQuery|Iterator|Transport|Renew)", ""),
+    (r"\basync_(?=transport|client|state|saved_query)", ""),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"for entry in page:\n +yield entry", "yield from page"),
 ]
 
 
-def without_await(text: str) -> str:
+def asynchronous(name: str) -> Path:
+    return FOLDER / f"async_{name}.py"
+
+
+def blocking(name: str) -> Path:
+    return FOLDER / f"{name}.py"
+
+
+def without_await(name: str) -> str:
+    text = re.sub(r"\A\"\"\".*?\"\"\"", "", asynchronous(name).read_text(), flags=re.DOTALL)
     for pattern, word in WORDS:
-        text = re.sub(pattern, word, text, count=0, flags=re.DOTALL)
+        text = re.sub(pattern, word, text)
+    text = HEAD.format(what=name.replace("_", " "), name=name) + text
     imports = re.findall(r"^from tidemark\.client.*\n", text, flags=re.MULTILINE)
     start = text.index(imports[0])
     return text[:start] + "".join(sorted(imports)) + text[start + len("".join(imports)) :]
 
 
-def main(sync: Path = SYNC) -> None:
-    sync.write_text(without_await(ASYNC.read_text()))
+def main() -> None:
+    for name in NAMES:
+        blocking(name).write_text(without_await(name))
 
 
 if __name__ == "__main__":

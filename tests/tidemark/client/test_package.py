@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pipelines.embedded.data_dir import REPOSITORY
-from tests.tidemark.client.sync_file import ASYNC, SYNC, without_await
+from tests.tidemark.client.sync_file import NAMES, blocking, without_await
 from tidemark import client
 
 SERVER = {"django", "pyspark", "psycopg", "webapp", "pipelines", "state_backends", "pyarrow", "pandas", "polars"}
@@ -17,8 +17,9 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
 
 
-def test_the_blocking_calls_are_the_awaiting_ones_without_await():
-    assert SYNC.read_text() == without_await(ASYNC.read_text())
+@pytest.mark.parametrize("name", NAMES)
+def test_the_blocking_calls_are_the_awaiting_ones_without_await(name):
+    assert blocking(name).read_text() == without_await(name)
 
 
 def test_it_loads_nothing_of_the_server():

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from tidemark.client import AsyncClient, AsyncState, Client
+from tidemark.client import AsyncClient, AsyncSavedQuery, AsyncState, Client
 
 
 class Blocking:
@@ -29,7 +29,7 @@ class Blocking:
     def _blocking(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def blocking(*args: Any, **options: Any) -> Any:
             answer = call(*args, **options)
-            if isinstance(answer, AsyncClient | AsyncState):
+            if isinstance(answer, AsyncClient | AsyncState | AsyncSavedQuery):
                 return Blocking(answer, self._loop)
             if isinstance(answer, AsyncIterator):
                 return self._items(answer)
@@ -50,8 +50,13 @@ def sync_client(*args: Any, **options: Any) -> Any:
     return Client(*args, **options)
 
 
-def async_client(*args: Any, **options: Any) -> Any:
-    return Blocking(AsyncClient(*args, **options), asyncio.new_event_loop())
+def async_client(*args: Any, renew: Callable[[], Any] | None = None, **options: Any) -> Any:
+    async def awaited() -> Any:
+        assert renew is not None
+        return renew()
+
+    client = AsyncClient(*args, renew=None if renew is None else awaited, **options)
+    return Blocking(client, asyncio.new_event_loop())
 
 
 BOTH = [sync_client, async_client]

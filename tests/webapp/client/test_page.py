@@ -4,9 +4,14 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from pipelines.embedded.data_dir import REPOSITORY
 from tests.docs.blocks import program
 from tests.webapp.events.events_server import events_server
+from tests.webapp.saved_queries.published import TOP, published
+from tidemark import client as public
+from webapp.accounts.services import create_api_key
 
 CONNECTED = 'Client(os.environ["TIDEMARK_URL"], os.environ["TIDEMARK_API_KEY"]'
 
@@ -17,17 +22,37 @@ def printed(text: str) -> list[str]:
     return [line.removeprefix("then ") for comment in comments for line in comment.split(", then ")]
 
 
-def test_the_page_prints_what_it_says(web, client, api_key, tmp_path):
+BUSIEST = {**TOP, "reads": [{**TOP["reads"][0], "limit": 10}]}
+
+
+@pytest.fixture
+def key(transactional_db):
+    return create_api_key("reader of the page", ["read", "issue_tokens"])[1]
+
+
+def test_the_page_prints_what_it_says(web, flights, settled, key, tmp_path):
+    published("busiest", BUSIEST)
     text = program("client.md")
     assert text.count(CONNECTED) == 2
     expected = printed(text)
     with events_server(tmp_path) as events:
         ran = subprocess.run(
             [sys.executable, "-c", text.replace(CONNECTED, f"{CONNECTED}, events_url={events.url!r}")],
-            env={"TIDEMARK_URL": web.url, "TIDEMARK_API_KEY": api_key, "PYTHONPATH": str(REPOSITORY)},
+            env={"TIDEMARK_URL": web.url, "TIDEMARK_API_KEY": key, "PYTHONPATH": str(REPOSITORY)},
             cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == expected
     assert (tmp_path / "flights.csv").read_text().count("\n") == 61
+
+
+def test_the_page_names_every_error_and_call():
+    page = (REPOSITORY / "docs" / "client.md").read_text()
+    calls = [name for kind in (public.Client, public.State, public.SavedQuery) for name in vars(kind) if name[0] != "_"]
+    errors = [name for name in public.__all__ if name.endswith("Error") and name not in ("ApiError", "ClientError")]
+
+    assert [
+        name for name in (*errors, "ApiError", "ClientError") if f"`{name}`" not in page.replace("Error`s", "Error`")
+    ] == []
+    assert [name for name in calls if f"{name}(" not in page and name not in ("close", "openapi")] == []
