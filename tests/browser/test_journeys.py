@@ -179,7 +179,7 @@ def size_of(path: Path) -> tuple[int, int]:
 def test_the_printed_curl_line_works(demo):
     demo.wait_for_batch(1)
     printed = demo.printed()
-    command = printed[printed.index("curl -s") :].partition("\n\n")[0]
+    command = printed[printed.index("curl -fsS") :].partition("\n\n")[0]
 
     response = json.loads(subprocess.run(command, shell=True, capture_output=True, check=True).stdout)  # noqa: S602
 

@@ -18,7 +18,7 @@ from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
 from webapp.dashboard.pasted import PastedKey, pasted_keys
 from webapp.states import snippets
-from webapp.states.snippets import Where
+from webapp.states.snippets import Server
 
 # In the order of the summary.
 STATUSES = ("found", "missing", "expired", "invalid")
@@ -123,7 +123,7 @@ def history(reader: Reader, key: Key, before: int | None) -> History:
 def request_snippets(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> dict[str, str]:
     """Return programs that look a key up, by language. key: its parts as in JSON; none: the names of the columns."""
     shown = key or [f"<{column}>" for column in spec.key]
-    return snippets.lookup(Where(request.build_absolute_uri("/").rstrip("/")), spec, [shown])
+    return snippets.lookup(Server(request.build_absolute_uri("/").rstrip("/")), spec, [shown])
 
 
 def _line(spec: StateSpec, pasted: PastedKey, answer: dict[str, Any]) -> Line:

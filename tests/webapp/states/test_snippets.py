@@ -1,133 +1,252 @@
-"""Each snippet asks a real server or the database, and all of one question give the same rows."""
+"""Each snippet runs as it is printed, and all of one question give the same rows: with bash, Python, Node and psql."""
 
 import ast
 import csv
+import io
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
+from django.db import connection
 
 from pipelines.embedded.data_dir import REPOSITORY
+from state_backends import Count, StateSpec
+from state_backends.table import StateTable
+from tests.webapp.api.states import add_state
+from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import BY_CARRIER, TOTALS
-from tests.webapp.web_server import web_server
+from tests.webapp.saved_queries.published import SHARE, TOP, published
+from tests.webapp.web_server import database_url, web_server
 from webapp.accounts.services import create_api_key
-from webapp.states import snippets
-from webapp.states.snippets import Where
+from webapp.states import readers, snippets
+from webapp.states.snippets import LANGUAGES, Server, Wanted
 
 KEYS = [["JFK", "C01"], ["EWR", "C00"]]
 
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+# What a shell, JavaScript, Python, SQL, psql, curl or an address may read as something else.
+STRANGE = [
+    ["""it's "$HOME" `id` $(id) \\ ${1} !! #{x}""", "ü\n\t😀"],
+    ["';DROP TABLE x;--", ":carrier :'carrier' {a,b} [1-2]"],
+    ["@/etc/passwd", "a=b&c=d+e%41;f?g#h"],
+    ["</script>\u2028", "*"],
+]
+IN_NO_PATH = [["a/b", "c"], ["..", "."], ["", "C01"]]
+
+LARGE = StateSpec("large_numbers", key={"id": "bigint", "share": "double precision"}, measures={"n": Count()})
 
 PROGRAMS = {
     "curl": ["/bin/bash", "-e", "-c"],
     "Python": [sys.executable, "-c"],
     "JavaScript": ["node", "--input-type=module", "-e"],
 }
+NEEDED = {"curl": "curl", "JavaScript": "node"}
+
+
+@pytest.fixture(params=LANGUAGES)
+def language(request):
+    program = NEEDED.get(request.param)
+    if program is not None and shutil.which(program) is None:
+        assert "CI" not in os.environ, f"there is no {program} here"
+        pytest.skip(f"there is no {program} here")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def server(django_db_setup, django_db_blocker, tmp_path_factory):
+    with django_db_blocker.unblock():
+        with web_server(tmp_path_factory.mktemp("web"), TIDEMARK_API_KEY_CACHE_SECONDS=0) as running:
+            yield Server(running.url)
+        connection.close()
 
 
 @pytest.fixture
-def run(lasting, tmp_path):
-    """Runs a snippet; returns what it printed, or the rows of SQL."""
+def run(lasting, language, tmp_path):
+    """Runs the program of the language, without a word of it changed; returns what it printed, as CSV for SQL."""
     _, key = create_api_key("reader of a page", ["read"])
-    with web_server(tmp_path) as server:
+    # The server compares its readers with the catalog once a second only.
+    time.sleep(readers.CHECK_SECONDS)
 
-        def run(language, text):
-            if language == "SQL":
-                return lasting.conn.execute(text).fetchall()
-            text = text.replace("http://localhost:8000", server.url)
-            ran = subprocess.run(
-                [*PROGRAMS[language], text],
-                env={"TIDEMARK_API_KEY": key, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)},
-                cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
-            assert (ran.returncode, ran.stderr) == (0, "")
-            return ran.stdout
+    def run(made, *, fails=False):
+        assert list(made) == [each for each in LANGUAGES if each in made]
+        if language == "SQL":
+            return in_psql(made["SQL"])
+        ran = subprocess.run(
+            [*PROGRAMS[language], made[language]],
+            env={"TIDEMARK_API_KEY": key, "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": "/"},
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (ran.returncode != 0, ran.stderr != "") == (fails, fails), ran.stderr
+        return ran.stdout + ran.stderr
 
-        yield run
+    def in_psql(text):
+        if shutil.which("psql") is None:
+            rows = lasting.conn.execute(text).fetchall()
+            return "\n".join(json.dumps(row, default=str) for row in rows)
+        command = ["psql", "-X", "--csv", "--tuples-only", "-v", "ON_ERROR_STOP=1", database_url()]
+        ran = subprocess.run(command, input=text + ";\n", capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return "\n".join(json.dumps(row) for row in csv.reader(io.StringIO(ran.stdout)))
+
+    return run
 
 
-WHERE = Where("http://localhost:8000")
-
-
-def available(made):
-    """The languages of a question; without Node there is no JavaScript here."""
-    assert list(made) == list(snippets.LANGUAGES)
-    return [language for language in made if language != "JavaScript" or shutil.which("node")]
-
-
-def found(language, printed, list_name):
-    """Return the keys and values that a snippet has printed."""
+def found(language, printed, name):
+    """Return the keys and the numbers of flights that a snippet has printed. name: of the list in the API's answer."""
     if language == "SQL":
-        return {tuple(row[:2]): row[2] for row in printed}
+        rows = [json.loads(line) for line in printed.splitlines()]
+        return {tuple(row[:2]): int(row[2]) for row in rows}
     if language == "Python":
         lines = [ast.literal_eval(f"[{_with_commas(line)}]") for line in printed.splitlines()]
         return {line[0]: line[-1]["flights"] for line in lines}
     rows = json.loads(printed)
-    rows = rows if isinstance(rows, list) else rows[list_name]
+    rows = rows if isinstance(rows, list) else rows[name]
     return {tuple(row["key"]): row["value"]["flights"] for row in rows}
 
 
 def _with_commas(line):
     """`('a', 'b') found {..}` as a list of literals."""
-    key, _, rest = line.partition(") ")
+    key, _, rest = line.rpartition(") ")
     return f"{key}), {rest[rest.index('{') :]}"
 
 
-def test_a_lookup(run):
-    made = snippets.lookup(WHERE, BY_CARRIER, KEYS, ["flights"])
-
-    for language in available(made):
-        rows = found(language, run(language, made[language]), "results")
-        assert rows == {("JFK", "C01"): 99, ("EWR", "C00"): 1100}, language
-
-
-def test_the_first_entries(run):
-    made = snippets.entries(WHERE, BY_CARRIER, "-flights", 3)
-
-    for language in available(made):
-        rows = found(language, run(language, made[language]), "entries")
-        assert list(rows.values()) == [1100, 100, 99], language
-        assert list(rows)[:2] == [("EWR", "C00"), ("JFK", "C00")], language
+def value(language, printed):
+    """Return the number of flights of the one key that a snippet has printed."""
+    if language == "SQL":
+        return int(json.loads(printed)[-1])
+    if language == "Python":
+        return ast.literal_eval(printed)["flights"]
+    document = json.loads(printed)
+    return document.get("value", document)["flights"]
 
 
-def test_an_export(run, tmp_path):
-    made = snippets.export(WHERE, BY_CARRIER)
+def test_a_lookup(run, language, server):
+    printed = run(snippets.lookup(server, BY_CARRIER, KEYS, ["flights"]))
 
-    for language in available(made):
-        printed, file = run(language, made[language]), tmp_path / "flights_by_carrier.csv"
-        if language == "SQL":
-            rows = [[*row[:2], str(row[2])] for row in printed]
-        else:
-            text = file.read_text() if file.exists() else printed
-            rows = [row[:3] for row in csv.reader(text.splitlines()[1:]) if row]
-        file.unlink(missing_ok=True)
-        assert (len(rows), rows[0]) == (60, ["EWR", "C00", "1100"]), language
+    assert found(language, printed, "results") == {("JFK", "C01"): 99, ("EWR", "C00"): 1100}
 
 
-def test_a_state_without_key_columns(run):
-    made = snippets.lookup(WHERE, TOTALS, [[]])
-
-    assert run("SQL", made["SQL"]) == [(6130,)]
-    assert run("Python", made["Python"]) == "() found {'flights': 6130}\n"
-    assert json.loads(run("curl", made["curl"]))["results"][0]["value"] == {"flights": 6130}
+def test_one_key(run, language, server):
+    assert value(language, run(snippets.one_key(server, BY_CARRIER, KEYS[1], ["flights"]))) == 1100
 
 
-def test_keys_with_quotes_stay_one_key(run):
-    key = ["""it's "$HOME" `x` \\ ${1}""", "ü\n"]
-    made = snippets.lookup(WHERE, BY_CARRIER, [key])
+def test_the_first_entries(run, language, server):
+    rows = found(language, run(snippets.entries(server, BY_CARRIER, Wanted("-flights", limit=3))), "entries")
 
-    assert run("SQL", made["SQL"]) == []
-    for language in available(made)[1:-1]:
-        assert "missing" in run(language, made[language])
-    assert json.loads(run("curl", made["curl"]))["results"][0]["key"] == key
+    assert list(rows.values()) == [1100, 100, 99]
+    assert list(rows)[:2] == [("EWR", "C00"), ("JFK", "C00")]
 
 
-def test_the_page_of_the_api_shows_the_same_commands():
-    page, where = (REPOSITORY / "docs" / "api.md").read_text(), Where("$URL", "KEY")
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        (["flights>=99"], 4),
+        (["flights>98", 'carrier in ["C00", "it\'s \\"$x\\""]', "origin != EWR"], 1),
+        (["max_delay is not null", "mean_delay=12.5", "carrier<C03", "flights>97"], 6),
+        (["max_delay is null"], 0),
+        (['origin="=$HOME"'], 0),
+    ],
+)
+def test_entries_that_meet_conditions(run, language, server, where, count):
+    rows = found(language, run(snippets.entries(server, BY_CARRIER, Wanted(where=where, limit=100))), "entries")
 
-    lookup = snippets.lookup(where, BY_CARRIER, [["JFK", "C01"], ["JFK", "ZZ"]], ["flights"])
-    assert lookup["curl"] in page
-    assert lookup["SQL"] in page
-    assert snippets.entries(where, BY_CARRIER, "-flights", 10)["curl"] in page
+    assert len(rows) == count
+
+
+def test_entries_of_an_earlier_batch(run, language, server):
+    made = snippets.entries(server, BY_CARRIER, Wanted("-flights", ["carrier=C00"], as_of=1, limit=3))
+
+    if language == "SQL":
+        assert "SQL" not in made
+    else:
+        rows = found(language, run(made), "entries")
+        assert rows == {("EWR", "C00"): 100, ("JFK", "C00"): 100}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "first"),
+    [(Wanted(), ["EWR", "C00", "1100"]), (Wanted(where=["flights<99", "origin=JFK"], limit=2), ["JFK", "C02", "98"])],
+)
+def test_an_export(run, language, server, tmp_path, wanted, first):
+    printed, file = run(snippets.export(server, BY_CARRIER, wanted)), tmp_path / "flights_by_carrier.csv"
+
+    if language == "SQL":
+        rows = [json.loads(line) for line in printed.splitlines()]
+    else:
+        text = file.read_text() if file.exists() else printed
+        rows = [row for row in csv.reader(text.splitlines()[1:]) if row]
+    assert (len(rows), rows[0][:3]) == (wanted.limit or 60, first)
+
+
+def test_a_saved_query(run, language, server):
+    name = "top"
+    published(name, TOP)
+    made = snippets.saved_query(server, name, {"origin": "EWR", "least": "99"}, version=1)
+
+    if language == "SQL":
+        assert "SQL" not in made
+    else:
+        printed = run(made)
+        assert (printed.count("1100"), printed.count("C01"), printed.count("C02")) == (1, 1, 0)
+
+
+def test_a_saved_query_with_strange_and_repeated_values(run, language, server):
+    published("share", SHARE)
+    made = snippets.saved_query(server, "share", {"carrier": ["C01", *(part for key in STRANGE for part in key)]})
+
+    if language != "SQL":
+        assert "198" in run(made)
+
+
+@pytest.mark.parametrize("key", [*STRANGE, *IN_NO_PATH], ids=ascii)
+def test_strange_keys_are_found(run, lasting, language, server, key):
+    lasting.commit({tuple(key): 7})
+    wanted = Wanted(where=[f"carrier={json.dumps(key[1])}", "flights=7"], limit=3)
+
+    assert value(language, run(snippets.one_key(server, BY_CARRIER, key, ["flights"]))) == 7
+    printed = run(snippets.lookup(server, BY_CARRIER, [key], ["flights"]))
+    assert found(language, printed, "results") == {tuple(key): 7}
+    printed = run(snippets.entries(server, BY_CARRIER, wanted))
+    assert found(language, printed, "entries") == {tuple(key): 7}
+
+
+def test_keys_that_are_numbers_are_found_to_the_last_digit(run, lasting, language, server):
+    key = [2**53 + 1, 0.1]
+    add_state(lasting.conn, LARGE, {tuple(key): {"n": 5}})
+    time.sleep(readers.CHECK_SECONDS)
+    try:
+        printed = [run(snippets.lookup(server, LARGE, [key])), run(snippets.one_key(server, LARGE, key))]
+    finally:
+        drop_tables(lasting.conn, StateTable(LARGE))
+
+    assert all(each.rstrip(']}\n"').endswith("5") for each in printed)
+
+
+def test_a_state_without_key_columns(run, language, server):
+    assert "6130" in run(snippets.lookup(server, TOTALS, [[]]))
+    assert value(language, run(snippets.one_key(server, TOTALS, []))) == 6130
+
+
+def test_a_refusal_is_said(run, language, server):
+    made = snippets.entries(server, BY_CARRIER, Wanted("-nothing"))
+
+    if language != "SQL":
+        assert "400" in run(made, fails=True)
+
+
+def test_the_pages_of_the_documentation_show_the_same_commands():
+    api, saved = ((REPOSITORY / "docs" / page).read_text() for page in ("api.md", "saved-queries.md"))
+    server = Server("$URL", "KEY")
+
+    lookup = snippets.lookup(server, BY_CARRIER, [["JFK", "C01"], ["JFK", "ZZ"]], ["flights"])
+    assert lookup["curl"] in api
+    assert lookup["SQL"] in api
+    assert snippets.one_key(server, BY_CARRIER, ["JFK", "C01"], ["flights"])["curl"] in api
+    assert snippets.entries(server, BY_CARRIER, Wanted("-flights", limit=10))["curl"] in api
+    filtered = Wanted("-flights", ["flights>1000", 'carrier in ["C00", "C01"]'])
+    assert snippets.entries(server, BY_CARRIER, filtered)["curl"] in api
+    assert snippets.export(server, BY_CARRIER)["curl"] in api
+    assert snippets.saved_query(server, "busiest", {"origin": "EWR", "least": "50"})["curl"] in saved
