@@ -123,7 +123,16 @@ def history(reader: Reader, key: Key, before: int | None) -> History:
 def request_snippets(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> dict[str, str]:
     """Return programs that look a key up, by language. key: its parts as in JSON; none: the names of the columns."""
     shown = key or [f"<{column}>" for column in spec.key]
-    return snippets.lookup(Server(request.build_absolute_uri("/").rstrip("/")), spec, [shown])
+    return snippets.lookup(_server(request), spec, [shown])
+
+
+def key_snippets(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> dict[str, str]:
+    """Return programs that read one key, which exists, by language."""
+    return snippets.one_key(_server(request), spec, key)
+
+
+def _server(request: HttpRequest) -> Server:
+    return Server(request.build_absolute_uri("/").rstrip("/"))
 
 
 def _line(spec: StateSpec, pasted: PastedKey, answer: dict[str, Any]) -> Line:

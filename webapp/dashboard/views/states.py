@@ -16,7 +16,7 @@ from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.dashboard import entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
-from webapp.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key, request_snippets
+from webapp.dashboard.keys import TooManyKeysError, history, key_snippets, look_up_pasted, read_key, request_snippets
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import readers
@@ -89,11 +89,13 @@ def key(request, pipeline, version, name):
         values = {"refusal": str(error), "asked_key": asked.get("key", "")}
     except UNAVAILABLE:
         version, values = "", {"is_unavailable": True}
+    # One that does not exist is a 404 of the call for one key.
+    programs = key_snippets if values.get("status") == "found" else request_snippets
     shown = {
         "pipeline": pipeline,
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
-        "snippets": request_snippets(request, reader.spec, values.get("key", [])),
+        "snippets": programs(request, reader.spec, values.get("key", [])),
     }
     return page(request, "dashboard/key.html", version, shown | values, asked)
 
