@@ -157,6 +157,14 @@ class TestTheAdmin:
 
         assert client.get("/admin/states/state/").status_code == 302
 
+    def test_a_form_that_is_left_as_it_is_restricts_nobody(self, ada, admin_client):
+        path = f"/admin/auth/user/{ada.pk}/change/"
+        fields = {"username": "ada", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
+        inline = {"restriction-TOTAL_FORMS": 1, "restriction-INITIAL_FORMS": 0, "restriction-0-key_prefix": "[]"}
+
+        assert admin_client.post(path, fields | inline).status_code == 302
+        assert not Restriction.objects.exists()
+
     @pytest.mark.parametrize("of", ["user", "group"])
     def test_a_restriction_is_set_on_the_page_of_a_user_or_group_and_recorded(self, ada, admin_client, of):
         group = Group.objects.create(name="team")
