@@ -109,7 +109,10 @@ PROBLEMS: Mapping[str, Problem] = {
         404, "Nothing at this address", "The API has no such path.", "Compare the path with `/api/docs`."
     ),
     "unknown_state": Problem(
-        404, "Unknown state", "No state has this name.", "Choose one of those that `GET /states` lists."
+        404,
+        "Unknown state",
+        "No state has this name, or none that can have a key within the key scope.",
+        "Choose one of those that `GET /states` lists.",
     ),
     "key_not_found": Problem(
         404,
