@@ -7,7 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -176,15 +176,24 @@ def model(request, transactional_db) -> Iterator[Model]:
 
 
 @pytest.fixture
-def clients(model) -> dict[bool, Client]:
+def clients(model, settings) -> dict[bool, Client]:
     """By whether the API key is confined to the first part of the first key."""
     authentication.clear_cache()
+    settings.TIDEMARK_API_RATE_PER_MINUTE = 0
     prefix = model.first or ["x"]
     tokens = {False: create_api_key("free", ["read"])[1], True: create_api_key("own", ["read"], key_prefix=prefix)[1]}
     made = {confined: Client(headers={"X-Api-Key": token}) for confined, token in tokens.items()}
     for client in made.values():
         client.raise_request_exception = False
     return made
+
+
+@pytest.fixture
+def one_session(model, monkeypatch) -> Iterator[None]:
+    """Exports share a session of the database, because opening one for each takes most of their time."""
+    with readers.own_connection() as conn:
+        monkeypatch.setattr(readers, "own_connection", lambda work: nullcontext(conn))
+        yield
 
 
 def bounds(model: Model) -> list[dict[str, str]]:
@@ -241,7 +250,7 @@ def given(as_of: Any) -> dict[str, str]:
     return {} if as_of is None else {"as_of": str(as_of)}
 
 
-def test_exports(model, clients):
+def test_exports(model, clients, one_session):
     wrong = []
     files = (("csv", {}), ("csv", {"limit": "2"}), ("ndjson", {"measures": "views"}), ("arrow", {}))
     for bound, as_of, confined, (file_format, further) in product(bounds(model), AS_OF, (False, True), files):
