@@ -35,9 +35,10 @@ OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 
 # A line without any of these contains no secret, which saves the search for SECRETS in most lines.
-SECRET_HINTS = ("tmk_", "://", "assword", "eyJ")
+SECRET_HINTS = ("tmk_", "://", "assword", "eyJ", "whsec_")
 SECRETS = (
     (re.compile(r"(tmk_[0-9a-f]{8}_)[\w-]+"), r"\1***"),  # an API key; its prefix is not secret
+    (re.compile(r"(whsec_)[\w+/=]+"), r"\1***"),  # of a webhook
     (re.compile(r"(eyJ[\w-]+\.[\w-]+\.)[\w-]+"), r"\1***"),  # a token; it is worth nothing without its signature
     (re.compile(r"(://[^/\s:@\"']*:)[^\s\"'/]+@"), r"\1***@"),  # a URL with a password
     (re.compile(r"(password\"?'?\s*[=:]\s*\"?'?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),  # conninfo strings and reprs
@@ -63,6 +64,9 @@ def configuration(level: str, requests_level: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             # At DEBUG it writes statements with their parameters, such as session ids and digests.
             "django.db.backends": {"level": "INFO"},
+            # Below it they write URLs, and the path of a webhook's may be a secret.
+            "httpx": {"level": "WARNING"},
+            "httpcore": {"level": "WARNING"},
             "_granian": {"handlers": [], "propagate": True},
             REQUESTS: {"level": requests_level},
         },

@@ -123,13 +123,13 @@ def retry(milliseconds: int) -> bytes:
 def first_delta(subscription: StateSubscription, last: EventId | None) -> Delta:
     """Return the first delta of a client. last: the last event it was sent before it reconnected, if any."""
     if last is None:
-        return readers.read(lambda conn: _begin(_StateReads(conn, subscription), "snapshot", {}))
-    return readers.read(lambda conn: _resume(_StateReads(conn, subscription), Cursor(last)))
+        return readers.read(lambda conn: _begin(StateReads(conn, subscription), "snapshot", {}))
+    return readers.read(lambda conn: _resume(StateReads(conn, subscription), Cursor(last)))
 
 
 def next_delta(subscription: StateSubscription, cursor: Cursor) -> Delta:
     """Return what follows a cursor; no frames if readers still see that batch."""
-    return readers.read(lambda conn: _follow(_StateReads(conn, subscription), cursor))
+    return readers.read(lambda conn: _follow(StateReads(conn, subscription), cursor))
 
 
 def commits_delta(subscription: CommitsSubscription, cursor: CommitsCursor | None) -> Delta:
@@ -144,7 +144,7 @@ def commits_delta(subscription: CommitsSubscription, cursor: CommitsCursor | Non
     return Delta([*changed, *dropped], now)
 
 
-class _StateReads:
+class StateReads:
     """The two reads of a state subscription, over one connection."""
 
     def __init__(self, conn: psycopg.Connection, subscription: StateSubscription) -> None:
@@ -172,7 +172,7 @@ class _StateReads:
         return None if BACKENDS[self.spec.backend].capabilities.in_ledger else self.reader.committed()[0]
 
 
-def _begin(reads: _StateReads, event: str, fields: dict[str, Any]) -> Delta:
+def _begin(reads: StateReads, event: str, fields: dict[str, Any]) -> Delta:
     """Return the delta of a client without a valid cursor: the values of its keys, or for a whole state its batch."""
     if reads.subscription.keys is None:
         now = reads.changes(0, batches=0)
@@ -188,14 +188,14 @@ def _begin(reads: _StateReads, event: str, fields: dict[str, Any]) -> Delta:
     return Delta([start], Cursor(at, seen.attempt, version, seen.results if reads.compares else b""))
 
 
-def _reset(reads: _StateReads, reason: str) -> Delta:
+def _reset(reads: StateReads, reason: str) -> Delta:
     readers.clear_cache()
-    return _begin(_StateReads(reads.conn, reads.subscription), "reset", {"reason": reason})
+    return _begin(StateReads(reads.conn, reads.subscription), "reset", {"reason": reason})
 
 
-def _resume(reads: _StateReads, cursor: Cursor) -> Delta:
+def _resume(reads: StateReads, cursor: Cursor) -> Delta:
     now = reads.changes(cursor.txid, batches=0)
-    reason = _gap(now, cursor)
+    reason = gap(now, cursor)
     if reason is None and not reads.spec.changelog and (reads.compares or now.txid != cursor.txid):
         reason = NO_CHANGELOG
     if reason is not None:
@@ -204,11 +204,11 @@ def _resume(reads: _StateReads, cursor: Cursor) -> Delta:
     return Delta([ready], Cursor(cursor.event_id, now.attempt_then, now.catalog_version), more=True)
 
 
-def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
+def _follow(reads: StateReads, cursor: Cursor) -> Delta:
     if reads.compares:
         return _compare(reads, cursor)
     now = reads.changes(cursor.txid)
-    reason = _gap(now, cursor)
+    reason = gap(now, cursor)
     if reason is not None:
         return _reset(reads, reason)
     frames = [_batch(reads, now.epoch, batch) for batch in now.batches if _is_sent(reads, batch)]
@@ -216,7 +216,7 @@ def _follow(reads: _StateReads, cursor: Cursor) -> Delta:
     return Delta(frames, Cursor(EventId(last.txid, now.epoch), last.attempt, now.catalog_version), now.more)
 
 
-def _gap(now: Changes, cursor: Cursor) -> str | None:
+def gap(now: Changes, cursor: Cursor) -> str | None:
     """Return why the batches after the cursor cannot be sent; None if they can."""
     reason = now.gap(cursor.txid, cursor.attempt, cursor.catalog_version, cursor.event_id.epoch)
     limit = settings.TIDEMARK_EVENTS_MAX_BATCHES
@@ -225,7 +225,7 @@ def _gap(now: Changes, cursor: Cursor) -> str | None:
     return reason
 
 
-def _compare(reads: _StateReads, cursor: Cursor) -> Delta:
+def _compare(reads: StateReads, cursor: Cursor) -> Delta:
     version = reads.changes(0, batches=0).catalog_version
     # A cursor without results was made while the state still had a changelog.
     if version != cursor.catalog_version or not cursor.results:
@@ -249,17 +249,17 @@ def _changed(before: bytes, after: bytes) -> Iterable[dict[str, Any]]:
     return (result for result in orjson.loads(after) if known.get(orjson.dumps(result["key"])) != result)
 
 
-def _is_sent(reads: _StateReads, batch: ChangedBatch) -> bool:
+def _is_sent(reads: StateReads, batch: ChangedBatch) -> bool:
     return reads.subscription.keys is None or not batch.complete or batch.changes != b"[]"
 
 
-def _batch(reads: _StateReads, epoch: str, batch: ChangedBatch) -> Frame:
+def _batch(reads: StateReads, epoch: str, batch: ChangedBatch) -> Frame:
     content = {"changes": orjson.Fragment(batch.changes), "complete": batch.complete}
     at = EventId(batch.txid, epoch)
     return frame("batch", _fields(reads, at, batch.as_of) | content, at)
 
 
-def _fields(reads: _StateReads, at: EventId, as_of: Any) -> dict[str, Any]:
+def _fields(reads: StateReads, at: EventId, as_of: Any) -> dict[str, Any]:
     fields = {"state": reads.subscription.state, "epoch": at.epoch, "txid": at.txid}
     return fields | ({} if as_of is None else {"as_of": as_of})
 

@@ -106,6 +106,7 @@ def test_an_unknown_format_is_refused(monkeypatch):
         ("host=db password=pass dbname=x", "host=db password=*** dbname=x"),
         ("{'password': 'pass', 'user': 'me'}", "{'password': '***', 'user': 'me'}"),
         ("see https://docs.example.org:8000/a?b=c@d", "see https://docs.example.org:8000/a?b=c@d"),
+        ("secret whsec_aB+/9xyz== of a webhook", "secret whsec_*** of a webhook"),
         ("tmk_short and nothing else", "tmk_short and nothing else"),
     ],
 )
