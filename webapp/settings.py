@@ -10,7 +10,7 @@ from django.templatetags.static import static
 
 from state_backends.session import CLIENT
 from webapp.core import logs
-from webapp.core.installation import checked_origins, database, replicas, stored_secret_key, strong_secret_key
+from webapp.core.installation import checked_origins, database, networks, replicas, stored_secret_key, strong_secret_key
 
 env = environ.Env()
 
@@ -97,6 +97,13 @@ TIDEMARK_READYZ_NAMES = env.bool("TIDEMARK_READYZ_NAMES", default=False)
 # A pipeline is stale if its oldest unread input is older than this.
 TIDEMARK_STALE_AFTER_SECONDS = env.float("TIDEMARK_STALE_AFTER_SECONDS", default=300.0)
 
+# Networks beside the public addresses that webhooks may be sent to, such as 10.1.0.0/16, also by http://.
+TIDEMARK_WEBHOOK_NETWORKS = networks("TIDEMARK_WEBHOOK_NETWORKS", env.list("TIDEMARK_WEBHOOK_NETWORKS", default=[]))
+# The longest time that one attempt to send a webhook takes.
+TIDEMARK_WEBHOOK_SECONDS = env.float("TIDEMARK_WEBHOOK_SECONDS", default=10.0)
+# Retention of messages that were delivered or given up.
+TIDEMARK_WEBHOOK_KEEP_DAYS = env.int("TIDEMARK_WEBHOOK_KEEP_DAYS", default=14)
+
 # --- Django ---------------------------------------------------------------------------------------------------------
 
 DEBUG = env.bool("DEBUG", default=False)
@@ -120,6 +127,7 @@ INSTALLED_APPS = [
     "webapp.accounts.audit",
     "webapp.states",
     "webapp.saved_queries",
+    "webapp.webhooks",
     "webapp.accounts",
     "webapp.api",
     "webapp.dashboard",

@@ -38,6 +38,7 @@ RUN_BY = {
     "streams.md": "tests/pipelines/test_docs.py",
     "testing.md": "tests/tidemark/testing/test_page.py",
     "time.md": "tests/pipelines/test_time_page.py",
+    "webhooks.md": "tests/webapp/webhooks/test_documented.py",
     "write-a-backend.md": "tests/pipelines/sqlite_backend/test_contract.py",
 }
 

@@ -41,11 +41,13 @@ OPERATOR = {
     "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state", "view_dead_letters"],
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
+    "webhooks": ["view_webhook", "view_delivery"],
 }
 ADMIN = OPERATOR | {
     "api_keys": ["view_apikey", "add_apikey", "change_apikey", "view_usagehour"],
     "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
     "audit": ["view_auditentry"],
+    "webhooks": [*OPERATOR["webhooks"], "add_webhook", "change_webhook", "delete_webhook"],
 }
 GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 

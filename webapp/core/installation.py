@@ -1,5 +1,6 @@
 """Values that settings.py derives from this installation: DATABASES, the secret key, and names of static files."""
 
+import ipaddress
 import os
 import re
 import secrets
@@ -17,6 +18,8 @@ ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 REPLICAS = "DATABASE_REPLICA_URLS"
 # Of SECRET_KEY: 32 hexadecimal digits have 128 bits, and half of them are different on average.
 SECRET_KEY_LENGTH, SECRET_KEY_CHARACTERS = 32, 8
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
@@ -64,6 +67,14 @@ def checked_origins(setting: str, origins: list[str]) -> list[str]:
                 "or http://localhost:5173: lower case, without a path or a default port"
             )
     return origins
+
+
+def networks(setting: str, texts: Sequence[str]) -> list[Network]:
+    """Return the networks of a setting. Raises ImproperlyConfigured for one that is none."""
+    try:
+        return [ipaddress.ip_network(text.strip()) for text in texts if text.strip()]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{setting}: {error}; write networks as 10.1.0.0/16,fd00::/8") from None
 
 
 def strong_secret_key(given: str) -> str:

@@ -62,6 +62,7 @@ def _families(snapshot: SystemSnapshot, states: list[StateSummary]) -> Iterator[
     yield from _states(states)
     yield from _maintenance(snapshot)
     yield _members(snapshot)
+    yield from _webhooks(snapshot)
 
 
 def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
@@ -158,6 +159,18 @@ def _members(snapshot: SystemSnapshot) -> Metric:
             alike = [one for one in snapshot.members if one.role == role and one.healthy is healthy]
             members.add_metric([role, str(healthy).lower()], len(alike))
     return members
+
+
+def _webhooks(snapshot: SystemSnapshot) -> Iterator[Metric]:
+    waiting = _gauge("tidemark_webhook_pending", "Messages not delivered yet", "webhook")
+    oldest = _gauge("tidemark_webhook_pending_seconds", "Age of the oldest message not delivered yet", "webhook")
+    dead = _gauge("tidemark_webhook_dead", "Messages that were given up", "webhook")
+    for each in snapshot.webhooks:
+        waiting.add_metric([each.webhook], each.pending)
+        dead.add_metric([each.webhook], each.dead)
+        if each.oldest is not None:
+            oldest.add_metric([each.webhook], age(each.oldest, snapshot.at))
+    yield from (waiting, oldest, dead)
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

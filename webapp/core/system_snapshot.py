@@ -18,6 +18,7 @@ from webapp.states import queries
 from webapp.states.batches import BatchSummary, recent_batches
 from webapp.states.maintenance import DEVIATING
 from webapp.states.queries import PipelineStatus, StateSummary
+from webapp.webhooks.outbox import Backlog, backlogs
 
 SNAPSHOT_SECONDS = 1.0
 SIZES_SECONDS = 15.0
@@ -61,6 +62,7 @@ class SystemSnapshot:
     runs: list[RunCount]
     deviations: dict[str, int]
     members: list[Member]
+    webhooks: list[Backlog]
 
 
 class _Cached(Generic[Value]):
@@ -90,6 +92,7 @@ def _read_snapshot() -> SystemSnapshot:
         runs=_run_counts(),
         deviations=_deviations(),
         members=queries.members(),
+        webhooks=backlogs(),
     )
 
 

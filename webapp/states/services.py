@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -50,6 +51,7 @@ from webapp.celery import app
 from webapp.states import idempotency, maintenance, queries, readers
 from webapp.states.idempotency import IdempotentRequest
 from webapp.states.models import IdempotencyKey, MaintenanceRun, State
+from webapp.webhooks import upkeep as webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +174,7 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
     _forget_old_runs()
     forget_old_entries()
     usage.forget_old()
+    webhooks.forget_old()
     _send_lost_runs_again()
     if kind == Kind.COMPACTION:
         with readers.own_connection() as conn:
@@ -299,13 +302,18 @@ def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> Non
 
 
 def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
-    """Rename a state, with what API keys are restricted to, or a pipeline. Raises what rename_state raises."""
+    """Rename a state, also where API keys and webhooks name it, or a pipeline. Raises what rename_state raises."""
     with readers.own_connection() as conn:
         if kind == "pipeline":
             rename_pipeline(conn, name, new, by=requested_by)
         else:
-            rename_state(conn, name, new, by=requested_by, within=partial(rename_in_key_scopes, old=name, new=new))
+            rename_state(conn, name, new, by=requested_by, within=partial(_rename_elsewhere, old=name, new=new))
     record(f"{kind}.rename", f"{kind} {name}", by=requested_by, new=new)
+
+
+def _rename_elsewhere(conn: psycopg.Connection, *, old: str, new: str) -> None:
+    rename_in_key_scopes(conn, old=old, new=new)
+    webhooks.rename_in_webhooks(conn, old=old, new=new)
 
 
 def move_state(

@@ -77,6 +77,7 @@ def test_the_labels_that_expressions_group_by_exist(filled):
         "event",
         "replica",
         "key",
+        "webhook",
     }
 
     grouped = {

@@ -47,7 +47,7 @@ def test_the_key_of_a_model_is_unique_in_its_table(db, model):
 
 def test_the_tables_can_be_installed_again(transactional_db):
     call_command("migrate", "states", "zero", verbosity=0)
-    call_command("migrate", "states", verbosity=0)
+    call_command("migrate", verbosity=0)
 
     versions = readers.connection().execute("SELECT number, name FROM tidemark.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number, migration.name) for migration in migrations()]
@@ -59,7 +59,7 @@ def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_on
     readers.connection().execute(migrations()[0].statements)
     readers.connection().execute("DROP TABLE tidemark.successor_state")
 
-    call_command("migrate", "states", verbosity=0)
+    call_command("migrate", verbosity=0)
 
     versions = readers.connection().execute("SELECT number FROM tidemark.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number,) for migration in migrations()]

@@ -26,6 +26,7 @@ COLOURS = {
     "query": "info",
     "state": "warning",
     "user": "success",
+    "webhook": "info",
 }
 
 

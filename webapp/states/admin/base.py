@@ -40,6 +40,8 @@ GROUPS = {
             "query_stats",
             "Named reads with parameters: publish and withdraw.",
         ),
+        "webhooks.webhook": ("Webhooks", "webhook", "Messages to other systems: where to, and about what."),
+        "webhooks.delivery": ("Deliveries", "outbox", "Messages of webhooks, their attempts; send again."),
     },
     "Schedule": {
         "django_celery_beat.periodictask": (

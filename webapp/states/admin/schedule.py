@@ -30,6 +30,7 @@ WORK: dict[str, tuple[str, str, str]] = {
     MaintenanceRun.Kind.COMPACTION: ("Compact all states", MAINTAIN_ALL, '["compaction"]'),
     MaintenanceRun.Kind.EXPIRY: ("Expire rows of all states", MAINTAIN_ALL, '["expiry"]'),
     MaintenanceRun.Kind.AUDIT: ("Audit all states with a changelog", MAINTAIN_ALL, '["audit"]'),
+    "webhooks": ("Send webhooks", "webhooks.follow", "[]"),
 }
 UNCHANGED = "unchanged"
 

@@ -1,0 +1,80 @@
+"""Which addresses webhooks may be sent to: public ones, and the networks of TIDEMARK_WEBHOOK_NETWORKS.
+
+A worker reaches what people outside must not: itself, its network, the metadata service of a cloud. So the addresses
+that a name resolves to are checked, and the connection is made to one of these, not to what the name resolves to then.
+"""
+
+import ipaddress
+import socket
+from ipaddress import IPv4Address, IPv6Address
+
+import httpx
+from django.conf import settings
+
+Address = IPv4Address | IPv6Address
+
+PORTS = {"https": 443, "http": 80}
+LARGEST_PORT = 65_535
+
+# NAT64 (RFC 6052): the last 32 bits are the address that the packets go to.
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Public by its number, but the metadata service of Azure.
+NOT_PUBLIC = ipaddress.ip_network("168.63.129.16/32")
+
+
+class AddressError(ValueError):
+    """A message must not be sent there: correct the URL, or allow its network."""
+
+
+def check_url(text: str) -> httpx.URL:
+    """Return a URL that may be sent to, as far as can be said without resolving its name. Raises AddressError."""
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        raise AddressError("the URL is malformed; write it as https://host/path") from None
+    if url.scheme not in PORTS or not url.host or not 0 < (url.port or 1) <= LARGEST_PORT:
+        raise AddressError("the URL must begin with https:// and a host, perhaps with a port")
+    if url.userinfo:
+        raise AddressError("the URL has a user name or password; receivers check the signature instead")
+    if url.scheme == "http" and not settings.TIDEMARK_WEBHOOK_NETWORKS:
+        raise AddressError("the URL must begin with https://; http:// is for networks in TIDEMARK_WEBHOOK_NETWORKS")
+    if literal := _literal(url.host):
+        check_address(url, literal)
+    return url
+
+
+def resolve(url: httpx.URL) -> list[Address]:
+    """Return the addresses of a URL's host, all of them allowed. Raises AddressError, OSError."""
+    port = url.port or PORTS[url.scheme]
+    found = socket.getaddrinfo(url.raw_host.decode("ascii"), port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(ipaddress.ip_address(str(place[0])) for *_, place in found))
+    for address in addresses:
+        check_address(url, address)
+    return addresses
+
+
+def check_address(url: httpx.URL, address: Address) -> None:
+    """Raises AddressError for an address that is neither public by HTTPS nor in an allowed network."""
+    reached = _reached(address)
+    if any(each in network for each in (address, reached) for network in settings.TIDEMARK_WEBHOOK_NETWORKS):
+        return
+    if url.scheme == "http":
+        raise AddressError(f"{url.host} is {address}, which http:// may not be sent to; TIDEMARK_WEBHOOK_NETWORKS may")
+    if not reached.is_global or reached.is_multicast or reached in NOT_PUBLIC:
+        raise AddressError(f"{url.host} is {address}, which is not public; TIDEMARK_WEBHOOK_NETWORKS may allow it")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _reached(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 address stands for, if it does for one."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

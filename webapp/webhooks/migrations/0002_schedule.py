@@ -1,0 +1,30 @@
+"""How often it is looked for what webhooks are sent; from then on it is edited in the admin."""
+
+from django.db import migrations
+
+NAME = "Send webhooks"
+EVERY_SECONDS = 10
+
+
+def add_schedule(apps, schema_editor):
+    interval = apps.get_model("django_celery_beat", "IntervalSchedule")
+    task = apps.get_model("django_celery_beat", "PeriodicTask")
+    every = {"every": EVERY_SECONDS, "period": "seconds"}
+    # Several equal intervals may exist: nothing in the table forbids it.
+    schedule = interval.objects.filter(**every).first() or interval.objects.create(**every)
+    # Busy workers find one of them in the queue, not one per interval.
+    defaults = {"task": "webhooks.follow", "interval": schedule, "expire_seconds": EVERY_SECONDS}
+    task.objects.get_or_create(name=NAME, defaults=defaults)
+
+
+def remove_schedule(apps, schema_editor):
+    apps.get_model("django_celery_beat", "PeriodicTask").objects.filter(name=NAME).delete()
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("webhooks", "0001_initial"),
+        ("django_celery_beat", "0019_alter_periodictasks_options"),
+    ]
+
+    operations = [migrations.RunPython(add_schedule, remove_schedule)]
