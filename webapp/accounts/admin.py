@@ -29,7 +29,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from webapp.accounts import queries, services, usage
+from webapp.accounts import queries, revoked_tokens, services, usage
 from webapp.accounts.audit.admin import AuditedEdits
 from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
 from webapp.accounts.permissions import key_scope
@@ -43,6 +43,9 @@ STATUSES = {"active": "success", "expired": "warning", "revoked": "danger"}
 
 PERMISSION = ("content_type__app_label", "codename")
 DIGESTS = ("secret_sha512", "previous_sha512")
+
+ROTATED = "The key gets a new secret, which is shown once. Its name, scopes and limits stay the same."
+REVOCATION = "Requests with this token will be refused, and its event streams end. This cannot be undone."
 
 # Choices of the grace period at a rotation, in seconds.
 GRACES = {
@@ -201,6 +204,12 @@ class RotateForm(forms.Form):
     )
 
 
+class RevokeTokenForm(forms.Form):
+    token = forms.CharField(
+        label="Which token, or the id of which one?", max_length=8_000, widget=UnfoldAdminTextInputWidget
+    )
+
+
 class StatusFilter(admin.SimpleListFilter):
     title = "status"
     parameter_name = "status"
@@ -225,7 +234,7 @@ class ApiKeyAdmin(ModelAdmin):
     list_fullwidth = True
     search_fields = ["name", "prefix", "states"]
     actions = ["revoke_selected"]
-    actions_detail = ["rotate", "revoke"]
+    actions_detail = ["rotate", "revoke", "revoke_token"]
     form = ApiKeyForm
     fields = ["name", "scopes", "states", "key_prefix", "rate", "burst", "expires_at"]
 
@@ -248,7 +257,7 @@ class ApiKeyAdmin(ModelAdmin):
         """Ask how long the old secret stays valid, then show the new one."""
         key, form = self._key(request, object_id), RotateForm(request.POST or None)
         if request.method != "POST" or not form.is_valid():
-            return self._confirm(request, f"Rotate {key}", "Rotate", [key], form=form)
+            return self._confirm(request, f"Rotate {key}", "Rotate", [key], form=form, says=ROTATED)
         try:
             key.shown_once = services.rotate_api_key(key, form.cleaned_data["grace"], by=_user(request))
         except services.KeyRevokedError as error:
@@ -263,6 +272,20 @@ class ApiKeyAdmin(ModelAdmin):
             return self._confirm(request, f"Revoke {key}?", "Revoke", [key])
         self._revoke(request, [key])
         return HttpResponseRedirect(reverse(LIST))
+
+    @action(description="Revoke a token", url_path="revoke-token", permissions=["revoke"], icon="token")
+    def revoke_token(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key, form = self._key(request, object_id), RevokeTokenForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            token_id = revoked_tokens.id_of(form.cleaned_data["token"].strip())
+            try:
+                revoked_tokens.revoke_token(token_id, by=_user(request), of=key)
+            except (revoked_tokens.UnknownTokenError, revoked_tokens.TooManyRevokedError) as error:
+                form.add_error("token", str(error))
+            else:
+                messages.success(request, f"token {token_id} is revoked")
+                return HttpResponseRedirect(reverse(LIST))
+        return self._confirm(request, f"Revoke a token of {key}", "Revoke", [key], form=form, says=REVOCATION)
 
     @admin.action(description="Revoke", permissions=["revoke"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:

@@ -24,7 +24,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from webapp.accounts import tokens
+from webapp.accounts import revoked_tokens, tokens
 from webapp.accounts.models import ApiKey
 from webapp.accounts.throttling import check_address, count_wrong_key
 
@@ -184,7 +184,7 @@ def _verified_token(digest: bytes, token: str) -> ApiKey | None:
 
 
 def _find_by_prefix(prefix: str) -> ApiKey | None:
-    key = ApiKey.objects.filter(prefix=prefix, revoked_at=None).first()
+    key = revoked_tokens.find_key(prefix)
     if key is not None:
         _record_use(key)
     return key

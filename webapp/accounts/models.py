@@ -1,5 +1,6 @@
 """API keys as stored: a visible prefix to look the key up, and a digest of the secret."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -104,6 +105,9 @@ class ApiKey(models.Model):
     # The secret of a key that was just created or rotated; never stored.
     shown_once = ""
 
+    # The ids of tokens of the key that are refused, where it was read for one; see revoked_tokens.py.
+    revoked_tokens: Collection[str] = ()
+
     # Set if a request was authenticated by a token of the key: this is then a restricted copy, not to be saved.
     token: Token | None = None
 
@@ -126,6 +130,23 @@ class ApiKey(models.Model):
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
+
+
+class RevokedToken(models.Model):
+    """A token that is refused although it has not expired. expires_at: when it has expired in any case.
+
+    id: begins with `prefix`, that of its API key.
+    """
+
+    id = models.CharField(primary_key=True, max_length=40)
+    prefix = models.CharField("API key", max_length=16)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["prefix"], name="revoked_tokens_of_a_key")]
+
+    def __str__(self):
+        return f"revoked token {self.id}"
 
 
 class UsageHour(models.Model):

@@ -26,6 +26,7 @@ STEER_PIPELINES = "states.change_pipeline"
 # Without it, dead letters are shown without their input.
 VIEW_DEAD_LETTERS = "states.view_dead_letters"
 READ_USAGE = "api_keys.view_usagehour"
+REVOKE_TOKENS = "api_keys.change_apikey"
 
 
 class HasScope(BasePermission):

@@ -2,17 +2,16 @@
 
 A token reads, within restrictions that are never wider than its key's. It is signed with the digest of the key's secret
 and with SECRET_KEY, so it ends with that secret: when the key is revoked or expires, or when the grace period after a
-rotation ends. See docs/adr/0052.
+rotation ends; or when the token itself is revoked. See docs/adr/0052 and 0057.
 
-The signature of a token is checked once per process; its key costs one query per key and process every
-TIDEMARK_API_KEY_CACHE_SECONDS, however many tokens it has.
+The signature of a token is checked once per process; its key, with the key's revoked tokens, costs one query per key
+and process every TIDEMARK_API_KEY_CACHE_SECONDS, however many tokens it has.
 """
 
 import copy
 import hmac
 import json
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,21 +22,14 @@ from typing import Any
 import jwt
 from django.conf import settings
 from django.utils import timezone
-from rest_framework.exceptions import AuthenticationFailed, ParseError
+from rest_framework.exceptions import AuthenticationFailed
 
 from webapp.accounts.models import ApiKey, Scope, Token
-from webapp.accounts.permissions import KeyScope, OutsideError
-from webapp.accounts.queries import rate_of
 
 # The only one that is accepted, whatever the header of a token says.
 ALGORITHM = "HS256"
 AUDIENCE = "tidemark:read"
 REQUIRED = ["iss", "aud", "iat", "nbf", "exp", "jti", "states", "key_prefix"]
-
-LEAST_SECONDS, DEFAULT_SECONDS, MOST_SECONDS = 10, 600, 24 * 3_600
-
-# Of a token. Proxies take headers of 8 kB, and each process keeps the tokens that it has checked.
-MOST_BYTES = 8_000
 
 # How far the clocks of two servers may differ.
 CLOCK_SKEW = timedelta(seconds=5)
@@ -46,61 +38,14 @@ CLOCK_SKEW = timedelta(seconds=5)
 FORM = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 KEY_ID = re.compile(r"[0-9a-f]{8}")
 
-# About one kilobyte each, at most MOST_BYTES.
+# About one kilobyte each, at most 8 (issuing.py).
 MAX_CACHED = 10_000
 
 Find = Callable[[str], ApiKey | None]
 
 
 class RefusedTokenError(AuthenticationFailed):
-    """A token that was made by an API key, and is not valid: it has expired, or is for another installation."""
-
-
-@dataclass(frozen=True)
-class IssuedToken:
-    text: str
-    token: Token
-
-
-def issue(
-    key: ApiKey,
-    *,
-    states: Sequence[str] = (),
-    key_prefix: Sequence[Any] = (),
-    rate: int | None = None,
-    burst: int | None = None,
-    sub: str = "",
-    lifetime_seconds: int = DEFAULT_SECONDS,
-) -> IssuedToken:
-    """Make a token. Empty states and key_prefix: those of the key; rate None: no limit but the key's.
-
-    Raises OutsideError for what is wider than the key, ParseError for a burst without a rate and for a token that
-    would be too long.
-    """
-    scope, now = KeyScope.of(key), timezone.now().replace(microsecond=0)
-    for name in states:
-        scope.check_state(name)
-    if key_prefix and not _begins_with(key_prefix, key.key_prefix):
-        raise OutsideError(f"key_prefix: this API key is restricted to {json.dumps(key.key_prefix)}")
-    _check_rate(key, rate, burst)
-    expires_at = now + timedelta(seconds=lifetime_seconds)
-    token = Token(
-        id=secrets.token_hex(8),
-        sub=sub,
-        states=sorted(set(states)) or key.states,
-        key_prefix=list(key_prefix) or key.key_prefix,
-        rate=rate,
-        burst=burst,
-        # The key's own expiry is checked at each use as well.
-        expires_at=expires_at if key.expires_at is None else min(expires_at, key.expires_at),
-    )
-    text = _encoded(key, token, now)
-    if len(text) > MOST_BYTES:
-        raise ParseError(
-            f"the token would have {len(text)} bytes, over the limit of {MOST_BYTES}; name fewer states, or a shorter "
-            "key_prefix"
-        )
-    return IssuedToken(text, token)
+    """A token that an API key has made, and that is not valid: expired, revoked, or for another installation."""
 
 
 def is_token(text: str) -> bool:
@@ -130,47 +75,25 @@ def verified(digest: bytes, text: str, find: Find) -> ApiKey | None:
     return checked.restricted(key)
 
 
-def clear_cache() -> None:
-    _keys.clear()
-    with _checked_lock:
-        _checked.clear()
-
-
-# Issuing
-
-
-def _begins_with(longer: Sequence[Any], shorter: Sequence[Any]) -> bool:
-    # As JSON, because 1 == True and 1 == 1.0 in Python, and they are different keys.
-    return [json.dumps(part) for part in longer[: len(shorter)]] == [json.dumps(part) for part in shorter]
-
-
-def _check_rate(key: ApiKey, rate: int | None, burst: int | None) -> None:
-    own_rate = rate_of(key)
-    own_burst = key.burst or own_rate
-    if burst is not None and rate is None:
-        raise ParseError("burst needs a rate: set both, or neither")
-    if own_rate and (rate or 0) > own_rate:
-        raise OutsideError(f"rate: this API key may send {own_rate} requests a minute, not {rate}")
-    if own_burst and (burst or 0) > own_burst:
-        raise OutsideError(f"burst: this API key may send {own_burst} requests at once, not {burst}")
-
-
-def _encoded(key: ApiKey, token: Token, now: datetime) -> str:
-    claims = {
-        "iss": settings.TIDEMARK_TOKEN_ISSUER, "aud": AUDIENCE, "iat": now, "nbf": now, "exp": token.expires_at,
-        "jti": token.id, "states": token.states, "key_prefix": token.key_prefix,
-    }  # fmt: skip
-    optional = {"sub": token.sub or None, "rate": token.rate, "burst": token.burst}
-    claims |= {name: value for name, value in optional.items() if value is not None}
-    return jwt.encode(claims, _signing_key(key.secret_sha512), ALGORITHM, headers={"kid": key.prefix})
-
-
-def _signing_key(secret_sha512: bytes | memoryview) -> bytes:
+def signing_key(secret_sha512: bytes | memoryview) -> bytes:
     """Return the key of the HMAC. It needs both SECRET_KEY, which no backup of the database has, and the digest."""
     return hmac.digest(settings.SECRET_KEY.encode(), b"tidemark token\0" + bytes(secret_sha512), "sha512")
 
 
-# Checking
+def begins_with(longer: Sequence[Any], shorter: Sequence[Any]) -> bool:
+    # As JSON, because 1 == True and 1 == 1.0 in Python, and they are different keys.
+    return [json.dumps(part) for part in longer[: len(shorter)]] == [json.dumps(part) for part in shorter]
+
+
+def forget_key(prefix: str) -> None:
+    """Read an API key and its revoked tokens again at the next use of one of its tokens."""
+    _keys.pop(prefix, None)
+
+
+def clear_cache() -> None:
+    _keys.clear()
+    with _checked_lock:
+        _checked.clear()
 
 
 @dataclass(slots=True)
@@ -192,6 +115,8 @@ class _CheckedToken:
             raise RefusedTokenError("this token has expired; have another one made by its API key")
         if key.is_expired(now) or self.signed_by not in _valid_secrets(key, now):
             return None
+        if self.token.id in key.revoked_tokens:
+            raise RefusedTokenError("this token was revoked; have another one made by its API key")
         last = self.last
         if last is None or last[0] is not key:
             last = self.last = (key, _restricted(key, self.token))
@@ -252,7 +177,7 @@ def _check(text: str, key: ApiKey) -> _CheckedToken | None:
 def _claims(text: str, secret_sha512: bytes) -> dict[str, Any]:
     return jwt.decode(
         text,
-        _signing_key(secret_sha512),
+        signing_key(secret_sha512),
         algorithms=[ALGORITHM],
         audience=AUDIENCE,
         issuer=settings.TIDEMARK_TOKEN_ISSUER,
@@ -291,7 +216,7 @@ def _restricted(key: ApiKey, token: Token) -> ApiKey | None:
     restricted.key_prefix = max(token.key_prefix, key.key_prefix, key=len)
     # An empty list would stand for all states.
     has_states = bool(restricted.states) or not (token.states or key.states)
-    has_keys = all(_begins_with(restricted.key_prefix, prefix) for prefix in (token.key_prefix, key.key_prefix))
+    has_keys = all(begins_with(restricted.key_prefix, prefix) for prefix in (token.key_prefix, key.key_prefix))
     return restricted if has_states and has_keys else None
 
 

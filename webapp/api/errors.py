@@ -30,6 +30,7 @@ from state_backends.errors import (
 )
 from webapp.accounts.concurrency import BusyError, TooManyAtOnceError
 from webapp.accounts.permissions import OutsideError
+from webapp.accounts.revoked_tokens import TooManyRevokedError, UnknownTokenError
 from webapp.accounts.tokens import RefusedTokenError
 from webapp.api.entries import InvalidCursorError, PagesGoneError
 from webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
@@ -60,12 +61,14 @@ CODE_OF: Mapping[type[Exception], str] = {
     UnknownPipelineError: "unknown_pipeline",
     KeyNotFoundError: "key_not_found",
     UnknownRunError: "unknown_run",
+    UnknownTokenError: "unknown_token",
     UnknownQueryError: "unknown_query",
     WithdrawnQueryError: "withdrawn_query",
     BrokenQueryError: "broken_query",
     StateBusyError: "state_busy",
     UnfinishedRunError: "run_unfinished",
     RunFinishedError: "run_finished",
+    TooManyRevokedError: "too_many_revoked_tokens",
     IdempotencyKeyReusedError: "idempotency_key_reused",
     BrokerUnavailableError: "task_queue_unavailable",
     TooManyAtOnceError: "too_many_at_once",

@@ -34,7 +34,11 @@ NAMES_IN = {
     "pipelines": "The name of a pipeline, as `GET /pipelines` lists it",
     "queries": "The name of a saved query, as `GET /queries` lists it",
 }
-NUMBERS = {"run_id": "The `id` of a run", "version": "The number of a published version"}
+IDS_IN = {
+    "run_id": "The `id` of a run",
+    "token_id": "The `id` of a token",
+    "version": "The number of a published version",
+}
 
 
 class OperationTexts(AutoSchema):
@@ -204,7 +208,7 @@ def describe_everywhere(result: dict[str, Any], **_: Any) -> dict[str, Any]:
             schema["additionalProperties"] = False
     calls = [(path, item[method]) for path, item in result["paths"].items() for method in METHODS if method in item]
     for path, call in calls:
-        in_path = NUMBERS | {"name": NAMES_IN.get(path.split("/")[3], "")}
+        in_path = IDS_IN | {"name": NAMES_IN.get(path.split("/")[3], "")}
         for parameter in call.get("parameters", []):
             if parameter["in"] == "path" and "description" not in parameter:
                 parameter["description"] = in_path[parameter["name"]]

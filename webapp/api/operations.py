@@ -188,13 +188,22 @@ tokens = extend_schema(
     tags=["access"],
     summary="Make a short-lived token",
     description="For a program that must not have the API key, such as a page in a browser. A token reads, within "
-    "restrictions that are never wider than the key's, and ends with the key. It is not stored. "
+    "restrictions that are never wider than the key's, and ends with the key. It is not stored: `id` revokes it. "
     f"Scope: {Scope.ISSUE_TOKENS.value}.",
     request=TokenBody,
     responses=answers(201, TokenSerializer, *OF_BODIES, description="The token and its restrictions."),
     examples=[
         _asked("for a page", {"states": ["flights_by_carrier"], "key_prefix": ["JFK"], "rate": 120, "sub": "user-17"})
     ],
+)
+revoke_token = extend_schema(
+    operation_id="revoke_token",
+    tags=["access"],
+    summary="Revoke a token",
+    description="The token is refused from now on, by other processes some seconds later, and its event streams end. "
+    "An API key revokes its own tokens; a session needs the permission `api_keys.change_apikey`. "
+    f"Scope: {Scope.ISSUE_TOKENS.value}.",
+    responses=answers(204, None, 404, 409, description="The token is revoked, also if it was before."),
 )
 usage = extend_schema(
     operation_id="list_usage",

@@ -87,7 +87,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "token_refused": Problem(
         401,
         "Token refused",
-        "The token has expired, or is for another installation or a later time.",
+        "The token has expired or was revoked, or is for another installation or a later time.",
         "Have another one made with the API key (`POST /tokens`).",
     ),
     "permission_denied": Problem(
@@ -134,6 +134,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "Unknown saved query",
         "No published query has this name or version, or the API key may not read its states.",
         "Choose one of those that `GET /queries` lists.",
+    ),
+    "unknown_token": Problem(
+        404,
+        "Unknown token",
+        "The id is not one of a token of this API key, or of any.",
+        "Use the `id` of the answer to `POST /tokens`, with the API key that made the token.",
     ),
     # 405, 406, 408, 413, 415, 421
     "method_not_allowed": Problem(
@@ -197,6 +203,12 @@ PROBLEMS: Mapping[str, Problem] = {
     ),
     "run_finished": Problem(
         409, "The run has ended", "A finished maintenance run cannot be cancelled.", "There is nothing to do."
+    ),
+    "too_many_revoked_tokens": Problem(
+        409,
+        "Too many revoked tokens",
+        "The API key has 10,000 revoked tokens that have not expired.",
+        "Rotate the API key without a grace period, or revoke it: either ends all of its tokens.",
     ),
     "out_of_reach": Problem(
         410,

@@ -5,7 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from webapp.accounts.tokens import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
+from webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
 from webapp.api.requests import BodySerializer, MeasuresField, Member, NumberField, TextParameter
 
 MAX_SUB, MAX_STATES, MAX_RATE = 200, 100, 2**31 - 1
@@ -61,6 +61,7 @@ class TokenBody(BodySerializer):
 
 
 class TokenSerializer(serializers.Serializer):
+    id = serializers.CharField(help_text="to revoke it; the token has it as `jti`")
     token = serializers.CharField(help_text="send it as `Authorization: Bearer ..`")
     token_type = serializers.ChoiceField(["Bearer"])
     expires_at = serializers.DateTimeField(help_text="not after the API key")
@@ -73,5 +74,5 @@ class TokenSerializer(serializers.Serializer):
 
 def token_document(issued: IssuedToken) -> dict[str, Any]:
     token = issued.token
-    restrictions = {name: getattr(token, name) for name in ("states", "key_prefix", "rate", "burst", "sub")}
+    restrictions = {name: getattr(token, name) for name in ("id", "states", "key_prefix", "rate", "burst", "sub")}
     return {"token": issued.text, "token_type": "Bearer", "expires_at": token.expires_at, **restrictions}

@@ -40,6 +40,7 @@ urlpatterns = [
     path("query", views.QueriesView.as_view(), name="queries"),
     path("usage", views.UsageView.as_view(), name="usage"),
     path("tokens", views.TokensView.as_view(), name="tokens"),
+    path("tokens/<name:token_id>", views.TokenView.as_view(), name="token"),
     path("queries", saved_queries.SavedQueriesView.as_view(), name="saved_queries"),
     path("queries/<name:name>", saved_queries.SavedQueryView.as_view(), name="saved_query"),
     path("queries/<name:name>/openapi", saved_queries.SavedQuerySchemaView.as_view(), name="saved_query_schema"),

@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import orjson
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
@@ -20,9 +21,10 @@ from rest_framework.views import APIView
 
 from webapp.accounts import usage
 from webapp.accounts.concurrency import SEARCHES, client_of
+from webapp.accounts.issuing import issue
 from webapp.accounts.models import Scope
-from webapp.accounts.permissions import READ_USAGE, STEER_PIPELINES, api_key, key_scope
-from webapp.accounts.tokens import issue
+from webapp.accounts.permissions import READ_USAGE, REVOKE_TOKENS, STEER_PIPELINES, api_key, key_scope
+from webapp.accounts.revoked_tokens import revoke_token
 from webapp.api import operations
 from webapp.api.direct import DirectPost
 from webapp.api.entries import history, page
@@ -343,6 +345,16 @@ class TokensView(ApiView):
             raise PermissionDenied("tokens are made with an API key, not with a session")
         issued = issue(key, **TokenBody.read(request.data))
         return Response(token_document(issued), status=201, headers={"Cache-Control": "no-store"})
+
+
+class TokenView(ApiView):
+    scopes = {"DELETE": Scope.ISSUE_TOKENS}
+    permission = REVOKE_TOKENS
+
+    @operations.revoke_token
+    def delete(self, request: Request, token_id: str) -> Response:
+        revoke_token(token_id, by=api_key(request) or cast(User, request.user))
+        return Response(status=204)
 
 
 class UsageView(ApiView):

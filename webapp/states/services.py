@@ -44,7 +44,7 @@ from state_backends.schema.former import Fate
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.state_lock import PATIENCE_MS, state_lock
 from state_backends.synchronizer.membership import compact_logs
-from webapp.accounts import usage
+from webapp.accounts import revoked_tokens, usage
 from webapp.accounts.audit.services import forget_old_entries, record
 from webapp.accounts.services import rename_in_key_scopes
 from webapp.celery import app
@@ -175,6 +175,7 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
     forget_old_entries()
     usage.forget_old()
     webhooks.forget_old()
+    revoked_tokens.forget_expired()
     _send_lost_runs_again()
     if kind == Kind.COMPACTION:
         with readers.own_connection() as conn:

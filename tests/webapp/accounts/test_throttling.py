@@ -5,7 +5,8 @@ import pytest
 from django.test import Client
 from rest_framework.settings import api_settings
 
-from webapp.accounts import authentication, tokens
+from webapp.accounts import authentication
+from webapp.accounts.issuing import issue
 from webapp.accounts.services import create_api_key, rotate_api_key
 from webapp.accounts.throttling import client_network
 
@@ -128,7 +129,7 @@ class TestWrongKeys:
 
     def test_a_token_is_not_limited_by_wrong_keys_of_its_address(self, filled, address):
         key, _ = create_api_key("feed", ["read", "issue_tokens"])
-        token = tokens.issue(key).text
+        token = issue(key).text
         authentication.clear_cache()
         for n in range(3):
             self.get(address, f"tmk_0000000{n}_wrong")

@@ -15,10 +15,11 @@ from django.utils import timezone
 
 from webapp.accounts import authentication, tokens
 from webapp.accounts.authentication import verified
+from webapp.accounts.issuing import issue
 from webapp.accounts.models import ApiKey
 from webapp.accounts.permissions import OutsideError
 from webapp.accounts.services import KeyOptionError, create_api_key, revoke_api_key, rotate_api_key
-from webapp.accounts.tokens import RefusedTokenError, issue
+from webapp.accounts.tokens import RefusedTokenError
 
 SCOPES = ["issue_tokens", "read"]
 
@@ -52,7 +53,7 @@ def forged(key: ApiKey, *, secret: bytes | None = None, algorithm: str = "HS256"
         "key_prefix": [],
     }  # fmt: skip
     claims = {name: value for name, value in (usual | claims).items() if value is not None}
-    secret = tokens._signing_key(key.secret_sha512) if secret is None else secret
+    secret = tokens.signing_key(key.secret_sha512) if secret is None else secret
     return jwt.encode(claims, secret, algorithm, headers={"kid": key.prefix} | (header or {}))
 
 
@@ -123,7 +124,7 @@ class TestForgery:
     def test_another_key_id(self, key, kid):
         head = base64.urlsafe_b64encode(json.dumps({"alg": "HS256", "kid": kid}).encode()).rstrip(b"=").decode()
         body = forged(key).split(".")[1]
-        seal = hmac.digest(tokens._signing_key(key.secret_sha512), f"{head}.{body}".encode(), hashlib.sha256)
+        seal = hmac.digest(tokens.signing_key(key.secret_sha512), f"{head}.{body}".encode(), hashlib.sha256)
 
         assert verified(f"{head}.{body}.{base64.urlsafe_b64encode(seal).rstrip(b'=').decode()}") is None
 

@@ -11,9 +11,9 @@ from django.utils import timezone
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.web_server import Server, all_of, asked, eventually, web_server
 from webapp.accounts import authentication, usage
+from webapp.accounts.issuing import issue
 from webapp.accounts.models import ApiKey, UsageHour
 from webapp.accounts.services import create_api_key
-from webapp.accounts.tokens import issue
 from webapp.core.metrics import REGISTRY
 
 JFK = ["JFK", "C01"]

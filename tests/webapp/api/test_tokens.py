@@ -5,9 +5,9 @@ import pytest
 
 from tests.webapp.api.checked_client import CheckedClient
 from webapp.accounts import authentication
+from webapp.accounts.issuing import issue
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
-from webapp.accounts.tokens import issue
 
 JFK, EWR = ["JFK", "C01"], ["EWR", "C01"]
 CARRIER = "/states/flights_by_carrier"

@@ -10,9 +10,10 @@ from django.db import connection
 from django.test import Client
 
 from tests.webapp.events.events_server import Listener, events_server
+from webapp.accounts.issuing import issue
 from webapp.accounts.models import ApiKey, Restriction, UsageHour
+from webapp.accounts.revoked_tokens import revoke_token
 from webapp.accounts.services import create_api_key, revoke_api_key
-from webapp.accounts.tokens import issue
 from webapp.states import readers
 
 STATE = "/events/states/flights_by_carrier"
@@ -178,6 +179,20 @@ class TestTokens:
 
         with pytest.raises(EOFError):
             listener.until("batch", 5.0)
+
+    def test_the_stream_of_a_revoked_token_ends_and_that_of_another_does_not(self, flights, listen, key):
+        issued, other = issue(key), issue(key)
+        listener, kept = (listen(f"{STATE}?token={each.text}", key=None) for each in (issued, other))
+        listener.until("ready")
+        kept.until("ready")
+
+        revoke_token(issued.token.id, by=key)
+
+        with pytest.raises(EOFError):
+            listener.until("batch", 5.0)
+        flights.commit({("JFK", "C00"): 5})
+        kept.until("batch", 5.0)
+        assert refused(listen(f"{STATE}?token={issued.text}", key=None))[0] == 401
 
     def test_the_stream_of_a_token_ends_when_it_expires(self, flights, listen, key):
         listener = listen(f"{STATE}?token={issue(key, lifetime_seconds=1).text}", key=None)

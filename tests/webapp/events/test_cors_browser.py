@@ -12,8 +12,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.webapp.events.events_server import events_server
 from webapp.accounts import authentication
+from webapp.accounts.issuing import issue
 from webapp.accounts.services import create_api_key
-from webapp.accounts.tokens import issue
 
 CHROMIUM = Path("/usr/bin/chromium")
 QUERY = "/api/v1/states/flights_by_carrier/query"

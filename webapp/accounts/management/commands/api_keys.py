@@ -1,4 +1,4 @@
-"""List, rotate and revoke API keys from the command line. `create_api_key` creates them."""
+"""List, rotate and revoke API keys, and revoke single tokens, from the command line. `create_api_key` creates them."""
 
 import json
 from dataclasses import asdict
@@ -7,14 +7,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from webapp.accounts import queries, services
+from webapp.accounts import queries, revoked_tokens, services
 from webapp.accounts.models import ApiKey
 
 COLUMNS = "{0.shown_key:16} {0.name:24} {0.status:9} {1:16} {2}"
 
 
 class Command(BaseCommand):
-    help = "List, rotate or revoke API keys"
+    help = "List, rotate or revoke API keys, or revoke a token"
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -25,6 +25,8 @@ class Command(BaseCommand):
         revoke = acts.add_parser("revoke", help="refuse a key from now on")
         for act in (rotate, revoke):
             act.add_argument("prefix", help="the eight characters after tmk_")
+        revoke_token = acts.add_parser("revoke-token", help="refuse one short-lived token from now on")
+        revoke_token.add_argument("token", help="the token, or its id")
         rotate.add_argument(
             "--grace-seconds",
             type=float,
@@ -33,7 +35,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        {"list": self._list, "rotate": self._rotate, "revoke": self._revoke}[options["act"]](options)
+        acts = {"list": self._list, "rotate": self._rotate, "revoke": self._revoke, "revoke-token": self._revoke_token}
+        acts[options["act"]](options)
 
     def _list(self, options: dict[str, Any]) -> None:
         for key in queries.api_keys():
@@ -55,6 +58,14 @@ class Command(BaseCommand):
         key = _key(options["prefix"])
         services.revoke_api_key(key)
         self.stderr.write(f"{key} is revoked")
+
+    def _revoke_token(self, options: dict[str, Any]) -> None:
+        token_id = revoked_tokens.id_of(options["token"])
+        try:
+            revoked_tokens.revoke_token(token_id, by=None)
+        except (revoked_tokens.UnknownTokenError, revoked_tokens.TooManyRevokedError) as error:
+            raise CommandError(str(error), returncode=2) from error
+        self.stderr.write(f"token {token_id} is revoked")
 
 
 def _line(key: queries.ApiKeySummary) -> str:
