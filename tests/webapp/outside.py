@@ -22,6 +22,7 @@ from state_backends.synchronizer.membership import Membership
 from state_backends.table import StateTable
 from tests.state_backends.feed import Feed
 from tests.webapp.dropping import drop_tables
+from tests.webapp.saved_queries.published import published
 from webapp.accounts.services import create_api_key
 from webapp.states import readers
 from webapp.states.models import MaintenanceRun
@@ -40,6 +41,7 @@ SCOPES = [(STATES, ["covert"]), (PREFIX, ["covert", "farshop"])]
 
 STATE_NAMES = ["seen_orders", "seen_broken", "covert_orders", "covert_other", "was_covert"]
 NAMES = [*STATE_NAMES, "seen_pipeline", "covert_pipeline"]
+QUERY_NAMES = ["seen_query", "covert_query"]
 QUERIES = ["", "?limit=3", '?key=["near","a"]', '?key=["farshop","b"]', "?prefix=farshop", "?state=covert_orders"]
 QUERIES += ["?measures=nothing", "?order_by=nothing", "?format=csv&measures=nothing", "?format=csv"]
 
@@ -55,7 +57,7 @@ class Answer:
     def leaks(self, words: Iterable[str]) -> list[str]:
         """Return the words that it has, besides those that it repeats from its path."""
         text = self.text.lower()
-        for name in [*NAMES, "farshop"]:
+        for name in [*NAMES, *QUERY_NAMES, "farshop"]:
             if name in self.path:
                 text = text.replace(name, "")
         return [word for word in words if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}_", text)]
@@ -74,6 +76,7 @@ def two_pipelines() -> Iterator[psycopg.Connection]:
             seen.run(orders, orders, covert)
             _commit_with_figures(seen, orders, covert)
             Feed(conn, [OTHER], pipeline="covert_pipeline").run([{"covert_page": 7, "covert_n": 3}])
+            _saved_queries()
             _troubles(conn)
             yield conn
         finally:
@@ -101,6 +104,13 @@ def _commit_with_figures(feed: Feed, orders: list[dict], covert: list[dict]) -> 
         dead_letters=1,
         tasks={name: {"tasks": 1, "largest": 2} for name in names},
     )
+
+
+def _saved_queries() -> None:
+    seen = {"state": SEEN.name, "keys": [["near", "a"]]}
+    covert = {"state": COVERT.name, "keys": [[7]]}
+    for name, reads in zip(QUERY_NAMES, [[seen], [seen, covert]], strict=True):
+        published(name, {"reads": reads}, description=name)
 
 
 def _troubles(conn: psycopg.Connection) -> None:
@@ -152,7 +162,8 @@ def _choices(parameter: str, runs: list[str]) -> list[str]:
     kind = parameter.strip("<>").partition(":")[0]
     if kind in ("int", "number"):
         return [*runs, "1", "2"]
-    return [*NAMES, "near", "farshop/b"] if kind == "path" else [*NAMES, "near"]
+    names = [*NAMES, *QUERY_NAMES, "near"]
+    return [*names, "farshop/b"] if kind == "path" else names
 
 
 def text_of(response: HttpResponseBase) -> str:

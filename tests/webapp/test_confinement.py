@@ -6,10 +6,15 @@ from django.test import Client
 
 from tests.webapp.outside import COVERT, OTHER, SCOPES, SEEN, Answer, paths, text_of, two_pipelines
 from webapp.accounts import authentication
+from webapp.accounts.issuing import issue
 from webapp.accounts.models import Restriction
 from webapp.accounts.services import create_api_key
+from webapp.states import readers
 from webapp.states.visible import UNSEEN
 
+# At the address of a saved query.
+VERSIONS = ["", "/openapi", "/versions/1", "/versions/1/openapi"]
+OPENED = {f"/api/v1/queries{path}" for path in ["", *(f"/seen_query{each}" for each in VERSIONS)]}
 ELSEWHERE = "203.0.113.7"
 
 
@@ -43,6 +48,56 @@ def test_no_answer_has_what_is_outside(world, settings, scope, words):
 
     assert leaking == {}
     assert not [answer.path for answer in found if answer.status >= 500 and "seen_broken" not in answer.path]
+
+
+class TestAKeyForOneSavedQuery:
+    def test_it_runs_that_query_and_nothing_else(self, world):
+        found = [answer for answer in answers(key_client(queries=["seen_query"], rate=0)) if is_api(answer.path)]
+
+        opened = {answer.path for answer in found if answer.status < 400}
+        assert opened == OPENED
+        others = [answer for answer in found if answer.path.partition("?")[0] not in opened]
+        assert {answer.status for answer in others} == {403, 404, 405}
+        leaking = {a.path: a.text[-300:] for a in others if a.leaks(["covert", "farshop", "seen_orders"])}
+        assert leaking == {}
+        assert [answer.path for answer in found if answer.leaks(["covert", "farshop"])] == []
+
+    @pytest.mark.parametrize("method", ["post", "delete", "head"])
+    def test_it_does_nothing_by_another_method(self, world, method):
+        client = key_client(queries=["seen_query"], rate=0)
+        api = {path.partition("?")[0] for path in paths() if is_api(path)}
+
+        done = {path for path in api if getattr(client, method)(path).status_code < 400}
+
+        assert done == (OPENED if method == "head" else set())
+
+    def test_it_learns_the_methods_of_no_other_calls(self, world):
+        client = key_client(queries=["seen_query"], rate=0)
+
+        told = {path for path in paths() if is_api(path) and client.options(path).status_code < 400}
+
+        assert {path.split("/")[3].partition("?")[0] for path in told} == {"queries", "tokens"}
+
+    def test_a_key_that_reads_more_makes_tokens_for_it(self, world):
+        key, _ = create_api_key("backend", ["issue_tokens", "read"], queries=["covert_query", "seen_query"])
+        token = issue(key, queries=["seen_query"]).text
+
+        found = answers(Client(headers={"Authorization": f"Bearer {token}"}, REMOTE_ADDR=ELSEWHERE))
+
+        assert {answer.path for answer in found if is_api(answer.path) and answer.status < 400} == OPENED
+
+    def test_what_a_broken_query_lacks_is_not_told(self, world):
+        world.execute("DELETE FROM tidemark.maintenance_run")
+        world.execute("UPDATE tidemark.state SET name = 'covert_new' WHERE name = 'seen_orders'")
+        readers.clear_cache()
+
+        for path in ("seen_query", "seen_query/openapi"):
+            response = key_client(queries=["seen_query"]).get(f"/api/v1/queries/{path}")
+            assert (response.status_code, "covert" in text_of(response)) == (410, False)
+
+
+def is_api(path: str) -> bool:
+    return path.startswith("/api/v1/")
 
 
 def test_the_search_finds_what_a_key_without_a_scope_sees(world):

@@ -34,6 +34,7 @@ from webapp.accounts.audit.admin import AuditedEdits
 from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
 from webapp.accounts.permissions import key_scope
 from webapp.core.admin import LongListAdmin
+from webapp.saved_queries.models import published_names
 from webapp.states.admin.base import link_to_list
 from webapp.states.queries import state_names
 
@@ -173,10 +174,17 @@ class ApiKeyForm(KeyScopeForm):
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text="what the key allows",
     )
+    queries = forms.MultipleChoiceField(
+        label="Saved queries",
+        choices=lambda: [(name, name) for name in published_names()],
+        required=False,
+        widget=UnfoldAdminSelectMultipleWidget,
+        help_text="restricted to running these, and nothing else; none: no such restriction",
+    )
 
     class Meta:
         model = ApiKey
-        fields = ["name", "scopes", "states", "key_prefix", "rate", "burst", "expires_at"]
+        fields = ["name", "scopes", "states", "key_prefix", "queries", "rate", "burst", "expires_at"]
         help_texts = {
             "name": "who will use it",
             "rate": "requests per minute; empty: the default of the settings; 0: no limit",
@@ -236,7 +244,7 @@ class ApiKeyAdmin(ModelAdmin):
     actions = ["revoke_selected"]
     actions_detail = ["rotate", "revoke", "revoke_token"]
     form = ApiKeyForm
-    fields = ["name", "scopes", "states", "key_prefix", "rate", "burst", "expires_at"]
+    fields = ["name", "scopes", "states", "key_prefix", "queries", "rate", "burst", "expires_at"]
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None):
         if obj is None:

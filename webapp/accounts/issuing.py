@@ -15,7 +15,7 @@ from rest_framework.exceptions import ParseError
 from webapp.accounts.models import ApiKey, Token
 from webapp.accounts.permissions import KeyScope, OutsideError
 from webapp.accounts.queries import rate_of
-from webapp.accounts.tokens import ALGORITHM, AUDIENCE, begins_with, signing_key
+from webapp.accounts.tokens import ALGORITHM, AUDIENCE, OF_QUERIES, begins_with, signing_key
 
 LEAST_SECONDS, DEFAULT_SECONDS, MOST_SECONDS = 10, 600, 24 * 3_600
 
@@ -34,19 +34,22 @@ def issue(
     *,
     states: Sequence[str] = (),
     key_prefix: Sequence[Any] = (),
+    queries: Sequence[str] = (),
     rate: int | None = None,
     burst: int | None = None,
     sub: str = "",
     lifetime_seconds: int = DEFAULT_SECONDS,
 ) -> IssuedToken:
-    """Make a token. Empty states and key_prefix: those of the key; rate None: no limit but the key's.
+    """Make a token. Empty states, key_prefix and queries: those of the key; rate None: no limit but the key's.
 
     Raises OutsideError for what is wider than the key, ParseError for a burst without a rate and for a token that
     would be too long.
     """
     scope, now = KeyScope.of(key), timezone.now().replace(microsecond=0)
     for name in states:
-        scope.check_state(name)
+        scope.of_reads.check_state(name)
+    for name in queries:
+        scope.check_query(name)
     if key_prefix and not begins_with(key_prefix, key.key_prefix):
         raise OutsideError(f"key_prefix: this API key is restricted to {json.dumps(key.key_prefix)}")
     _check_rate(key, rate, burst)
@@ -56,6 +59,7 @@ def issue(
         sub=sub,
         states=sorted(set(states)) or key.states,
         key_prefix=list(key_prefix) or key.key_prefix,
+        queries=sorted(set(queries)) or key.queries,
         rate=rate,
         burst=burst,
         # The key's own expiry is checked at each use as well.
@@ -82,10 +86,11 @@ def _check_rate(key: ApiKey, rate: int | None, burst: int | None) -> None:
 
 
 def _encoded(key: ApiKey, token: Token, now: datetime) -> str:
+    audience = OF_QUERIES if token.queries else AUDIENCE
     claims = {
-        "iss": settings.TIDEMARK_TOKEN_ISSUER, "aud": AUDIENCE, "iat": now, "nbf": now, "exp": token.expires_at,
+        "iss": settings.TIDEMARK_TOKEN_ISSUER, "aud": audience, "iat": now, "nbf": now, "exp": token.expires_at,
         "jti": token.id, "states": token.states, "key_prefix": token.key_prefix,
     }  # fmt: skip
-    optional = {"sub": token.sub or None, "rate": token.rate, "burst": token.burst}
+    optional = {"sub": token.sub or None, "queries": token.queries or None, "rate": token.rate, "burst": token.burst}
     claims |= {name: value for name, value in optional.items() if value is not None}
     return jwt.encode(claims, signing_key(key.secret_sha512), ALGORITHM, headers={"kid": key.prefix})

@@ -29,6 +29,7 @@ class Token:
     sub: str
     states: list[str]
     key_prefix: list[Any]
+    queries: list[str]
     rate: int | None
     burst: int | None
     expires_at: datetime
@@ -79,6 +80,7 @@ class ApiKey(models.Model):
     """`tmk_<prefix>_<secret>` authenticates requests with its `scopes` until it expires or is revoked.
 
     states, key_prefix: the key scope, by name and by leading key parts; empty: no restriction.
+    queries: the names of the saved queries that are all it may run; empty: no restriction.
     rate: requests per minute, None for that of the settings, 0 for no limit. burst: how many of them at once, None for
         the requests of one minute.
     previous_sha512: the secret before the last rotation, valid until `previous_until`.
@@ -93,6 +95,7 @@ class ApiKey(models.Model):
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope))
     states = ArrayField(models.TextField(), default=list, blank=True)
     key_prefix = models.JSONField(default=list, blank=True)
+    queries = ArrayField(models.TextField(), default=list, blank=True)
     rate = models.PositiveIntegerField(null=True, blank=True)
     burst = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

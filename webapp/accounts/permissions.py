@@ -32,6 +32,8 @@ REVOKE_TOKENS = "api_keys.change_apikey"
 class HasScope(BasePermission):
     """Requires `read`, or what the view's `scopes` name for the method: `scopes = {"POST": "maintain"}`.
 
+    An API key that is restricted to saved queries is refused, unless the view has `for_saved_queries = True`.
+
     A session needs the view's `permission` for `maintain`, so that the API and the admin allow the same users.
     """
 
@@ -39,6 +41,8 @@ class HasScope(BasePermission):
         scope = getattr(view, "scopes", {}).get(request.method, Scope.READ)
         key = api_key(request)
         if key is not None:
+            if not getattr(view, "for_saved_queries", False):
+                KeyScope.of(key).check_reads_states()
             noun = "API key" if key.token is None else "token"
             self.message = f"this {noun} lacks the scope {str(scope)!r}; it has {', '.join(key.scopes) or 'none'}"
             return key.allows(scope)
@@ -68,16 +72,22 @@ class NoSuchKeysError(OutsideError):
 
 @dataclass(frozen=True)
 class KeyScope:
-    """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys. holder: for messages."""
+    """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys. holder: for messages.
+
+    queries: the saved queries that may be run, and then nothing else; what these read is within the rest, `of_reads`.
+    """
 
     states: frozenset[str] = frozenset()
     key_prefix: tuple[Any, ...] = ()
+    queries: frozenset[str] = frozenset()
     holder: str = field(default="this API key is", compare=False)
 
     @classmethod
     def of(cls, key: ApiKey | None) -> "KeyScope":
         """Return the key scope of an API key; None is unrestricted."""
-        return UNRESTRICTED if key is None else cls(frozenset(key.states), tuple(key.key_prefix))
+        return (
+            UNRESTRICTED if key is None else cls(frozenset(key.states), tuple(key.key_prefix), frozenset(key.queries))
+        )
 
     def narrowed(self, other: "KeyScope") -> "KeyScope":
         """Return the key scope of what is within both."""
@@ -90,13 +100,32 @@ class KeyScope:
 
     @property
     def is_unrestricted(self) -> bool:
-        return not self.states and not self.key_prefix
+        return not self.states and not self.key_prefix and not self.queries
+
+    @property
+    def of_reads(self) -> "KeyScope":
+        """The key scope of what a saved query reads."""
+        return replace(self, queries=frozenset())
 
     def sees(self, name: str) -> bool:
-        return not self.states or name in self.states
+        return not self.queries and (not self.states or name in self.states)
+
+    def sees_query(self, name: str) -> bool:
+        return not self.queries or name in self.queries
+
+    def check_reads_states(self) -> None:
+        """Raises OutsideError if saved queries are all that may be read."""
+        if self.queries:
+            raise OutsideError(f"{self.holder} restricted to the saved queries {', '.join(sorted(self.queries))}")
+
+    def check_query(self, name: str) -> None:
+        """Raises OutsideError for a saved query outside the key scope."""
+        if not self.sees_query(name):
+            self.check_reads_states()
 
     def check_state(self, name: str) -> None:
         """Raises OutsideError for a state outside the key scope."""
+        self.check_reads_states()
         if not self.sees(name):
             states = ", ".join(sorted(self.states))
             raise OutsideError(f"{self.holder} restricted to the states {states}, not {name!r}")

@@ -25,6 +25,7 @@ class ApiKeySummary:
     scopes: list[str]
     states: list[str]
     key_prefix: list[Any]
+    queries: list[str]
     confined_to: str
     rate: int
     burst: int
@@ -50,9 +51,10 @@ def api_keys() -> list[ApiKeySummary]:
 
 
 def describe_key_scope(key: ApiKey) -> str:
-    """Return the key scope as text, such as `routes, keys ["JFK", ..]`; empty: no restriction."""
+    """Return the key scope as text, such as `query top, routes, keys ["JFK", ..]`; empty: no restriction."""
     prefix = json.dumps(key.key_prefix, ensure_ascii=False).removesuffix("]")
-    return ", ".join([*key.states, *([f"keys {prefix}, ..]"] if key.key_prefix else [])])
+    queries = [f"query {name}" for name in key.queries]
+    return ", ".join([*queries, *key.states, *([f"keys {prefix}, ..]"] if key.key_prefix else [])])
 
 
 def describe_limit(key: ApiKey) -> str:
@@ -77,6 +79,7 @@ def _summary(key: ApiKey) -> ApiKeySummary:
         scopes=key.scopes,
         states=key.states,
         key_prefix=key.key_prefix,
+        queries=key.queries,
         confined_to=describe_key_scope(key),
         rate=rate,
         burst=key.burst or rate,

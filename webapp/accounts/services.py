@@ -71,18 +71,20 @@ def create_api_key(
     *,
     states: Sequence[str] = (),
     key_prefix: Sequence[Any] = (),
+    queries: Sequence[str] = (),
     rate: int | None = None,
     burst: int | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key and return it with `tmk_<prefix>_<secret>`, which cannot be read again.
 
-    states, key_prefix: its key scope; rate, burst: its rate limit (see ApiKey).
+    states, key_prefix, queries: its key scope; rate, burst: its rate limit (see ApiKey).
     Raises UnknownScopeError naming the scope, and KeyOptionError.
     """
     key = ApiKey(
         name=name, scopes=_checked_scopes(name, scopes), states=sorted(set(states)), key_prefix=list(key_prefix),
-        rate=rate, burst=burst, expires_at=expires_at, created_by=created_by, prefix=secrets.token_hex(4),
+        queries=sorted(set(queries)), rate=rate, burst=burst, expires_at=expires_at,
+        created_by=created_by, prefix=secrets.token_hex(4),
     )  # fmt: skip
     check(key)
     secret, key.secret_sha512 = _new_secret()
@@ -134,6 +136,11 @@ def check(key: ApiKey) -> None:
             f"API key {key.name!r}: maintenance concerns every key of a state; remove the key prefix or the scope "
             f"{Scope.MAINTAIN.value!r}"
         )
+    if key.queries and Scope.MAINTAIN in key.scopes:
+        raise KeyOptionError(
+            f"API key {key.name!r}: a key for saved queries does nothing else; remove the queries, or the scope "
+            f"{Scope.MAINTAIN.value!r}"
+        )
     if Scope.ISSUE_TOKENS in key.scopes and Scope.READ not in key.scopes:
         raise KeyOptionError(
             f"API key {key.name!r}: its tokens could read nothing; add the scope {Scope.READ.value!r}, or remove "
@@ -183,7 +190,7 @@ def _actor(user: User | None) -> str:
 def _options(key: ApiKey) -> dict[str, Any]:
     """Return the options that were given."""
     expires_at = key.expires_at and key.expires_at.isoformat()
-    options = {"states": key.states, "key_prefix": key.key_prefix, "rate": key.rate, "burst": key.burst}
+    options = {name: getattr(key, name) for name in ("states", "key_prefix", "queries", "rate", "burst")}
     return (
         {"scopes": key.scopes}
         | {name: value for name, value in options.items() if value not in ([], None)}

@@ -29,6 +29,8 @@ from webapp.accounts.models import ApiKey, Scope, Token
 # The only one that is accepted, whatever the header of a token says.
 ALGORITHM = "HS256"
 AUDIENCE = "tidemark:read"
+# Of tokens that are restricted to saved queries: servers of versions that do not know the claim refuse them.
+OF_QUERIES = "tidemark:queries"
 REQUIRED = ["iss", "aud", "iat", "nbf", "exp", "jti", "states", "key_prefix"]
 
 # How far the clocks of two servers may differ.
@@ -179,7 +181,7 @@ def _claims(text: str, secret_sha512: bytes) -> dict[str, Any]:
         text,
         signing_key(secret_sha512),
         algorithms=[ALGORITHM],
-        audience=AUDIENCE,
+        audience=[AUDIENCE, OF_QUERIES],
         issuer=settings.TIDEMARK_TOKEN_ISSUER,
         leeway=CLOCK_SKEW,
         options={"require": REQUIRED},
@@ -198,6 +200,7 @@ def _token(claims: dict[str, Any]) -> Token:
         sub=claims.get("sub", ""),
         states=claims["states"],
         key_prefix=claims["key_prefix"],
+        queries=claims.get("queries", []),
         rate=claims.get("rate"),
         burst=claims.get("burst"),
         expires_at=datetime.fromtimestamp(claims["exp"], timezone.get_default_timezone()),
@@ -212,12 +215,19 @@ def _restricted(key: ApiKey, token: Token) -> ApiKey | None:
     restricted = copy.copy(key)
     restricted.token = token
     restricted.scopes = [Scope.READ] if key.allows(Scope.READ) else []
-    restricted.states = [name for name in token.states or key.states if not key.states or name in key.states]
-    restricted.key_prefix = max(token.key_prefix, key.key_prefix, key=len)
-    # An empty list would stand for all states.
-    has_states = bool(restricted.states) or not (token.states or key.states)
-    has_keys = all(begins_with(restricted.key_prefix, prefix) for prefix in (token.key_prefix, key.key_prefix))
-    return restricted if has_states and has_keys else None
+    states, queries = _in_both(token.states, key.states), _in_both(token.queries, key.queries)
+    prefix = max(token.key_prefix, key.key_prefix, key=len)
+    if states is None or queries is None or not all(begins_with(prefix, own.key_prefix) for own in (token, key)):
+        return None
+    restricted.states, restricted.key_prefix, restricted.queries = states, prefix, queries
+    return restricted
+
+
+def _in_both(names: list[str], others: list[str]) -> list[str] | None:
+    """Return the names in both lists, of which an empty one stands for all names. None: there are none."""
+    if not names or not others:
+        return names or others
+    return [name for name in names if name in others] or None
 
 
 def _remember(digest: bytes, checked: _CheckedToken) -> None:

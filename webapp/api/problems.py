@@ -100,8 +100,8 @@ PROBLEMS: Mapping[str, Problem] = {
     "outside_key_scope": Problem(
         403,
         "Outside the key scope",
-        "The API key is restricted to some states or keys, and this is none of them, whether it exists or not. `index` "
-        "is the place of the first such key.",
+        "The API key is restricted to some states, keys or saved queries, and this is none of them, whether it exists "
+        "or not. `index` is the place of the first such key.",
         "Ask for what the API key may read, or use another one.",
     ),
     # 404

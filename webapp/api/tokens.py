@@ -11,7 +11,7 @@ from webapp.api.requests import BodySerializer, MeasuresField, Member, NumberFie
 MAX_SUB, MAX_STATES, MAX_RATE = 200, 100, 2**31 - 1
 
 
-class StatesField(MeasuresField):
+class NamesField(MeasuresField):
     expected = f"a list of up to {MAX_STATES} names"
 
     def to_internal_value(self, data: Any) -> list[str]:
@@ -46,9 +46,12 @@ class SubField(TextParameter):
 class TokenBody(BodySerializer):
     example = '{"states": ["totals"], "lifetime_seconds": 600}'
 
-    states = StatesField(required=False, help_text="the states it is restricted to; those of the API key if absent")
+    states = NamesField(required=False, help_text="the states it is restricted to; those of the API key if absent")
     key_prefix = KeyPrefixField(
         required=False, help_text="the leading key parts it is restricted to; those of the API key if absent"
+    )
+    queries = NamesField(
+        required=False, help_text="the saved queries that are all it may run; those of the API key if absent"
     )
     rate = NumberField(1, MAX_RATE, required=False, help_text="requests per minute, within those of the API key")
     burst = NumberField(1, MAX_RATE, required=False, help_text="how many of them at once; those of a minute if absent")
@@ -67,6 +70,7 @@ class TokenSerializer(serializers.Serializer):
     expires_at = serializers.DateTimeField(help_text="not after the API key")
     states = serializers.ListField(child=serializers.CharField(), help_text="empty: all")
     key_prefix = serializers.ListField(child=serializers.JSONField(), help_text="empty: all keys")
+    queries = serializers.ListField(child=serializers.CharField(), help_text="empty: no such restriction")
     rate = serializers.IntegerField(allow_null=True, help_text="null: that of the API key")
     burst = serializers.IntegerField(allow_null=True)
     sub = serializers.CharField(allow_blank=True)
@@ -74,5 +78,7 @@ class TokenSerializer(serializers.Serializer):
 
 def token_document(issued: IssuedToken) -> dict[str, Any]:
     token = issued.token
-    restrictions = {name: getattr(token, name) for name in ("id", "states", "key_prefix", "rate", "burst", "sub")}
+    restrictions = {
+        name: getattr(token, name) for name in ("id", "states", "key_prefix", "queries", "rate", "burst", "sub")
+    }
     return {"token": issued.text, "token_type": "Bearer", "expires_at": token.expires_at, **restrictions}

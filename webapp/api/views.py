@@ -336,6 +336,7 @@ class ExpiryView(StateMaintenanceView):
 
 
 class TokensView(ApiView):
+    for_saved_queries = True
     scopes = {"POST": Scope.ISSUE_TOKENS}
 
     @operations.tokens
@@ -348,6 +349,7 @@ class TokensView(ApiView):
 
 
 class TokenView(ApiView):
+    for_saved_queries = True
     scopes = {"DELETE": Scope.ISSUE_TOKENS}
     permission = REVOKE_TOKENS
 

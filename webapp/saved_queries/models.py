@@ -15,6 +15,12 @@ class PublishedError(Exception):
     """A published version is immutable: make a new version of the query."""
 
 
+def published_names() -> list[str]:
+    """Return the names of the queries that are answered, in order."""
+    published = SavedQuery.objects.filter(published_at__isnull=False, withdrawn_at=None)
+    return sorted(set(published.values_list("name", flat=True)))
+
+
 class SavedQuery(models.Model):
     """definition: parameters and reads, see definition.py. A version without `published_at` is a draft."""
 

@@ -26,8 +26,8 @@ def run(
     """
     # On the primary: a replica may not have replayed a state yet.
     if found := problems_of(definition):
-        raise BrokenQueryError(f"{query} cannot be answered any more: {'; '.join(found)}; publish a new version")
-    return read(lambda conn: _run(conn, query, definition, values, scope, as_of, cursor))
+        raise BrokenQueryError(query, found, scope)
+    return read(lambda conn: _run(conn, query, definition, values, scope.of_reads, as_of, cursor))
 
 
 def _run(

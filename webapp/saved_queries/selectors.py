@@ -33,12 +33,17 @@ class BrokenQueryError(APIException):
 
     status_code = 410
 
+    def __init__(self, query: SavedQuery, found: Sequence[str], scope: KeyScope) -> None:
+        # What was found may name states outside of the key scope.
+        why = f": {'; '.join(found)}" if scope.is_unrestricted else ""
+        super().__init__(f"{query} cannot be answered any more{why}; publish a new version")
+
 
 def published(scope: KeyScope) -> list[SavedQuery]:
-    """Return the newest published version of each query whose states an API key sees."""
+    """Return the newest published version of each query that an API key may run, and whose states it sees."""
     versions = _published().filter(withdrawn_at=None).order_by("name", "-version").distinct("name")
-    visible = Visible(scope)
-    return [query for query in versions if _is_seen(query, visible)]
+    visible = Visible(scope.of_reads)
+    return [query for query in versions if scope.sees_query(query.name) and _is_seen(query, visible)]
 
 
 def find(name: str, version: int | None, scope: KeyScope) -> SavedQuery:
@@ -46,8 +51,9 @@ def find(name: str, version: int | None, scope: KeyScope) -> SavedQuery:
 
     Raises UnknownQueryError, also for a query of states outside the API key's scope, and WithdrawnQueryError.
     """
-    visible = Visible(scope)
-    versions = [query for query in _published().filter(name=name) if _is_seen(query, visible)]
+    visible = Visible(scope.of_reads)
+    named = _published().filter(name=name) if scope.sees_query(name) else []
+    versions = [query for query in named if _is_seen(query, visible)]
     if version is not None:
         versions = [query for query in versions if query.version == version]
     if not versions:

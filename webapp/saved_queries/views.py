@@ -29,6 +29,8 @@ class RunParameters(RequestSerializer):
 
 
 class SavedQueriesView(ApiView):
+    for_saved_queries = True
+
     @operations.saved_queries
     def get(self, request: Request) -> Response:
         scope = key_scope(request)
@@ -36,6 +38,8 @@ class SavedQueriesView(ApiView):
 
 
 class SavedQueryView(ApiView):
+    for_saved_queries = True
+
     def check_parameters(self, request: Any) -> None:
         """Each query has parameters of its own, which `_run` checks."""
 
@@ -51,19 +55,22 @@ class SavedQueryVersionView(SavedQueryView):
 
 
 class SavedQuerySchemaView(ApiView):
+    for_saved_queries = True
+
     @operations.saved_query_schema
     def get(self, request: Request, name: str) -> Response:
         return _described(request, name, None)
 
 
-class SavedQueryVersionSchemaView(ApiView):
+class SavedQueryVersionSchemaView(SavedQuerySchemaView):
     @operations.saved_query_version_schema
     def get(self, request: Request, name: str, version: int) -> Response:
         return _described(request, name, version)
 
 
 def _run(request: Request, name: str, version: int | None) -> Response:
-    query, scope = selectors.find(name, version, key_scope(request)), key_scope(request)
+    scope = key_scope(request)
+    query = selectors.find(name, version, scope)
     definition, given = Definition.parse(query.definition), request.query_params
     own = ["as_of", "cursor"] if definition.is_paged else ["as_of"]
     check_parameters(given, [*definition.parameters, *own])
@@ -80,10 +87,11 @@ def _run(request: Request, name: str, version: int | None) -> Response:
 
 
 def _described(request: Request, name: str, version: int | None) -> Response:
-    query = selectors.find(name, version, key_scope(request))
+    scope = key_scope(request)
+    query = selectors.find(name, version, scope)
     definition = Definition.parse(query.definition)
     if found := selectors.problems_of(definition):
-        raise selectors.BrokenQueryError(f"{query} cannot be answered any more: {'; '.join(found)}")
+        raise selectors.BrokenQueryError(query, found, scope)
     specs = readers.read(lambda conn: {state: readers.reader(conn, state).spec for state in definition.states})
     return Response(document(query, definition, specs, request.build_absolute_uri("/").rstrip("/")))
 

@@ -35,6 +35,8 @@ class Visible:
     @cached_property
     def names(self) -> frozenset[str] | None:
         """The names of the states that have keys within the key scope; None: all."""
+        if self.scope.queries:
+            return frozenset()
         if not self.scope.key_prefix:
             return self.scope.states or None
         rows = queries.fetch("SELECT name, definition, ttl FROM tidemark.state", {})

@@ -6,10 +6,12 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from tests.webapp.saved_queries.published import TOP, published
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.authentication import verified
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key, revoke_api_key
+from webapp.saved_queries.services import create_version
 
 SECRET = re.compile(r"tmk_[0-9a-f]{8}_[\w-]{43}")
 KEYS = "/admin/api_keys/apikey/"
@@ -192,6 +194,18 @@ def test_the_list_shows_key_scope_and_limit(admin_client):
 
     assert "routes, keys [&quot;JFK&quot;, ..]" in page
     assert "600 a minute, 20 at once" in page
+
+
+def test_a_key_is_created_for_published_queries_alone(filled, admin_client):
+    published("top")
+    create_version("draft", TOP)
+
+    page = admin_client.post(f"{KEYS}add/", {"name": "page", "scopes": ["read"], "queries": ["draft"]})
+    assert "draft is not one of the available choices" in page.content.decode()
+    admin_client.post(f"{KEYS}add/", {"name": "page", "scopes": ["read"], "queries": ["top"]})
+
+    assert ApiKey.objects.get().queries == ["top"]
+    assert "query top" in admin_client.get(KEYS).content.decode()
 
 
 @pytest.mark.parametrize("address", ["/admin/auth/user/", "/admin/auth/user/add/", "/admin/auth/group/", "/admin/"])

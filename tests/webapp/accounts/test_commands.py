@@ -47,6 +47,15 @@ def test_a_key_may_have_a_limit_and_a_key_scope(db):
     assert timedelta(days=29) < key.expires_at - timezone.now() < timedelta(days=30)
 
 
+def test_a_key_may_be_for_saved_queries(db):
+    _, err = create("page", "--query", "top", "--query", "share")
+
+    assert ApiKey.objects.get().queries == ["share", "top"]
+    assert "for query share, query top" in err
+    with pytest.raises(CommandError, match="does nothing else; remove the queries"):
+        create("page", "--query", "top", "--scope", "maintain")
+
+
 def test_a_key_may_expire_at_a_given_time(db):
     create("feed", "--expires-at", "2999-01-01T00:00:00Z")
 

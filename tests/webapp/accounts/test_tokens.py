@@ -287,6 +287,34 @@ class TestTheEndOfAKey:
         assert verified(token) is None
 
 
+class TestSavedQueries:
+    def test_a_token_may_be_for_some_of_those_of_its_key(self, db):
+        key, _ = create_api_key("backend", SCOPES, queries=["share", "top"])
+
+        assert verified(issue(key).text).queries == ["share", "top"]
+        assert verified(issue(key, queries=["top"]).text).queries == ["top"]
+        with pytest.raises(OutsideError, match="restricted to the saved queries share, top"):
+            issue(key, queries=["other"])
+
+    def test_a_key_of_all_states_makes_tokens_for_one_query(self, key):
+        assert verified(issue(key, queries=["top"]).text).queries == ["top"]
+
+    @pytest.mark.parametrize(("now", "left"), [(["top"], ["top"]), (["other"], None)])
+    def test_a_key_that_is_restricted_further_restricts_its_tokens(self, key, now, left):
+        token = issue(key, queries=["share", "top"]).text
+        ApiKey.objects.update(queries=now)
+
+        found = verified(token)
+
+        assert (found and found.queries) == left
+
+    def test_a_server_that_does_not_know_the_restriction_refuses_the_token(self, key):
+        token = issue(key, queries=["top"]).text
+
+        with pytest.raises(jwt.InvalidAudienceError):
+            jwt.decode(token, tokens.signing_key(key.secret_sha512), ["HS256"], audience="tidemark:read")
+
+
 class TestCache:
     def test_a_token_in_use_costs_no_query(self, key, clock, django_assert_num_queries):
         token = issue(key).text

@@ -41,9 +41,11 @@ def test_the_answer_says_what_the_token_allows(backend):
 
     document = response.json()
     assert document.pop("token").count(".") == 2
+    assert document.pop("id").startswith(ApiKey.objects.get().prefix)
     assert document.pop("expires_at") > "2026"
     assert document == {
-        "token_type": "Bearer", "states": ["totals"], "key_prefix": [], "rate": 60, "burst": None, "sub": "user-17",
+        "token_type": "Bearer", "states": ["totals"], "key_prefix": [], "queries": [], "rate": 60, "burst": None,
+        "sub": "user-17",
     }  # fmt: skip
     assert response.headers["Cache-Control"] == "no-store"
 

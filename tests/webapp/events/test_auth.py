@@ -180,6 +180,13 @@ class TestTokens:
         with pytest.raises(EOFError):
             listener.until("batch", 5.0)
 
+    def test_a_token_for_a_saved_query_opens_no_stream(self, flights, listen, key):
+        token = issue(key, queries=["top"]).text
+
+        for path in (STATE, "/events/tide"):
+            status, detail = refused(listen(f"{path}?token={token}", key=None))
+            assert (status, detail) == (403, "this API key is restricted to the saved queries top")
+
     def test_the_stream_of_a_revoked_token_ends_and_that_of_another_does_not(self, flights, listen, key):
         issued, other = issue(key), issue(key)
         listener, kept = (listen(f"{STATE}?token={each.text}", key=None) for each in (issued, other))

@@ -31,6 +31,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--key-prefix", default="[]", metavar="JSON", help="""leading key parts it is restricted to, as '["JFK"]'"""
         )
+        parser.add_argument(
+            "--query", action="append", default=[], help="a saved query that is all it may run; may be repeated"
+        )
         parser.add_argument("--rate", type=int, help="requests per minute; 0: no limit; default: that of the settings")
         parser.add_argument("--burst", type=int, help="how many of them at once; default: the requests of one minute")
         expiry = parser.add_mutually_exclusive_group()
@@ -44,6 +47,7 @@ class Command(BaseCommand):
                 options["scope"] or [Scope.READ],
                 states=options["state"],
                 key_prefix=_key_prefix(options["key_prefix"]),
+                queries=options["query"],
                 rate=options["rate"],
                 burst=options["burst"],
                 expires_at=_expires_at(options["days"], options["expires_at"]),
