@@ -47,6 +47,10 @@ class FilterError(TidemarkError):
     """A condition does not fit the state: correct the condition."""
 
 
+class RangeTooLargeError(TidemarkError):
+    """A range has more keys than may be read to sort them: ask for a smaller one, or in key order."""
+
+
 class ValueShapeError(TidemarkError):
     """A value cannot be stored in the state: correct the value."""
 

@@ -55,8 +55,8 @@ FINDINGS_OF = {
 OF_PROGRAMS = {
     "BackfillError", "BadInputError", "CapabilityError", "DuplicateKeyError", "FilterError", "KeyShapeError",
     "LifeError", "MissingPackageError", "MovedOnError", "NotCommittedError", "OutOfReachError",
-    "PipelinePausedError", "PoolerError", "RetiredError", "RolesError", "SchemaVersionError", "SourceSetupError",
-    "SpecError",
+    "PipelinePausedError", "PoolerError", "RangeTooLargeError", "RetiredError", "RolesError", "SchemaVersionError",
+    "SourceSetupError", "SpecError",
     "SpecMismatchError", "StaleBatchError", "ValueShapeError",
 }  # fmt: skip
 

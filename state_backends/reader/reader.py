@@ -197,6 +197,7 @@ class Reader(Protocol):
         descending: bool = False,
         after: Sequence[Any] | None = None,
         limit: int = 50,
+        most_sorted: int = 0,
         measures: Sequence[str] | None = None,
         where: Where = (),
         as_of: int | None = None,
@@ -212,11 +213,12 @@ class Reader(Protocol):
         measure, an entry whose value changes may come twice or not at all, except on pages `as_of` one batch.
         where: conditions that an entry meets, all of them (see filters.py). In key order a page looks at 50,000 keys at
         most to find entries that do: `complete` is False where it has ended for that, and `after` goes on.
+        most_sorted: keys that a page by a measure may read, which is its whole range; 0: no limit.
         as_of: entries of the page must be told then, those between `after` and its last one; by a measure all.
         Raises KeyShapeError where a bound or `after` does not fit, SpecError for a measure there is not, or one without
-        an order, FilterError for a condition that does not fit. Where the rows are not in the ledger's database a page
-        looks at 50,000 keys, `complete` says whether that was all it takes, and MovedOnError is raised where batches
-        are published so fast that no page can be read at one of them.
+        an order, FilterError for a condition that does not fit, RangeTooLargeError. Where the rows are not in the
+        ledger's database a page looks at 50,000 keys, `complete` says whether that was all it takes, and MovedOnError
+        is raised where batches are published so fast that no page can be read at one of them.
         """
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:

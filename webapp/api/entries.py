@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import psycopg
+from django.conf import settings
 from django.core import signing
 from rest_framework.exceptions import APIException, ParseError
 
@@ -187,8 +188,8 @@ def page(name: str, asked: Mapping[str, Any], scope: KeyScope) -> EntriesPage:
     """Return the page that a client asks for: the first one of a query, or the one after a cursor.
 
     asked: what `EntriesParameters` read. Raises ParseError, UnknownStateError, KeyShapeError, FilterError,
-    OutsideError, SpecError for a measure that does not exist or has no order, NotCommittedError, OutOfReachError,
-    PagesGoneError.
+    OutsideError, SpecError for a measure that does not exist or has no order, RangeTooLargeError,
+    NotCommittedError, OutOfReachError, PagesGoneError.
     """
     cursor = PageCursor.from_text(asked["cursor"]) if "cursor" in asked else None
     if cursor is None:
@@ -225,6 +226,7 @@ def _snapshot(reader: Reader, query: EntriesQuery, cursor: PageCursor | None, li
             descending=query.descending,
             after=None if cursor is None else cursor.after,
             limit=limit,
+            most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
             measures=query.measures,
             as_of=query.batch if pinned is None else pinned[0],
         )

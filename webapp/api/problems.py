@@ -71,6 +71,13 @@ PROBLEMS: Mapping[str, Problem] = {
         "The request has more keys than one may have (`TIDEMARK_LOOKUP_MAX_KEYS`, 1,000).",
         "Spread the keys over several requests, each of `max_keys` at most.",
     ),
+    "range_too_large": Problem(
+        400,
+        "Range too large",
+        "Entries are sorted by a measure, which reads their whole range, and it has more keys than a request may read "
+        "(`TIDEMARK_SORT_MAX_KEYS`, 1,000,000).",
+        "Give a `prefix`, or `from` and `to`, or read the entries in key order.",
+    ),
     # 401, 403
     "unauthenticated": Problem(
         401,

@@ -5,6 +5,7 @@ that is full refuses at once, and the others go on: searches and exports cannot 
 """
 
 import asyncio
+import re
 import sys
 import threading
 from collections import deque
@@ -24,6 +25,12 @@ STATUS_THREADS = 2
 # Parameters of entries for which more is read than is answered, and what the cursors of such entries begin with.
 SEARCHED = frozenset({"search", "order_by", "where"})
 SEARCH_CURSOR = "search."
+# And those of a state's page in the dashboard.
+SEARCHED_ON_PAGES = frozenset({"q", "order", "where"})
+RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/queries/([^/]+(?:/versions/[0-9]+)?)")
+# Saved queries that read no more than they answer, as their addresses name them. A process learns of each when it has
+# run it; until then it is taken for a search.
+_quick_queries: set[str] = set()
 
 # While an export computes, a thread that needs the interpreter gets it after so many seconds, not after Python's 5 ms:
 # a lookup needs it again after each answer of the database and of Redis, some twenty times.
@@ -131,10 +138,21 @@ def pool_of(environ: Mapping[str, Any]) -> str:
     if path in STATUS_PATHS:
         return "checks"
     if not path.startswith(API):
-        return "searches" if path.startswith("/states/") and "q" in dict(_given(query)) else "pages"
+        is_search = path.startswith("/states/") and not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
+        return "searches" if is_search else "pages"
     if path.rpartition("/")[2].startswith("export."):
         return "exports"
+    saved = RUN_OF_SAVED_QUERY.fullmatch(path)
+    if saved is not None:
+        return "lookups" if saved[1] in _quick_queries else "searches"
     return "searches" if _is_search(query) else "lookups"
+
+
+def saved_query_ran(name: str, version: int | None, *, is_search: bool) -> None:
+    """Remember how expensive a published saved query is. version: None for the newest one."""
+    (_quick_queries.discard if is_search else _quick_queries.add)(
+        name if version is None else f"{name}/versions/{version}"
+    )
 
 
 def turn_of(environ: Mapping[str, Any]) -> str:

@@ -12,8 +12,17 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
+
 from state_backends import Snapshot, StateSpec
-from state_backends.errors import FilterError, KeyShapeError, NotCommittedError, OutOfReachError, SpecError
+from state_backends.errors import (
+    FilterError,
+    KeyShapeError,
+    NotCommittedError,
+    OutOfReachError,
+    RangeTooLargeError,
+    SpecError,
+)
 from state_backends.reader.filters import Filter
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
@@ -26,7 +35,7 @@ TOP_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
 # Requests that cannot be answered; the page shows the reason.
-REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, SpecError)
+REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, RangeTooLargeError, SpecError)
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,11 @@ class EntriesQuery:
     @property
     def descending(self) -> bool:
         return self.order.startswith("-")
+
+    @property
+    def is_search(self) -> bool:
+        """Whether more is read than is shown, as for a search of the API."""
+        return bool(self.q or self.where or self.order)
 
     @property
     def is_filtered(self) -> bool:
@@ -172,7 +186,7 @@ def number_measures(spec: StateSpec) -> list[str]:
 
 
 def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPage:
-    """Raises KeyShapeError for an invalid `after`, FilterError, OutOfReachError, NotCommittedError."""
+    """Raises KeyShapeError for an invalid `after`, and the others of REFUSED."""
     snapshot = reader.page(
         prefix=prefix,
         where=query.conditions,
@@ -182,6 +196,7 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
         after=query.position,
         # One more than is shown, to know whether there is a next page.
         limit=PAGE_ENTRIES + 1,
+        most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
         as_of=query.as_of,
     )
     found = snapshot.parsed()
@@ -198,6 +213,7 @@ def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> 
         order_by=measure,
         descending=True,
         limit=TOP_KEYS,
+        most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
         measures=[measure],
         as_of=query.as_of,
     )

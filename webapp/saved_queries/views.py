@@ -13,6 +13,7 @@ from webapp.accounts.permissions import KeyScope, key_scope
 from webapp.api.requests import LARGEST_TXID, NumberParameter, RequestSerializer, TextParameter, check_parameters
 from webapp.api.views import ApiView
 from webapp.core.metrics import looked_up
+from webapp.core.pools import saved_query_ran
 from webapp.saved_queries import operations, selectors
 from webapp.saved_queries.definition import Definition, ParameterError
 from webapp.saved_queries.models import SavedQuery
@@ -72,6 +73,7 @@ def _run(request: Request, name: str, version: int | None) -> Response:
     scope = key_scope(request)
     query = selectors.find(name, version, scope)
     definition, given = Definition.parse(query.definition), request.query_params
+    saved_query_ran(query.name, version, is_search=definition.is_search)
     own = ["as_of", "cursor"] if definition.is_paged else ["as_of"]
     check_parameters(given, [*definition.parameters, *own])
     asked = RunParameters.read({name: given[name] for name in own if name in given})

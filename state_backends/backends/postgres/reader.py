@@ -33,6 +33,7 @@ from state_backends.backends.postgres.export import (
     rows_sql,
 )
 from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
+from state_backends.backends.postgres.sorted_ranges import check_size
 from state_backends.committed import (
     COMMITTED_BATCH,
     NOW,
@@ -118,6 +119,7 @@ class StateReader(Reader):
         descending: bool = False,
         after: Sequence[Any] | None = None,
         limit: int = 50,
+        most_sorted: int = 0,
         measures: Sequence[str] | None = None,
         where: Where = (),
         as_of: int | None = None,
@@ -127,6 +129,8 @@ class StateReader(Reader):
         conditions = check_where(self.spec, where)
         bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop, search), conditions)
         place = check_after(self.spec, order_by, after)
+        if order_by is not None and most_sorted:
+            check_size(self._conn, self._table, bounds, most_sorted, past=as_of is not None)
         shape = shape_of(asked, bounds, order_by, descending, place, conditions, past=as_of is not None)
         statement = self._kept(shape, lambda: page_sql(self._table, shape))
         parameters = [*page_parameters(self._table, shape, bounds, place, limit, conditions), self.spec.name]

@@ -174,6 +174,18 @@ class TestSearches:
         assert api.get(f"{path}?{following}").status_code == 200
         assert pool_of({"PATH_INFO": path, "QUERY_STRING": following}) == "searches"
 
+    def test_a_range_that_is_too_large_is_not_sorted(self, settings, filled, api):
+        path = "/api/v1/states/flights_by_carrier/entries"
+        following = api.get(f"{path}?order_by=-flights&limit=1").json()["next"]
+        settings.TIDEMARK_SORT_MAX_KEYS = 59
+
+        for query in ("order_by=flights", "order_by=flights&where=flights>=0", f"cursor={following}"):
+            refused = api.get(f"{path}?{query}")
+            assert (refused.status_code, refused.json()["code"]) == (400, "range_too_large")
+        assert api.get(f"{path}?order_by=flights&prefix=JFK").status_code == 200
+        settings.TIDEMARK_SORT_MAX_KEYS = 0
+        assert api.get(f"{path}?order_by=flights").status_code == 200
+
     def test_further_pages_in_key_order_are_none(self, filled, api):
         path = "/api/v1/states/flights_by_carrier/entries"
         following = f"cursor={api.get(f'{path}?limit=1').json()['next']}"

@@ -104,13 +104,33 @@ def test_threads_give_way_sooner_while_an_export_computes():
         (environ("/api/v1/states/s/export.arrow", "where=n>1"), "exports"),
         (environ("/states/s/"), "pages"),
         (environ("/states/s/", "q=J"), "searches"),
-        (environ("/states/s/", "q=&order=n"), "pages"),
+        (environ("/states/s/", "q=&order=n"), "searches"),
+        (environ("/states/s/", "where=n>1"), "searches"),
+        (environ("/states/s/", "q=&order=&where="), "pages"),
+        (environ("/states/s/", "by=n&after=[1]"), "pages"),
+        (environ("/api/v1/queries"), "lookups"),
+        (environ("/api/v1/queries/top"), "searches"),
+        (environ("/api/v1/queries/top/versions/2"), "searches"),
+        (environ("/api/v1/queries/openapi"), "searches"),
+        (environ("/api/v1/queries/top/openapi"), "lookups"),
+        (environ("/api/v1/queries/top/versions/2/openapi"), "lookups"),
         (environ("/admin/"), "pages"),
         (environ("/healthz"), "checks"),
     ],
 )
 def test_each_kind_of_request_has_a_pool(asked, name):
     assert pool_of(asked) == name
+
+
+def test_a_saved_query_that_is_no_search_is_answered_as_lookups_are_once_it_is_known(monkeypatch):
+    monkeypatch.setattr(pools, "_quick_queries", set())
+    pools.saved_query_ran("share", None, is_search=False)
+    pools.saved_query_ran("share", 1, is_search=False)
+
+    paths = [f"/api/v1/queries/{name}" for name in ("share", "share/versions/1", "share/versions/2", "top")]
+    assert [pool_of(environ(path)) for path in paths] == ["lookups", "lookups", "searches", "searches"]
+    pools.saved_query_ran("share", None, is_search=True)
+    assert [pool_of(environ(path)) for path in paths] == ["searches", "lookups", "searches", "searches"]
 
 
 def test_requests_take_turns_by_their_credentials_else_by_address():

@@ -13,6 +13,7 @@ from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.concurrency import SEARCHES
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
+from webapp.core import pools
 from webapp.saved_queries import run
 from webapp.saved_queries.definition import DefinitionError
 from webapp.saved_queries.models import PublishedError
@@ -192,6 +193,17 @@ class TestAccess:
 
         assert asked(api, status=429, origin="EWR")["code"] == "too_many_at_once"
         assert asked(api, "total")["version"] == 1
+
+    def test_those_that_search_take_threads_of_searches_from_the_first_page_on(self, filled, api, monkeypatch):
+        monkeypatch.setattr(pools, "_quick_queries", set())
+        published("top")
+        published("share", {"reads": [SHARE["reads"][0]]})
+        environs = [{"PATH_INFO": f"/api/v1/queries/{name}", "QUERY_STRING": ""} for name in ("top", "share")]
+
+        assert [pools.pool_of(environ) for environ in environs] == ["searches", "searches"]
+        api.ask("GET", "/queries/top?origin=JFK")
+        api.ask("GET", "/queries/share")
+        assert [pools.pool_of(environ) for environ in environs] == ["searches", "lookups"]
 
     def test_a_query_needs_an_api_key(self, filled, api):
         published()

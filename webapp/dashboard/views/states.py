@@ -1,6 +1,7 @@
 """The pages of a state: its schema, top keys and entries; one key with its versions; a pasted list of keys."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -10,9 +11,17 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from state_backends import StateSpec
-from state_backends.errors import BackendUnavailable, FindingError, KeyShapeError, MovedOnError, UnknownStateError
+from state_backends.errors import (
+    BackendUnavailable,
+    FindingError,
+    KeyShapeError,
+    MovedOnError,
+    RangeTooLargeError,
+    UnknownStateError,
+)
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
+from webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.dashboard import entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
@@ -32,8 +41,12 @@ UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 def state(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
+    query = EntriesQuery.parse(asked, reader.spec)
     try:
-        values = _values(reader, EntriesQuery.parse(asked, reader.spec), key_scope(request))
+        with SEARCHES.held(client_of(request)) if query.is_search else nullcontext():
+            values = _values(reader, query, key_scope(request))
+    except (TooManyAtOnceError, BusyError) as error:
+        version, values = "", {"query": query, "refusal": str(error), "example": []}
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
         version, values = "", {"is_unavailable": True, "example": []}
@@ -59,13 +72,18 @@ def _entries(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, 
     measure = query.by or next(iter(measures), "")
     prefix = scope.check_prefix(reader.spec, pasted_prefix(query.prefix, reader.spec))
     found = entries.entries_page(reader, query, prefix)
-    top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
+    not_ranked = ""
+    try:
+        top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
+    except RangeTooLargeError as error:
+        top_keys, not_ranked = [], str(error)
     keys = [bar.key for bar in top_keys] + [entry["key"] for entry in found.entries]
     return {
         "entries": found,
         "measures": measures,
         "measure": measure,
         "top_keys": top_keys,
+        "not_ranked": not_ranked,
         "exports": query.export(prefix),
         "example": keys[0] if keys else _placeholders(reader.spec),
     }
