@@ -53,6 +53,8 @@ TIDEMARK_WAITS = env.int("TIDEMARK_WAITS", default=1_000)
 TIDEMARK_WAITS_EACH = env.int("TIDEMARK_WAITS_EACH", default=100)
 TIDEMARK_SEARCHES = env.int("TIDEMARK_SEARCHES", default=16)
 TIDEMARK_SEARCHES_EACH = env.int("TIDEMARK_SEARCHES_EACH", default=4)
+# 1: exports and searches of one API key or user count over all processes with the same Redis.
+TIDEMARK_SHARED_LIMITS = env.bool("TIDEMARK_SHARED_LIMITS", default=False)
 # The longest time in which the body of a request arrives.
 TIDEMARK_REQUEST_SECONDS = env.float("TIDEMARK_REQUEST_SECONDS", default=20.0)
 # Of all requests that a web process holds at once.

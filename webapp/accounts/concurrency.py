@@ -1,17 +1,20 @@
 """How much of a kind a client, and all clients together, may do at once in one process: exports, waits, searches.
 
-A rate limits how often a client asks; this limits what it holds meanwhile: snapshots, connections, memory.
+A rate limits how often a client asks; this limits what it holds meanwhile: snapshots, connections, memory. With
+TIDEMARK_SHARED_LIMITS the limit of one client holds over all processes: see leases.py. It takes two questions to Redis,
+which exports and searches pay; a wait holds neither thread nor connection, so it is limited in each process alone.
 """
 
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from django.conf import settings
 from rest_framework.exceptions import APIException, Throttled
 
+from webapp.accounts import leases
 from webapp.accounts.models import ApiKey
 from webapp.accounts.throttling import client_network
 
@@ -37,10 +40,14 @@ class BusyError(APIException):
 
 
 class Concurrency:
-    """Counts one kind of work. what: its name in the plural; its settings are TIDEMARK_<WHAT> and .._EACH."""
+    """Counts one kind of work. what: its name in the plural; its settings are TIDEMARK_<WHAT> and .._EACH.
 
-    def __init__(self, what: str) -> None:
+    may_share: whether it may be counted in Redis as well, which blocks its thread for a moment.
+    """
+
+    def __init__(self, what: str, *, may_share: bool = False) -> None:
         self._what = what
+        self._may_share = may_share
         self._held: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -49,12 +56,26 @@ class Concurrency:
         """Count one for the client until the block ends. Raises TooManyAtOnceError, BusyError."""
         self._take(client)
         try:
-            yield
+            with self._shared(client):
+                yield
         finally:
             with self._lock:
                 self._held[client] -= 1
                 if not self._held[client]:
                     del self._held[client]
+
+    @contextmanager
+    def _shared(self, client: str) -> Iterator[None]:
+        if not (self._may_share and settings.TIDEMARK_SHARED_LIMITS):
+            yield
+            return
+        each = getattr(settings, f"TIDEMARK_{self._what.upper()}_EACH")
+        with ExitStack() as lease:
+            try:
+                lease.enter_context(leases.held(self._what, client, each))
+            except leases.FullError:
+                raise TooManyAtOnceError(self._what, each) from None
+            yield
 
     def _take(self, client: str) -> None:
         setting = f"TIDEMARK_{self._what.upper()}"
@@ -67,7 +88,8 @@ class Concurrency:
             self._held[client] += 1
 
 
-EXPORTS, SEARCHES, WAITS = Concurrency("exports"), Concurrency("searches"), Concurrency("waits")
+EXPORTS, SEARCHES = Concurrency("exports", may_share=True), Concurrency("searches", may_share=True)
+WAITS = Concurrency("waits")
 
 
 def client_of(request: Any) -> str:

@@ -9,9 +9,10 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 from django.conf import settings
@@ -76,37 +77,49 @@ def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Ve
     rate: requests per minute, 0 for no limit. burst: the bucket's size in requests, None for those of one minute.
     Returns None if there is no limit: no rate, or Redis is unavailable.
     """
-    if rate == 0 or _outage.is_on():
+    if rate == 0:
         return None
     size = burst or rate
-    try:
-        # Another rate is another bucket: the stored time of an old one would be wrong by their ratio.
-        answer = _script(settings.REDIS_URL)(
-            keys=[f"tidemark:rate:{name}:{rate}:{size}"], args=[_interval(rate), size, cost]
-        )
-    except (redis.RedisError, ValueError) as error:
-        _outage.begin(error)
+    # Another rate is another bucket: the stored time of an old one would be wrong by their ratio.
+    answer = run(TAKE, [f"tidemark:rate:{name}:{rate}:{size}"], [_interval(rate), size, cost])
+    if answer is None:
         return None
     is_allowed, remaining, wait, reset = answer
     return Verdict(bool(is_allowed), size, remaining, _seconds(wait), _seconds(reset))
 
 
+def run(script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
+    """Return what a Lua script answers; None if Redis is unavailable."""
+    if _outage.is_on():
+        return None
+    try:
+        return _script(settings.REDIS_URL, script)(keys=keys, args=arguments)
+    except (redis.RedisError, ValueError) as error:
+        _outage.begin(error)
+        return None
+
+
 def reset() -> None:
     """Drop the connections to Redis, and the record of an outage."""
     _script.cache_clear()
+    _client.cache_clear()
     _outage.end()
 
 
 @cache
-def _script(url: str):
-    """Return TAKE, ready to be called over this process's connections."""
-    client = redis.Redis.from_url(
+def _client(url: str) -> redis.Redis:
+    """Return this process's connections."""
+    return redis.Redis.from_url(
         url,
         socket_timeout=TIMEOUT_SECONDS,
         socket_connect_timeout=TIMEOUT_SECONDS,
         retry=Retry(NoBackoff(), 0),
     )
-    return client.register_script(TAKE)
+
+
+@cache
+def _script(url: str, script: str) -> Any:
+    return _client(url).register_script(script)
 
 
 def _interval(rate: int) -> int:

@@ -1,6 +1,8 @@
 """What one client may hold of a real web process: exports, waits, searches, and what is left for the others."""
 
 import json
+import os
+import signal
 import socket
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -44,6 +46,12 @@ def unread_exports(server: Server, key: str, count: int):
         yield [export.recv(4_000) for export in exports]
 
 
+def begun(server: Server, key: str) -> bytes:
+    """Begin an export, and return its first bytes."""
+    with asked(server.port, EXPORT, key) as client:
+        return client.recv(4_000)
+
+
 class TestExports:
     def test_slow_ones_of_a_key_are_limited_and_leave_the_threads_to_others(self, large, keys, tmp_path):
         one, another = keys
@@ -61,6 +69,20 @@ class TestExports:
             eventually(lambda: snapshots(large) == 0)
             with unread_exports(server, one, 1) as [head]:
                 assert b"HTTP/1.1 200 " in head
+
+    def test_those_of_a_key_are_limited_over_processes_and_end_with_a_process_that_is_killed(
+        self, large, keys, tmp_path
+    ):
+        limits = {"TIDEMARK_EXPORTS_EACH": 1, "TIDEMARK_SHARED_LIMITS": 1}
+        with ExitStack() as stack:
+            first, second = (stack.enter_context(web_server(tmp_path, **limits)) for _ in range(2))
+            client = stack.enter_context(asked(first.port, EXPORT, keys[0]))
+            assert b"HTTP/1.1 200 " in client.recv(4_000)
+            assert b"HTTP/1.1 429 " in begun(second, keys[0])
+            assert b"HTTP/1.1 200 " in begun(second, keys[1])
+
+            os.killpg(first.pid, signal.SIGKILL)
+            eventually(lambda: b"HTTP/1.1 200 " in begun(second, keys[0]))
 
     def test_a_trickling_reader_is_ended_though_it_never_pauses_for_long(self, large, keys, tmp_path):
         slowly = {"TIDEMARK_STREAM_MIN_BYTES_PER_SECOND": 100_000_000, "TIDEMARK_STREAM_IDLE_MS": 3_000}
