@@ -17,8 +17,9 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from webapp.accounts.audit.admin import AuditedEdits
 from webapp.saved_queries import services
-from webapp.saved_queries.definition import Definition, DefinitionError
+from webapp.saved_queries.definition import Definition
 from webapp.saved_queries.models import SavedQuery
+from webapp.saved_queries.parameters import DefinitionError
 from webapp.saved_queries.selectors import problems_of
 from webapp.states.admin.base import Confirmation, confirmation_page, is_confirmed, link_to_audit
 

@@ -8,107 +8,35 @@ A read is of keys, or of entries. Text that is the name of a parameter in braces
 values are never put into other text, and what is read is what the API reads for anyone.
 """
 
-import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from itertools import product
 from typing import Any
-from uuid import UUID
 
 from state_backends import StateSpec
 from state_backends.errors import FilterError, KeyShapeError, SpecError, UnknownStateError
 from state_backends.reader.bounds import check_folds, check_measures, check_order, check_range
-from state_backends.reader.filters import IN, Filter, check_where, read_value
-from state_backends.types import KEY_TYPES, TYPES, SqlType, type_of
+from state_backends.reader.filters import Filter, check_where
+from webapp.saved_queries.parameters import (
+    DefinitionError,
+    Parameter,
+    ParameterError,
+    Values,
+    checked_members,
+    filled,
+    filled_filter,
+    name_in,
+    parse_parameter,
+    spread,
+)
 
-PARAMETER_TYPES = {**KEY_TYPES, "numeric": TYPES["numeric"]}
-PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-# Parameters that calls of the API have.
-RESERVED = ("as_of", "cursor", "epoch", "format", "limit", "min_txid", "wait_ms")
-STANDS_FOR = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-ESCAPED = re.compile(r"\{(\{.*\})\}", re.DOTALL)
-
-MOST_READS, MOST_PAGES, MOST_PARAMETERS, MOST_VALUES, MOST_ENTRIES = 20, 5, 20, 1_000, 1_000
+MOST_READS, MOST_PAGES, MOST_PARAMETERS, MOST_ENTRIES = 20, 5, 20, 1_000
 DEFAULT_LIMIT = 50
 
-MEMBERS = {
-    "": ("parameters", "reads"),
-    "parameter": ("type", "default", "many", "description"),
-    "keys": ("state", "measures", "keys", "combine"),
-    "entries": ("state", "measures", "prefix", "where", "order_by", "limit"),
-}
-
-# Values to try a definition with, by the Python type.
-SAMPLES: Mapping[type, Any] = {
-    str: "a",
-    int: 0,
-    float: 0.0,
-    Decimal: Decimal(0),
-    bool: True,
-    datetime: datetime(2000, 1, 1, tzinfo=UTC),
-    date: date(2000, 1, 1),
-    UUID: UUID(int=0),
-}
-
-Values = Mapping[str, Any]
-
-
-class DefinitionError(ValueError):
-    """A definition is malformed: correct the part that the message names."""
-
-
-class ParameterError(ValueError):
-    """The value of a parameter is missing, or is not of its type."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """many: it may be given several times, and stands for all of its values. default: None where it is required."""
-
-    name: str
-    type: SqlType
-    default: Any = None
-    many: bool = False
-    description: str = ""
-
-    @property
-    def is_required(self) -> bool:
-        return self.default is None
-
-    def read(self, texts: Sequence[str]) -> Any:
-        """Return the value, or the list of values, that a client gives as text. Raises ParameterError."""
-        if not texts:
-            if self.is_required:
-                raise ParameterError(f"parameter {self.name!r} is required, a value of type {self.type.name}")
-            return self.default
-        if len(texts) > (MOST_VALUES if self.many else 1):
-            most = f"{MOST_VALUES} times" if self.many else "once"
-            raise ParameterError(f"parameter {self.name!r} is given {len(texts)} times; give it {most} at most")
-        values = [self._value(text) for text in texts]
-        return values if self.many else values[0]
-
-    def read_default(self, default: Any) -> Any:
-        """Return a default, a JSON value, as `read` returns it. Raises ParameterError."""
-        given = default if self.many and isinstance(default, list) else [default]
-        return self.read([each if isinstance(each, str) else json.dumps(each) for each in given])
-
-    @property
-    def sample(self) -> Any:
-        value = SAMPLES[self.type.python]
-        return [value] if self.many else value
-
-    def _value(self, text: str) -> Any:
-        try:
-            value = read_value(self.type, text, self.name)
-            if isinstance(value, float | Decimal) and not math.isfinite(value):
-                raise ValueError(text)
-        except (ValueError, ArithmeticError):
-            raise ParameterError(f"parameter {self.name!r} must be {self.type.name}, got {text[:80]!r}") from None
-        return value
+OF_DEFINITION = ("parameters", "reads")
+OF_KEYS = ("state", "measures", "keys", "combine")
+OF_ENTRIES = ("state", "measures", "prefix", "where", "order_by", "limit")
 
 
 @dataclass(frozen=True)
@@ -126,21 +54,21 @@ class Read:
 
     def typed_keys(self, values: Values) -> list[list[Any]]:
         """Return the keys; a parameter with many values gives a key for each."""
-        return [list(key) for parts in self.keys or [] for key in product(*(_spread(part, values) for part in parts))]
+        return [list(key) for parts in self.keys or [] for key in product(*(spread(part, values) for part in parts))]
 
     def number_of_keys(self, values: Values) -> int:
         """Return how many `typed_keys` gives, without making them."""
-        return sum(math.prod(len(_spread(part, values)) for part in key) for key in self.keys or [])
+        return sum(math.prod(len(spread(part, values)) for part in key) for key in self.keys or [])
 
     def typed_prefix(self, values: Values) -> list[Any]:
-        return [_filled(part, values) for part in self.prefix]
+        return [filled(part, values) for part in self.prefix]
 
     def typed_where(self, values: Values) -> list[Filter]:
-        return [_filled_filter(each, values) for each in self.where]
+        return [filled_filter(each, values) for each in self.where]
 
     def typed_limit(self, values: Values) -> int:
         """Raises ParameterError."""
-        limit = _filled(self.limit, values)
+        limit = filled(self.limit, values)
         if type(limit) is not int or not 1 <= limit <= MOST_ENTRIES:
             raise ParameterError(f"limit must be a whole number from 1 to {MOST_ENTRIES}, got {limit!r}")
         return limit
@@ -163,7 +91,7 @@ class Definition:
     @classmethod
     def parse(cls, document: Any) -> "Definition":
         """Raises DefinitionError, naming the part that is wrong."""
-        members = _members(document, "", "the definition")
+        members = checked_members(document, OF_DEFINITION, "the definition")
         parameters = members.get("parameters", {})
         if not isinstance(parameters, dict) or len(parameters) > MOST_PARAMETERS:
             raise DefinitionError(f"parameters must be an object of at most {MOST_PARAMETERS}, by name")
@@ -171,7 +99,7 @@ class Definition:
         if not isinstance(reads, list) or not 1 <= len(reads) <= MOST_READS:
             raise DefinitionError(f"reads must be a list of 1 to {MOST_READS} reads, each with its state")
         found = cls(
-            {name: _parameter(name, options) for name, options in sorted(parameters.items())},
+            {name: parse_parameter(name, options) for name, options in sorted(parameters.items())},
             [_read(read, f"reads[{place}]") for place, read in enumerate(reads)],
         )
         found._check_use()
@@ -224,7 +152,7 @@ class Definition:
         used = set()
         for place, read in enumerate(self.reads):
             for template, may_be_many in read.templates:
-                name = _name(template)
+                name = name_in(template)
                 if name is None:
                     continue
                 if name not in self.parameters:
@@ -240,87 +168,13 @@ class Definition:
             raise DefinitionError(f"parameter {min(unused)!r} is not used by any read")
 
 
-def as_condition(condition: Filter) -> str:
-    """Return a typed condition as text that means the same."""
-    if condition.operator == IN:
-        return f"{condition.column} in {json.dumps([_text(each) for each in condition.value])}"
-    if condition.value is None:
-        return f"{condition.column} {condition.operator}"
-    return f"{condition.column} {condition.operator} {json.dumps(_text(condition.value))}"
-
-
-def as_json(value: Any) -> Any:
-    """Return a value as requests write it in JSON."""
-    return value if isinstance(value, bool | int | float | str) else _text(value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if isinstance(value, date | datetime) else str(value)
-
-
-def _name(template: Any) -> str | None:
-    found = STANDS_FOR.fullmatch(template) if isinstance(template, str) else None
-    return None if found is None else found[1]
-
-
-def _filled(template: Any, values: Values) -> Any:
-    name = _name(template)
-    if name is not None:
-        return values[name]
-    escaped = ESCAPED.fullmatch(template) if isinstance(template, str) else None
-    return template if escaped is None else escaped[1]
-
-
-def _spread(template: Any, values: Values) -> list[Any]:
-    value = _filled(template, values)
-    return value if isinstance(value, list) else [value]
-
-
-def _filled_filter(condition: Filter, values: Values) -> Filter:
-    if isinstance(condition.value, list):
-        return condition._replace(value=[each for part in condition.value for each in _spread(part, values)])
-    return condition._replace(value=_filled(condition.value, values))
-
-
-def _members(document: Any, kind: str, where: str) -> dict[str, Any]:
-    known = MEMBERS[kind]
-    if not isinstance(document, dict):
-        raise DefinitionError(f"{where} must be an object with {', '.join(known)}")
-    if unknown := document.keys() - set(known):
-        raise DefinitionError(f"{where} has an unknown member {min(unknown)!r}; there are {', '.join(known)}")
-    return document
-
-
-def _parameter(name: str, options: Any) -> Parameter:
-    where = f"parameter {name!r}"
-    if not PARAMETER_NAME.fullmatch(name) or name in RESERVED:
-        raise DefinitionError(f"{where} has an invalid name; use a lower case letter, then letters, digits or _, and "
-                              f"none of {', '.join(RESERVED)}")  # fmt: skip
-    members = _members(options, "parameter", where)
-    if members.get("type") not in PARAMETER_TYPES:
-        raise DefinitionError(f"{where} has type {members.get('type')!r}; choose one of {', '.join(PARAMETER_TYPES)}")
-    many, description = members.get("many", False), members.get("description", "")
-    if type(many) is not bool or not isinstance(description, str):
-        raise DefinitionError(f"{where}: many must be true or false, and description text")
-    parameter = Parameter(name, type_of(members["type"]), None, many, description)
-    if members.get("default") is None:
-        return parameter
-    try:
-        default = parameter.read_default(members["default"])
-    except ParameterError as error:
-        raise DefinitionError(f"{where}: its default does not fit: {error}") from None
-    return Parameter(name, parameter.type, default, many, description)
-
-
 def _read(document: Any, where: str) -> Read:
-    kind = "keys" if isinstance(document, dict) and "keys" in document else "entries"
-    members = _members(document, kind, where)
+    is_of_keys = isinstance(document, dict) and "keys" in document
+    members = checked_members(document, OF_KEYS if is_of_keys else OF_ENTRIES, where)
     if not isinstance(members.get("state"), str):
         raise DefinitionError(f"{where}: state must be the name of a state")
     _check_texts(members.get("measures"), f"{where}: measures")
-    if kind == "keys":
+    if is_of_keys:
         keys, combine = members["keys"], members.get("combine", False)
         if not isinstance(keys, list) or not keys or not all(isinstance(key, list) for key in keys):
             raise DefinitionError(f"{where}: keys must be a list of keys, each a list of its parts")
@@ -341,7 +195,7 @@ def _entries(members: Mapping[str, Any], where: str) -> Read:
         read = Read(
             members["state"], members.get("measures"), None, False, prefix, filters, members.get("order_by", ""), limit
         )
-        if _name(limit) is None:
+        if name_in(limit) is None:
             read.typed_limit({})
     except (FilterError, ParameterError) as error:
         raise DefinitionError(f"{where}: {error}") from None

@@ -9,8 +9,9 @@ from uuid import UUID
 from state_backends import StateSpec
 from state_backends.types import SqlType, type_of
 from webapp.api.problems import MEDIA_TYPE
-from webapp.saved_queries.definition import MOST_VALUES, Definition, Parameter, Read, as_json
+from webapp.saved_queries.definition import Definition, Read
 from webapp.saved_queries.models import SavedQuery
+from webapp.saved_queries.parameters import MOST_VALUES, Parameter, as_json
 
 Schema = dict[str, Any]
 

@@ -12,8 +12,9 @@ from webapp.accounts.permissions import KeyScope
 from webapp.api.entries import EntriesPage, EntriesQuery, InvalidCursorError, PageCursor, read_page
 from webapp.api.lookups import Answer, answer_together, read
 from webapp.api.requests import Query, When, check_number_of_keys
-from webapp.saved_queries.definition import Definition, ParameterError, Read, Values, as_condition, as_json
+from webapp.saved_queries.definition import Definition, Read
 from webapp.saved_queries.models import SavedQuery
+from webapp.saved_queries.parameters import ParameterError, Values, as_condition, as_json
 from webapp.saved_queries.selectors import BrokenQueryError, problems_of
 
 

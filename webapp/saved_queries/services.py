@@ -8,8 +8,9 @@ from django.db.models import Max
 from django.utils import timezone
 
 from webapp.accounts.audit.services import record
-from webapp.saved_queries.definition import Definition, DefinitionError
+from webapp.saved_queries.definition import Definition
 from webapp.saved_queries.models import SavedQuery
+from webapp.saved_queries.parameters import DefinitionError
 from webapp.saved_queries.selectors import problems_of
 
 

@@ -15,9 +15,10 @@ from webapp.api.views import ApiView
 from webapp.core.metrics import looked_up
 from webapp.core.pools import saved_query_ran
 from webapp.saved_queries import operations, selectors
-from webapp.saved_queries.definition import Definition, ParameterError
+from webapp.saved_queries.definition import Definition
 from webapp.saved_queries.models import SavedQuery
 from webapp.saved_queries.openapi import document
+from webapp.saved_queries.parameters import ParameterError
 from webapp.saved_queries.run import run
 from webapp.states import readers
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from state_backends.reader.filters import Filter
 from state_backends.types import TYPES
-from webapp.saved_queries.definition import Definition, DefinitionError, Parameter, ParameterError, as_condition
+from webapp.saved_queries.definition import Definition
+from webapp.saved_queries.parameters import DefinitionError, Parameter, ParameterError, as_condition
 
 READ = {"state": "s", "keys": [["{a}"]]}
 TEXT = {"a": {"type": "text"}}

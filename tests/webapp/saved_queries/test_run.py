@@ -15,8 +15,8 @@ from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key
 from webapp.core import pools
 from webapp.saved_queries import run
-from webapp.saved_queries.definition import DefinitionError
 from webapp.saved_queries.models import PublishedError
+from webapp.saved_queries.parameters import DefinitionError
 from webapp.saved_queries.services import StatusError, create_version, publish, withdraw
 from webapp.states import readers
 
