@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from state_backends import BACKENDS
-from webapp.api.requests import LARGEST_TXID, JsonValue
+from webapp.api.requests import LARGEST_TXID, JsonValue, KeyPart
 from webapp.states.models import MaintenanceRun
 
 ISOLATION = "uncommitted: results may hold rows of a batch that is still open"
@@ -18,8 +18,15 @@ class BatchNumber(serializers.IntegerField):
         super().__init__(min_value=0, max_value=LARGEST_TXID, **options)
 
 
+class KeyParts(serializers.ListField):
+    child = KeyPart()
+
+    def __init__(self, **options):
+        super().__init__(help_text="its parts, in the order of the state's key columns", **options)
+
+
 class ResultSerializer(serializers.Serializer):
-    key = serializers.ListField(child=JsonValue())
+    key = KeyParts()
     status = serializers.ChoiceField(["found", "missing", "expired"])
     value = JsonValue(allow_null=True, help_text="measure to value, or the JSON value; null unless found")
 
@@ -74,13 +81,13 @@ class AnswersSerializer(BatchOfAnswer):
 
 
 class KeyAnswerSerializer(BatchOfAnswer, OfState):
-    key = serializers.ListField(child=JsonValue())
+    key = KeyParts()
     status = serializers.ChoiceField(["found"], help_text="a key that is missing or expired is a 404")
     value = JsonValue(help_text="measure to value, or the JSON value")
 
 
 class EntrySerializer(serializers.Serializer):
-    key = serializers.ListField(child=JsonValue())
+    key = KeyParts()
     value = JsonValue(allow_null=True, help_text="measure to value, or the JSON value")
     txid = BatchNumber(allow_null=True, help_text="the batch that wrote it last; null where the kind keeps none")
     updated_at = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
@@ -107,7 +114,7 @@ class VersionSerializer(serializers.Serializer):
 class HistorySerializer(BatchOfAnswer):
     state = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
-    key = serializers.ListField(child=JsonValue())
+    key = KeyParts()
     complete = serializers.BooleanField(help_text="false where older versions are out of reach")
     versions = VersionSerializer(many=True, help_text="the newest first")
 

@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 
 from webapp.api.problems import MEDIA_TYPE, PROBLEMS
+from webapp.api.requests import PART
 
 EVENT_STREAM = "text/event-stream"
 STATUSES = (400, 401, 403, 404, 406, 410, 421, 429, 500, 503, 504)
@@ -34,8 +35,67 @@ NAME = {
 }
 
 
+def _event(description: str, members: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    properties = members | (optional or {})
+    return {"type": "object", "description": description, "properties": properties, "required": list(members)}
+
+
+TXID = {"type": "integer", "format": "int64"}
+STATE_AT = {
+    "state": {"type": "string"},
+    "epoch": {"type": "string", "description": "the ledger's incarnation"},
+    "txid": TXID | {"description": "the batch"},
+}
+AS_OF = {"as_of": {"type": "string", "format": "date-time", "description": "the time of the batch"}}
+ISOLATION = {"isolation": {"$ref": "#/components/schemas/IsolationEnum"}}
+RESULTS = {"results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}}}
+CHANGE = {
+    "type": "object",
+    "description": "The complete new value of a key, not a difference.",
+    "properties": {
+        "key": {"type": "array", "items": PART},
+        "status": {
+            "type": "string",
+            "enum": ["found", "removed", "missing", "expired"],
+            "description": "`missing` and `expired` in streams of keys of a state without a changelog",
+        },
+        "value": {"description": "measure to value, or the JSON value; null unless found"},
+    },
+    "required": ["key", "status", "value"],
+}
+BATCH = {
+    "changes": {"type": "array", "items": {"$ref": "#/components/schemas/Change"}},
+    "complete": {
+        "type": "boolean",
+        "description": "false where the batch has more changes than one event may have, or the state no changelog: "
+        "read the state again",
+    },
+}
+RESUMED = {"resumed": {"type": "boolean", "description": "true: nothing was missed; absent otherwise"}}
+REASON = {"reason": {"type": "string", "description": "for people"}}
+PIPELINES = {"type": "object", "additionalProperties": TXID, "description": "name to its committed batch"}
+COMMIT = {"pipeline": {"type": "string"}, "txid": TXID | {"nullable": True, "description": "null: it was removed"}}
+
+# The data of the events of both streams, by the event's name.
+OF_STATE = {
+    "ready": _event("First, for a state or prefix: read it with this `min_txid`.", STATE_AT, AS_OF | RESUMED),
+    "snapshot": _event("First, for keys: their values.", STATE_AT | ISOLATION | RESULTS, AS_OF),
+    "batch": _event("A batch was committed.", STATE_AT | BATCH, AS_OF),
+    "reset": _event(
+        "What was sent is no longer valid. For keys their values; a state is to be read again.",
+        STATE_AT | REASON,
+        AS_OF | ISOLATION | RESULTS,
+    ),
+}
+OF_COMMITS = {
+    "ready": _event("First: where every pipeline is.", {"pipelines": PIPELINES}),
+    "tide": _event("A pipeline has committed, or its driver has started, stopped or failed.", COMMIT),
+}
+
+
 def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the paths of the events process, and where it is. A hook of drf-spectacular."""
+    result["components"]["schemas"] |= {"Change": CHANGE} | _named("State", OF_STATE) | _named("Commits", OF_COMMITS)
     filters = [
         {"name": name, "in": "query", "schema": {"type": "string"}, "description": LISTS[name]} for name in LISTS
     ]
@@ -45,19 +105,32 @@ def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         "Sends each committed batch once, in order: `ready` or `snapshot` first, then `batch`, and `reset` where what "
         "was sent is no longer valid. Values are complete, not differences.",
         [NAME, *filters, TOKEN, LAST_EVENT_ID],
+        _named("State", OF_STATE),
     )
     result["paths"]["/events/tide"] = _path(
         "follow_commits",
         "Follow the commits of all pipelines",
         "Sends `tide` when a pipeline has committed, or its driver has started, stopped or failed.",
         [TOKEN],
+        _named("Commits", OF_COMMITS),
     )
     return result
 
 
-def _path(operation_id: str, summary: str, description: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+def _named(stream: str, events: dict[str, Any]) -> dict[str, Any]:
+    return {f"{stream}{event.capitalize()}Event": schema for event, schema in events.items()}
+
+
+def _path(
+    operation_id: str, summary: str, description: str, parameters: list[dict[str, Any]], events: dict[str, Any]
+) -> dict[str, Any]:
     problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-    stream = {"description": "The stream.", "content": {EVENT_STREAM: {"schema": {"type": "string"}}}}
+    # OpenAPI 3.0 has no word for events: generators of clients read this as the type of an event's data.
+    data = {"oneOf": [{"$ref": f"#/components/schemas/{name}"} for name in events]}
+    stream = {
+        "description": "The stream; the schema is of each event's data.",
+        "content": {EVENT_STREAM: {"schema": data}},
+    }
     codes = {status: [code for code in PROBLEMS if PROBLEMS[code].status == status] for status in STATUSES}
     refusals = {
         str(status): problem | {"description": "Codes: " + ", ".join(f"`{code}`" for code in codes[status]) + "."}

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
-from webapp.api.requests import BodySerializer, MeasuresField, Member, NumberField, TextParameter
+from webapp.api.requests import BodySerializer, KeyPart, MeasuresField, Member, NumberField, TextParameter
 
 MAX_SUB, MAX_STATES, MAX_RATE = 200, 100, 2**31 - 1
 
@@ -21,11 +21,8 @@ class NamesField(MeasuresField):
         return names
 
 
-@extend_schema_field(
-    {"type": "array", "items": {"oneOf": [{"type": kind} for kind in ("string", "number", "boolean")]}}
-)
 class KeyPrefixField(Member, serializers.ListField):
-    child = serializers.JSONField()
+    child = KeyPart()
     expected = "a list of strings, numbers and booleans"
 
     def to_internal_value(self, data: Any) -> list[Any]:
@@ -43,6 +40,7 @@ class SubField(TextParameter):
         return str(super().to_internal_value(data))
 
 
+@extend_schema_serializer(component_name="Token")
 class TokenBody(BodySerializer):
     example = '{"states": ["totals"], "lifetime_seconds": 600}'
 
@@ -69,7 +67,7 @@ class TokenSerializer(serializers.Serializer):
     token_type = serializers.ChoiceField(["Bearer"])
     expires_at = serializers.DateTimeField(help_text="not after the API key")
     states = serializers.ListField(child=serializers.CharField(), help_text="empty: all")
-    key_prefix = serializers.ListField(child=serializers.JSONField(), help_text="empty: all keys")
+    key_prefix = serializers.ListField(child=KeyPart(), help_text="empty: all keys")
     queries = serializers.ListField(child=serializers.CharField(), help_text="empty: no such restriction")
     rate = serializers.IntegerField(allow_null=True, help_text="null: that of the API key")
     burst = serializers.IntegerField(allow_null=True)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from state_backends import StateSpec
 from state_backends.types import SqlType, type_of
-from webapp.api.problems import MEDIA_TYPE
+from webapp.api.problems import CODES, MEDIA_TYPE
 from webapp.saved_queries.definition import Definition, Read
 from webapp.saved_queries.models import SavedQuery
 from webapp.saved_queries.parameters import MOST_VALUES, Parameter, as_json
@@ -30,7 +30,7 @@ FORMATS: Mapping[type, Schema] = {
 BATCH: Schema = {
     "epoch": {"type": "string", "description": "the ledger's incarnation; batches of two have nothing in common"},
     "txid": {"type": "integer", "format": "int64", "description": "the batch that everything here belongs to"},
-    "as_of": {"type": "string", "format": "date-time", "nullable": True, "description": "the time of that batch"},
+    "as_of": {"type": ["string", "null"], "format": "date-time", "description": "the time of that batch"},
 }
 PROBLEM: Schema = {
     "type": "object",
@@ -40,7 +40,7 @@ PROBLEM: Schema = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "for people"},
-        "code": {"type": "string", "description": "for programs; the page /problems lists them"},
+        "code": {"type": "string", "enum": CODES, "description": "for programs; the page /problems lists them"},
         "request_id": {"type": "string"},
     },
     "required": ["type", "title", "status", "detail", "code"],
@@ -60,10 +60,13 @@ AS_OF = {"type": "integer", "format": "int64", "minimum": 0}
 
 
 def document(query: SavedQuery, definition: Definition, specs: Mapping[str, StateSpec], server: str) -> Schema:
-    """Return OpenAPI 3.0. specs: of the states that the query reads, by name. server: where the API is."""
+    """Return OpenAPI 3.1, which can type each answer by its place.
+
+    specs: of the states that the query reads, by name. server: where the API is.
+    """
     answers = {f"Answer{place}": _answer(read, specs[read.state], definition) for place, read in _placed(definition)}
     return {
-        "openapi": "3.0.3",
+        "openapi": "3.1.0",
         "info": {"title": query.name, "version": str(query.version), "description": query.description},
         "servers": [{"url": server}],
         "security": [{"bearer": []}],
@@ -117,14 +120,11 @@ def _parameter(parameter: Parameter) -> Schema:
 
 
 def _result(definition: Definition, answers: list[str]) -> Schema:
-    """Answers come in the order of the reads, which OpenAPI 3.0 cannot say: each is one of theirs."""
-    items = [{"$ref": f"#/components/schemas/{answer}"} for answer in answers]
-    number = len(definition.reads)
     listed = {
         "type": "array",
-        "items": items[0] if number == 1 else {"oneOf": items},
-        "minItems": number,
-        "maxItems": number,
+        "prefixItems": [{"$ref": f"#/components/schemas/{answer}"} for answer in answers],
+        "minItems": len(answers),
+        "maxItems": len(answers),
         "description": f"one per read, in this order: {', '.join(read.state for read in definition.reads)}",
     }
     return _object({"query": {"type": "string"}, "version": {"type": "integer"}, **BATCH, "answers": listed})
@@ -139,7 +139,7 @@ def _answer(read: Read, spec: StateSpec, definition: Definition) -> Schema:
             {"key": _key(spec), "value": value, "txid": _nullable(AS_OF), "updated_at": _nullable(FORMATS[datetime])}
         )
         page: Schema = {"complete": {"type": "boolean"}, "entries": {"type": "array", "items": entry}}
-        paged: Schema = {"next": {"type": "string", "nullable": True}} if definition.is_paged else {}
+        paged: Schema = {"next": _nullable({"type": "string"})} if definition.is_paged else {}
         return _object(common | page | paged)
     if read.combine:
         counts = {name: {"type": "integer"} for name in ("keys", "missing", "expired")}
@@ -151,7 +151,9 @@ def _answer(read: Read, spec: StateSpec, definition: Definition) -> Schema:
 
 def _key(spec: StateSpec) -> Schema:
     parts = ", ".join(f"{name} ({sql_type})" for name, sql_type in spec.key.items())
-    return {"type": "array", "items": {}, "minItems": len(spec.key), "maxItems": len(spec.key), "description": parts}
+    columns = [_finite_or_text(FORMATS[type_of(sql_type).python]) for sql_type in spec.key.values()]
+    items: Schema = {"prefixItems": columns} if columns else {"items": {}}
+    return {"type": "array", **items, "minItems": len(columns), "maxItems": len(columns), "description": parts}
 
 
 def _value(read: Read, spec: StateSpec) -> Schema:
@@ -162,14 +164,18 @@ def _value(read: Read, spec: StateSpec) -> Schema:
 
 
 def _measure(sql_type: SqlType) -> Schema:
-    if sql_type.python in (float, Decimal):
-        return {"oneOf": [FORMATS[sql_type.python], NOT_FINITE], "nullable": True}
     known = FORMATS.get(sql_type.python)
-    return {} if known is None else _nullable(known)
+    return {} if known is None else _nullable(_finite_or_text(known))
+
+
+def _finite_or_text(schema: Schema) -> Schema:
+    return {"oneOf": [schema, NOT_FINITE]} if schema["type"] == "number" else schema
 
 
 def _nullable(schema: Schema) -> Schema:
-    return {**schema, "nullable": True}
+    if "oneOf" in schema:
+        return {"oneOf": [*schema["oneOf"], {"type": "null"}]}
+    return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema  # any value may be null
 
 
 def _object(properties: Schema) -> Schema:

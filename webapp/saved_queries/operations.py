@@ -6,9 +6,8 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers
 
-from webapp.api.answers import BatchOfAnswer
+from webapp.api.answers import BatchOfAnswer, CombinedSerializer, EntrySerializer, ResultSerializer
 from webapp.api.openapi import CONDITIONAL, OUT_OF_REACH, UNCHANGED, answers, described
-from webapp.api.requests import JsonValue
 
 RUN = "The parameters are those that the query declares; `/queries/{name}/openapi` describes them, and the answer."
 VALUES = OpenApiParameter(
@@ -53,10 +52,12 @@ class ReadAnswerSerializer(serializers.Serializer):
 
     state = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"])
-    results = serializers.ListField(child=JsonValue(), required=False, help_text="one per key")
-    combined = JsonValue(required=False, help_text="the values of all keys folded into one")
-    entries = serializers.ListField(child=JsonValue(), required=False)
-    complete = serializers.BooleanField(required=False)
+    results = ResultSerializer(many=True, required=False, help_text="of a read of keys: one per key")
+    combined = CombinedSerializer(required=False, help_text="of a read that combines its keys: one value of them all")
+    entries = EntrySerializer(many=True, required=False, help_text="of a read of a range")
+    complete = serializers.BooleanField(
+        required=False, help_text="of a read of a range: false where it ended before it was full, see `GET /entries`"
+    )
     next = serializers.CharField(
         required=False, allow_null=True, help_text="the `cursor` of the next page, of a query with one read of entries"
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.webapp.events.described import check_event
 from tests.webapp.web_server import Server, served
 from webapp.core import serving
 
@@ -38,6 +39,7 @@ class Listener:
     def __init__(
         self, server: Server, path: str, headers: Mapping[str, str], *, buffer_bytes: int | None = None
     ) -> None:
+        self._path = path
         self._socket = socket.socket()
         if buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
@@ -62,7 +64,7 @@ class Listener:
         return self._status
 
     def next(self, within: float = WITHIN_SECONDS) -> Event:
-        """Return the next event. Raises TimeoutError, and EOFError at the end of the stream."""
+        """Return the next event, which is as /api/schema says. Raises TimeoutError, and EOFError at the end."""
         assert self.status == 200, (self.status, self.rest(1.0))
         deadline = time.monotonic() + within
         while True:
@@ -71,6 +73,7 @@ class Listener:
             block, _, self._body = self._body.partition(b"\n\n")
             event = self._parsed(block.decode())
             if event is not None:
+                check_event(self._path, event.event, event.data)
                 return event
 
     def until(self, name: str, within: float = WITHIN_SECONDS) -> Event:
