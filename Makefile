@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-versions fuzz soak bench docs lint format requirements clean chromium pgbouncer
+.PHONY: help setup demo test test-versions fuzz soak bench docs lint format requirements clean chromium pgbouncer node-packages
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,7 +24,7 @@ STREAMS := tests/pipelines
 OTHERS := $(wildcard tests/test_*.py) \
 	$(filter-out tests/pipelines tests/vectors tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 
-test: $(DEV) chromium pgbouncer ## run the tests; options go in ARGS="..."
+test: $(DEV) chromium pgbouncer node-packages ## run the tests; options go in ARGS="..."
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(STREAMS) --color=no > $(VENV)/streams.log 2>&1 & streams=$$!; \
 	trap 'kill $$streams' INT TERM; \
@@ -105,3 +105,9 @@ pgbouncer:
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends pgbouncer >/dev/null; } || \
 		echo "no pgbouncer on this machine: the tests of poolers will be skipped"
+
+# Without them the tests of the TypeScript client are skipped.
+node-packages: $(DEV)
+	@cd tests/webapp/typescript && { [ node_modules/.package-lock.json -nt package-lock.json ] || \
+		PATH="$(abspath $(BIN)):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; } || \
+		echo "npm cannot install its packages: the tests of the TypeScript client will be skipped"

@@ -29,6 +29,7 @@ RUN_BY = {
     "changing-tables.md": "tests/pipelines/jobs/test_order_totals.py",
     "dead_letters.md": "tests/state_backends/test_dead_letter_replay.py",
     "events.md": "tests/webapp/events/test_documented.py",
+    "generated-clients.md": "tests/webapp/api/test_typescript_client.py",
     "life-of-a-pipeline.md": "tests/webapp/states/test_retire.py",
     "read-from-spark.md": "tests/pipelines/test_state_source.py",
     "quickstart.md": "tests/tidemark/test_stranger.py",
@@ -56,7 +57,7 @@ def named(all_blocks: list[Block]) -> list[object]:
 def test_there_are_blocks_of_each_language_that_is_checked():
     languages = {block.language for block in blocks()}
 
-    assert languages - SHOWN == {"python", "pycon", "sh", "sql", *READ} & languages
+    assert languages - SHOWN == {"python", "pycon", "sh", "sql", "ts", *READ} & languages
     assert {"python", "pycon", "sh", "json", "toml"} <= languages
 
 
@@ -94,8 +95,8 @@ def test_data_can_be_read(block):
     READ[block.language](block.text)
 
 
-@pytest.mark.parametrize("block", named(blocks("sql")))
-def test_sql_is_run_by_a_test_of_its_page(block):
+@pytest.mark.parametrize("block", named(blocks("sql", "ts")))
+def test_sql_and_typescript_are_run_by_a_test_of_its_page(block):
     assert block.page in RUN_BY
 
 

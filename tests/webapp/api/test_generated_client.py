@@ -7,10 +7,12 @@ from types import ModuleType
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
+from tests.docs.blocks import program
 from tests.webapp.generated_client import generated_client
 from webapp.accounts.services import create_api_key
 
-PACKAGE = "tidemark_client"
+PACKAGE = "tidemark_api"  # as on the page
+PAGE = "generated-clients.md"
 
 # The generator knows neither type: files are text or bytes to it.
 FILES = """
@@ -105,3 +107,12 @@ def test_a_known_answer_is_a_304_without_a_body(client):
     again = ask("flights_by_carrier", client=client, body=body, if_none_match=etag)
 
     assert (int(again.status_code), again.content) == (304, b"")
+
+
+def test_the_example_of_the_page_runs(generated, lasting, live_server, monkeypatch, capsys):
+    monkeypatch.setenv("TIDEMARK_URL", live_server.url)
+    monkeypatch.setenv("TIDEMARK_API_KEY", create_api_key("program", ["read"])[1])
+
+    exec(compile(program(PAGE), PAGE, "exec"), {})  # noqa: S102
+
+    assert capsys.readouterr().out == "['JFK', 'C01'] found {'flights': 99}\n['JFK', 'ZZ'] missing None\n"

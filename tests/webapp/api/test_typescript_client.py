@@ -1,0 +1,100 @@
+"""Typed clients generated from what a real server serves, compiled by `tsc --strict` and run against it by Node."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from tests.docs.blocks import blocks
+from tests.webapp.committed_flights import committed_flights
+from tests.webapp.events.events_server import events_server
+from tests.webapp.saved_queries.published import SHARE, published
+from tests.webapp.typescript_client import HERE, Project
+from tests.webapp.web_server import web_server
+from webapp.accounts.services import create_api_key
+
+EXAMPLE, EVENTS_EXAMPLE = (block.text for block in blocks("ts") if block.page == "generated-clients.md")
+
+
+class Ran(NamedTuple):
+    """got: what program.ts printed, by step. example: what the page's example printed."""
+
+    got: dict[str, Any]
+    example: str
+
+
+# Without it there is no test database for the fixture.
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def ran(django_db_setup, django_db_blocker, tmp_path_factory) -> Ran:
+    """One run for all tests of the module: the compiler takes seconds."""
+    project = Project(tmp_path_factory.mktemp("typescript"))
+    with django_db_blocker.unblock(), committed_flights():
+        try:
+            return _ran(project, tmp_path_factory.mktemp("servers"))
+        finally:
+            call_command("flush", interactive=False, verbosity=0)
+            connection.close()
+
+
+def _ran(project: Project, home: Path) -> Ran:
+    published("share", SHARE)
+    _, key = create_api_key("program", ["read"])
+    project.add("program.ts", (HERE / "program.ts").read_text())
+    project.add("example.ts", EXAMPLE)
+    project.add("events.ts", EVENTS_EXAMPLE)
+    with web_server(home) as web, events_server(home) as events:
+        project.generate("tidemark", httpx.get(f"{web.url}/api/schema?format=json").content)
+        headers = {"Authorization": f"Bearer {key}"}
+        project.generate("saved", httpx.get(f"{web.url}/api/v1/queries/share/openapi", headers=headers).content)
+        project.compile()
+        environ = {"TIDEMARK_URL": web.url, "TIDEMARK_EVENTS_URL": events.url, "TIDEMARK_API_KEY": key}
+        return Ran(json.loads(project.run("program.js", **environ)), project.run("example.js", **environ))
+
+
+FOUND = {"key": ["JFK", "C01"], "status": "found", "value": {"flights": 99}}
+MISSING = {"key": ["JFK", "ZZ"], "status": "missing", "value": None}
+
+
+def test_keys_are_looked_up(ran):
+    assert ran.got["keys"] == {"txid": 2, "results": [FOUND, MISSING]}
+
+
+def test_several_states_are_looked_up(ran):
+    assert ran.got["states"] == [1, 0]
+
+
+def test_a_key_is_a_path(ran):
+    assert ran.got["oneKey"] == {"key": ["JFK", "C01"], "value": {"flights": 99}}
+
+
+def test_pages_of_filtered_entries_are_followed_by_their_cursor(ran):
+    assert ran.got["pages"] == ["JFK/C00", "JFK/C01", "JFK/C02"]
+
+
+def test_a_problem_is_known_by_its_code(ran):
+    assert ran.got["problems"] == [[400, "key 1 is wrong"], [404, "it is missing as of batch 2"]]
+
+
+def test_a_saved_query_has_typed_answers_in_the_order_of_its_reads(ran):
+    assert ran.got["savedQuery"] == {"total": [6130], "combined": 394, "carriers": 2}
+    assert ran.got["refusedParameter"] == "invalid_request"
+
+
+def test_events_are_read_by_their_type(ran):
+    assert ran.got["events"] == {"txid": 2, "results": [FOUND]}
+
+
+def test_the_example_of_the_page_runs(ran):
+    assert ran.example.splitlines() == [
+        "JFK/C01 found { flights: 99 }",
+        "JFK/ZZ missing null",
+        "EWR/C00 { flights: 1100 }",
+        "JFK/C00 { flights: 100 }",
+    ]
