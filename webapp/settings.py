@@ -298,16 +298,26 @@ REST_FRAMEWORK = {
 
 SPECTACULAR_SETTINGS = {
     "TITLE": "Tidemark",
-    "DESCRIPTION": "Live aggregates that stay exact, served one whole batch at a time. Every answer names its batch: "
-    "`txid` is the number, `as_of` the time, `epoch` the ledger's incarnation. Errors are problem documents (RFC 9457) "
-    "whose `code` is for programs; the page `/problems` says what each means and what to do. Unknown parameters and "
-    "members of bodies are refused. Answers may have further members later.",
+    "DESCRIPTION": "Tidemark keeps aggregates of event streams, and this API reads them.\n\n"
+    "- A **state** is a table of aggregates, with a name. A **key** identifies an entry of it: one part per key "
+    "column. A **measure** is an aggregated value of a key, such as a count or a mean.\n"
+    "- A **pipeline** feeds states in **batches**, numbered from 1. A batch is visible to readers as a whole, once it "
+    "is committed. Every answer is of one batch and names it: `txid` is its number, `as_of` its time.\n"
+    "- An **epoch** is one incarnation of the ledger, which numbers the batches. It changes if the database was "
+    "restored; the same `txid` is another batch then.\n"
+    "- Send an **API key** as `Authorization: Bearer tmk_..`. Reads need its scope `read`; other scopes are named "
+    "where they are needed.\n"
+    "- **Errors** are problem documents (RFC 9457). `code` is for programs; the page `/problems` says what each means "
+    "and what to do. Unknown parameters and members of bodies are refused with a 400.\n"
+    "- **Times** are text with an offset (RFC 3339). Numbers that JSON lacks are text: `NaN`, `Infinity`, `-Infinity`. "
+    "Answers may have further members later.",
     "TAGS": [
-        {"name": "states", "description": "What there is, and its values: lookups, pages, files, histories"},
-        {"name": "queries", "description": "Saved queries: reads under a name, with parameters"},
-        {"name": "pipelines", "description": "What feeds the states: drivers and batches"},
-        {"name": "maintenance", "description": "Compaction and expiry of states"},
+        {"name": "states", "description": "States, and their values: lookups, pages, files, histories"},
+        {"name": "queries", "description": "Saved queries: reads that an administrator has published under a name"},
+        {"name": "pipelines", "description": "The pipelines that feed states: their status and batches"},
+        {"name": "maintenance", "description": "Compaction and expiry of states, done by workers"},
         {"name": "access", "description": "Short-lived tokens, and the usage of API keys"},
+        {"name": "events", "description": "Server-sent events: batches as soon as they are committed"},
     ],
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,

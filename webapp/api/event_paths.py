@@ -12,19 +12,19 @@ STATUSES = (400, 401, 403, 404, 406, 410, 421, 429, 500, 503, 504)
 LISTS = {
     "keys": 'Only these keys, as a JSON list: `[["JFK", "AA"]]`. Excludes `prefix`',
     "prefix": 'Only keys with these first parts, as a JSON list: `["JFK"]`',
-    "measures": "Which to send, with commas between; all if absent",
+    "measures": "Names of the measures to send, separated by commas; all if absent",
 }
 LAST_EVENT_ID = {
     "name": "Last-Event-ID",
     "in": "header",
     "schema": {"type": "string"},
-    "description": "The id of the last event seen: the stream goes on behind it, or begins with a `reset`",
+    "description": "The id of the last event that was received: the stream goes on after it, or begins with a `reset`",
 }
 TOKEN = {
     "name": "token",
     "in": "query",
     "schema": {"type": "string"},
-    "description": "A short-lived token, for an `EventSource`, which sends no headers; without other credentials",
+    "description": "A token of `POST /tokens`, for an `EventSource`, which sends no headers; without other credentials",
 }
 NAME = {
     "name": "name",
@@ -101,16 +101,20 @@ def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     ]
     result["paths"]["/events/states/{name}"] = _path(
         "follow_state",
-        "Follow a state, or some keys of it",
-        "Sends each committed batch once, in order: `ready` or `snapshot` first, then `batch`, and `reset` where what "
-        "was sent is no longer valid. Values are complete, not differences.",
+        "Follow the changes of a state, or of some keys",
+        "Sends an event for each batch as soon as it is committed, in order and once, with the new values of the "
+        "keys that it changed. The first event is `ready`, or with `keys` `snapshot`, which has their values. `reset` "
+        "says that what was sent before is no longer valid. After a disconnect, send the last id as `Last-Event-ID` to "
+        "go on without a gap. A client that reads nothing for 20 seconds is disconnected.",
         [NAME, *filters, TOKEN, LAST_EVENT_ID],
         _named("State", OF_STATE),
     )
     result["paths"]["/events/tide"] = _path(
         "follow_commits",
         "Follow the commits of all pipelines",
-        "Sends `tide` when a pipeline has committed, or its driver has started, stopped or failed.",
+        "Sends `ready` with the committed batch of every pipeline that the caller may know of, then `tide` whenever "
+        "one has committed a batch, or its driver has started, stopped or failed. Events have no ids: after a "
+        "disconnect, `ready` comes again.",
         [TOKEN],
         _named("Commits", OF_COMMITS),
     )

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
 from webapp.accounts.models import Scope
+from webapp.accounts.tokens import LEAST_SECONDS, MOST_SECONDS
 from webapp.api.answers import (
     AnswersSerializer,
     BatchSerializer,
@@ -34,6 +36,7 @@ from webapp.api.openapi import (
     problems,
 )
 from webapp.api.requests import (
+    MAX_QUERIES,
     EntriesParameters,
     ExportParameters,
     HistoryParameters,
@@ -87,40 +90,43 @@ def _answered(name: str, body: dict) -> OpenApiExample:
 states = extend_schema(
     operation_id="list_states",
     tags=["states"],
-    summary="All states",
-    description="Those that the caller may read, each as `GET /states/{name}` has it.",
+    summary="List the states",
+    description="All that the caller may read, each as `GET /states/{name}` answers it.",
     parameters=CONDITIONAL,
     responses=answers(200, _listed("states", StateSerializer), description="The states.") | UNCHANGED,
 )
 state = extend_schema(
     operation_id="get_state",
     tags=["states"],
-    summary="One state",
-    description="Its schema, where its rows live, how large it is, and the batch that lookups show.",
+    summary="Describe a state",
+    description="Its key columns and measures with their types, where it is stored, how many keys and bytes it has, "
+    "how long entries live, and the batch that lookups show now.",
     parameters=CONDITIONAL,
     responses=answers(200, StateSerializer, 404, description="The state.") | UNCHANGED,
 )
 pipelines = extend_schema(
     operation_id="list_pipelines",
     tags=["pipelines"],
-    summary="All pipelines",
-    description="Those with a state that the caller may read, each as `GET /pipelines/{name}` has it.",
+    summary="List the pipelines",
+    description="All with a state that the caller may read, each as `GET /pipelines/{name}` answers it.",
     parameters=CONDITIONAL,
     responses=answers(200, _listed("pipelines", PipelineSerializer), description="The pipelines.") | UNCHANGED,
 )
 pipeline = extend_schema(
     operation_id="get_pipeline",
     tags=["pipelines"],
-    summary="One pipeline",
-    description="What its driver does, what was committed, and how much input waits.",
+    summary="Show the status of a pipeline",
+    description="Whether its driver runs, and why not; the last committed batch; how much input is not read yet; how "
+    "many seconds the states are behind it.",
     parameters=CONDITIONAL,
     responses=answers(200, PipelineSerializer, 404, description="The pipeline.") | UNCHANGED,
 )
 batches = extend_schema(
     operation_id="list_batches",
     tags=["pipelines"],
-    summary="A pipeline's batches, the newest first",
-    description="Committed ones, and the open one: how long each took, how many rows it read and keys it wrote.",
+    summary="List the batches of a pipeline, newest first",
+    description="The committed ones, and the one that is being written: how many seconds each took, how many rows it "
+    "read and how many keys it wrote.",
     parameters=[ListParameters, *CONDITIONAL],
     responses=answers(200, _listed("batches", BatchSerializer), 404, description="The batches.") | UNCHANGED,
 )
@@ -128,24 +134,29 @@ pause = extend_schema(
     operation_id="pause_pipeline",
     tags=["pipelines"],
     summary="Pause a pipeline",
-    description="Its driver ends the current batch, then waits; so does one that starts later. Repeating it changes "
-    f"nothing. Scope: {Scope.MAINTAIN.value}.",
+    description="Asks its driver to stop after the current batch, and to start no other one until it is resumed, also "
+    "after a restart. The answer comes at once: `status` is `paused` when the driver has stopped. A pipeline that is "
+    f"paused stays so. Scope: `{Scope.MAINTAIN.value}`.",
     request=None,
-    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the request noted."),
+    responses=answers(202, PipelineSerializer, 404, description="The pipeline; `wanted` is what was requested."),
 )
 resume = extend_schema(
     operation_id="resume_pipeline",
     tags=["pipelines"],
     summary="Resume a paused pipeline",
-    description=f"Its driver continues within a second. Scope: {Scope.MAINTAIN.value}.",
+    description="Asks its driver to go on, which it does within a second. A pipeline that is not paused stays as it "
+    f"is. Scope: `{Scope.MAINTAIN.value}`.",
     request=None,
-    responses=answers(202, PipelineSerializer, 404, description="The pipeline, with the request noted."),
+    responses=answers(202, PipelineSerializer, 404, description="The pipeline; `wanted` is what was requested."),
 )
 compaction = extend_schema(
     operation_id="compact_state",
     tags=["maintenance"],
     summary="Compact a state",
-    description=f"Asks the workers to delete what no read can need. Scope: {Scope.MAINTAIN.value}.",
+    description="Queues a run that frees space: it deletes versions older than histories and `as_of` reach, 168 hours "
+    "by default, and what is left of removed keys. Committed values do not change. A state has one unfinished run at "
+    "a time; while there is one, the answer is a 409. `Location` is where to follow the run. "
+    f"Scope: `{Scope.MAINTAIN.value}`.",
     request=None,
     parameters=[IDEMPOTENCY_KEY, LOCATION, REPLAYED],
     responses=_run_accepted("The run, queued.", 404, 409, 422),
@@ -153,8 +164,10 @@ compaction = extend_schema(
 expiry = extend_schema(
     operation_id="expire_state",
     tags=["maintenance"],
-    summary="Free expired rows of a state",
-    description=f"Asks the workers to delete the rows whose time to live is over. Scope: {Scope.MAINTAIN.value}.",
+    summary="Delete the expired entries of a state",
+    description="Queues a run that deletes the entries whose time to live (`ttl_seconds` of the state) has passed. "
+    "Lookups already answer `expired` for them, afterwards `missing`. A state has one unfinished run at a time; while "
+    f"there is one, the answer is a 409. `Location` is where to follow the run. Scope: `{Scope.MAINTAIN.value}`.",
     request=None,
     parameters=[IDEMPOTENCY_KEY, LOCATION, REPLAYED],
     responses=_run_accepted("The run, queued.", 404, 409, 422),
@@ -162,16 +175,18 @@ expiry = extend_schema(
 runs = extend_schema(
     operation_id="list_runs",
     tags=["maintenance"],
-    summary="Maintenance runs, the newest first",
-    description="Those that were requested and those of the schedule; finished ones are deleted in time.",
+    summary="List the maintenance runs, newest first",
+    description="Those that were requested, and those of the schedule. Finished ones are deleted after some days, 30 "
+    "by default.",
     parameters=[RunsParameters, *CONDITIONAL],
     responses=answers(200, _listed("runs", RunSerializer), description="The runs.") | UNCHANGED,
 )
 run = extend_schema(
     operation_id="get_run",
     tags=["maintenance"],
-    summary="One maintenance run",
-    description="How far it is, and once it has ended, the sizes before and after.",
+    summary="Show a maintenance run",
+    description="Its status, how many rows it has looked at and removed, and once it has ended, rows and bytes before "
+    "and after, or the error.",
     parameters=CONDITIONAL,
     responses=answers(200, RunSerializer, 404, description="The run.") | UNCHANGED,
 )
@@ -179,7 +194,8 @@ cancel = extend_schema(
     operation_id="cancel_run",
     tags=["maintenance"],
     summary="Cancel a maintenance run",
-    description=f"A queued run ends at once, a running one after its current page. Scope: {Scope.MAINTAIN.value}.",
+    description="A queued run ends at once, a running one after the page of rows that it is at; what it has deleted "
+    f"stays deleted. A run that has ended is a 409. Scope: `{Scope.MAINTAIN.value}`.",
     parameters=[LOCATION],
     responses=_run_accepted("The run, cancelled.", 404, 409),
 )
@@ -187,9 +203,10 @@ tokens = extend_schema(
     operation_id="create_token",
     tags=["access"],
     summary="Make a short-lived token",
-    description="For a program that must not have the API key, such as a page in a browser. A token reads, within "
-    "restrictions that are never wider than the key's, and ends with the key. It is not stored: `id` revokes it. "
-    f"Scope: {Scope.ISSUE_TOKENS.value}.",
+    description="For a program that must not have the API key, such as a page in a browser. A token can only read, and "
+    "only what the API key can: restrictions in the body narrow it further, to states, a key prefix, saved queries or a rate. It is "
+    f"valid {LEAST_SECONDS} to {MOST_SECONDS} seconds, and never longer than the API key. The server does not store "
+    f"it; its `id` revokes it. Scope: `{Scope.ISSUE_TOKENS.value}`.",
     request=TokenBody,
     responses=answers(201, TokenSerializer, *OF_BODIES, description="The token and its restrictions."),
     examples=[
@@ -208,18 +225,23 @@ revoke_token = extend_schema(
 usage = extend_schema(
     operation_id="list_usage",
     tags=["access"],
-    summary="Usage of API keys by hour and state, the newest first",
-    description="A restricted API key gets its own usage. A session needs the permission `api_keys.view_usagehour`, "
-    "and a token gets none. Requests are shown some seconds after they were answered.",
+    summary="List what API keys have used, by hour and state, newest first",
+    description="Requests, keys looked up, bytes sent and refusals. An API key that is restricted to states or keys "
+    "gets its own usage only, others get that of all API keys. A token gets a 403, and so does a session without the "
+    "permission `api_keys.view_usagehour`. A request is counted some seconds after its answer.",
     parameters=[UsageParameters, *CONDITIONAL],
     responses=answers(200, _listed("usage", UsageSerializer), description="Usage.") | UNCHANGED,
 )
 state_query = extend_schema(
     operation_id="query_state",
     tags=["states"],
-    summary="Look keys up, all at one committed batch",
-    description="One result per key, in the order asked; a key that is absent has a null. `combine` folds the keys "
-    "into one value. `min_txid` waits for a batch, `as_of` answers as of an earlier one.",
+    summary="Look up keys of a state",
+    description="Answers one result per key, in the order of the request, all from one committed batch. `status` is "
+    "`found`, `missing`, or `expired` for a key past its time to live; `value` is null unless found. `combine` merges "
+    "the keys into one value instead. By default the batch is the newest one; `min_txid` waits until that batch is "
+    "committed (a 503 after `wait_ms`), and `as_of` answers as after an earlier one (a 410 if that is too old).\n\n"
+    f"At most {settings.TIDEMARK_LOOKUP_MAX_KEYS} keys; more are a 400 with `max_keys`. A wrong key is a 400 with its "
+    "`index`.",
     request=QuerySerializer,
     responses=answers(
         200,
@@ -245,9 +267,10 @@ def _key(operation_id: str, where: str, *parameters: Any) -> Any:
     return extend_schema(
         operation_id=operation_id,
         tags=["states"],
-        summary=f"Look one key up, {where}",
-        description="The same as a bulk lookup of one key, for clients and caches that know GET. A key that is missing "
-        "or expired is a 404 with `key_status`, `txid` and `epoch`.",
+        summary=f"Look up one key, {where}",
+        description="Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it "
+        "by its `ETag`. A key that is missing or expired is a 404, whose `key_status` says which, as of the batch "
+        "`txid`.",
         parameters=[*parameters, *CONDITIONAL],
         responses=answers(
             200,
@@ -271,13 +294,15 @@ PARTS = OpenApiParameter(
     "`2013-01-01T05:00:00Z/JFK`. A key with a slash in a part, or an empty part, is sent as the parameter `key` of "
     "`/keys`, unless there is one key column",
 )
-key_at_path = _key("get_key", "its parts in the path", PARTS, KeyPathParameters)
-key = _key("get_key_as_json", "as a JSON list", KeyParameters)
+key_at_path = _key("get_key", "given in the path", PARTS, KeyPathParameters)
+key = _key("get_key_as_json", "given as a parameter", KeyParameters)
 queries = extend_schema(
     operation_id="query_states",
     tags=["states"],
-    summary="Look keys up in several states of one pipeline, all at one committed batch",
-    description="One answer per query, in the order asked. States of two pipelines have no batch in common: a 400.",
+    summary="Look up keys of several states",
+    description="Answers one query per state, in the order of the request, all from one committed batch; each is as in "
+    "`POST /states/{name}/query`. The states must be of one pipeline, since others have no batch in common: a 400.\n\n"
+    f"At most {MAX_QUERIES} queries, and {settings.TIDEMARK_LOOKUP_MAX_KEYS} keys over all of them.",
     request=QueriesSerializer,
     responses=answers(
         200,
@@ -299,9 +324,15 @@ queries = extend_schema(
 entries = extend_schema(
     operation_id="list_entries",
     tags=["states"],
-    summary="Live entries in pages: a range, a prefix, the top keys",
-    description="`next` of a page is the `cursor` of the one behind it, and null on the last one. Whole ranges come as "
-    "files from `export.csv`, `export.ndjson` and `export.arrow`.",
+    summary="List entries of a state, in pages",
+    description="Entries that have not expired: all, those of a range or prefix of keys, those that meet conditions, "
+    "or the largest by a measure. Send `next` of a page as `cursor` to get the following one; it is null on the last "
+    "page. No key is repeated or left out.\n\n"
+    "In key order each page is of the batch that is committed then, unless `as_of` says otherwise; with `order_by` all "
+    "pages are of the batch of the first one. If that batch is no longer available, the answer is a 410: start again "
+    "without `cursor`. A page with `where` or `search` looks at 50,000 keys at most, so it may have fewer entries than "
+    "`limit`, or none, and a `next` all the same. To read a whole range at once, use `export.csv`, `export.ndjson` or "
+    "`export.arrow`.",
     parameters=[EntriesParameters, NEXT, *CONDITIONAL],
     responses=answers(200, EntriesSerializer, *(404, 409, 410), description="A page.", e409=NOT_YET) | UNCHANGED,
 )
@@ -312,23 +343,35 @@ def _export(file_format: str, label: str, content: Any, rows: str) -> Any:
     return extend_schema(
         operation_id=f"export_{file_format}",
         tags=["states"],
-        summary=f"Live entries as {label}: a range, or all",
-        description="Streams the entries in key order, all as of one batch, which `Tidemark-Txid` names. "
-        f"{rows} Key columns come first, then measures. A transfer that ends without its terminator is incomplete.",
+        summary=f"Export entries of a state as {label}",
+        description="Sends all entries that have not expired, or those of a range, in key order and from one batch, "
+        f"whose number is in the header `Tidemark-Txid`. {rows} Key columns come first, then measures.\n\n"
+        "The size has no limit. The file is sent while it is read: an error in the middle ends the transfer without "
+        "the end of chunked transfer encoding, which HTTP clients report as an incomplete answer. A client that reads "
+        "nothing for a minute, or too slowly, is disconnected. An API key may have a few exports under way; one more "
+        "is a 429.",
         parameters=[ExportParameters, *EXPORT_HEADERS],
         responses=file | problems(404, 409, 410, 501, e409=NOT_YET),
     )
 
 
-export_csv = _export("csv", "CSV", OpenApiTypes.STR, "A row of names comes first. A null is an empty field.")
-export_ndjson = _export("ndjson", "JSON lines", OpenApiTypes.STR, "One object per line, every digit kept.")
-export_arrow = _export("arrow", "an Arrow stream", OpenApiTypes.BINARY, "In Arrow's IPC stream format.")
+export_csv = _export(
+    "csv", "CSV", OpenApiTypes.STR, "The first row has the names of the columns. A null is an empty field."
+)
+export_ndjson = _export(
+    "ndjson",
+    "JSON lines",
+    OpenApiTypes.STR,
+    "Each line is an object, its members named by the columns; numbers have all digits.",
+)
+export_arrow = _export("arrow", "an Arrow stream", OpenApiTypes.BINARY, "The format is Arrow's IPC stream.")
 history = extend_schema(
     operation_id="get_history",
     tags=["states"],
-    summary="The committed versions of a key, the newest first",
-    description="From the changelog; without one, the one or two versions that the row itself carries. The next page "
-    "is `before` the last txid of this one.",
+    summary="List the versions of a key, newest first",
+    description="Each value that the key has had, with the batch that wrote it and the time of that batch, as far back "
+    "as the state's changelog is kept; of a state without a changelog the last one or two. `complete` is false if "
+    "there were older ones. For the next page send the last `txid` of this one as `before`.",
     parameters=[HistoryParameters, *CONDITIONAL],
     responses=answers(200, HistorySerializer, 404, description="The versions.") | UNCHANGED,
 )

@@ -30,7 +30,8 @@ KEYS = (
     "each key a list of its parts in the order of the state's key columns, `[]` for a state without any; where there "
     "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
 )
-AS_OF = "As after this batch; the committed one if absent"
+AS_OF = "Answer as after this batch, its number; the newest committed one if absent"
+MEASURES = "Names of the measures to answer, separated by commas; all if absent"
 FIRST_PARTS = 'as a JSON list, `["JFK"]`; bare text is the first part alone'
 
 
@@ -183,8 +184,8 @@ class EpochField(Member, serializers.CharField):
             required=False,
             allow_null=True,
             allow_blank=True,
-            help_text="the `epoch` of the answer that `min_txid` or `as_of` is from: where the ledger has gone back "
-            "since, these are numbers of other batches, and the answer is a 409",
+            help_text="the `epoch` of the answer that `min_txid` or `as_of` is from. If the ledger has another epoch "
+            "now, the numbers are of other batches, and the answer is a 409",
         )
 
     def to_internal_value(self, data: Any) -> str:
@@ -343,13 +344,13 @@ class WhenBody(BodySerializer):
     as_of = TxidField(
         help_text="answer as after this batch, at whose time ttl is computed; null or absent: the committed one, now"
     )
-    min_txid = TxidField(help_text="wait until this batch is committed, then answer")
+    min_txid = TxidField(help_text="answer once this batch, or a later one, is committed")
     wait_ms = NumberField(
         0,
         lambda: settings.TIDEMARK_MAX_WAIT_MS,
         required=False,
         allow_null=True,
-        help_text="wait this long for `min_txid` at most; as long as the server allows if absent",
+        help_text="milliseconds to wait for `min_txid` at most; as long as the server allows if absent",
     )
     epoch = EpochField()
 
@@ -420,7 +421,7 @@ def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:
 
 
 class ListParameters(RequestSerializer):
-    limit = NumberParameter(1, MAX_LIST, default=50, help_text="How many, the newest first")
+    limit = NumberParameter(1, MAX_LIST, default=50, help_text="At most so many, the newest ones")
 
 
 class RunsParameters(ListParameters):
@@ -438,10 +439,10 @@ class RangeParameters(RequestSerializer):
         0,
         LARGEST_TXID,
         required=False,
-        help_text="As after this batch, on all pages; `committed`: as after the one that is committed at the first "
-        "page",
+        help_text="Answer all pages as after this batch, its number; `committed`: as after the one that is committed "
+        "when the first page is read",
     )
-    measures = NamesParameter(help_text="Which to answer, with commas between; all if absent")
+    measures = NamesParameter(help_text=MEASURES)
     where = ConditionsParameter(
         help_text="A condition on a measure or a key column, `flights>1000`; given several times, all of them apply. "
         f"Operators: {', '.join(f'`{operator}`' for operator in OPERATORS)}; `in` takes a JSON list. A null meets "
@@ -454,28 +455,32 @@ class RangeParameters(RequestSerializer):
 
 
 class EntriesParameters(RangeParameters):
-    search = TextParameter(help_text="Keys with a part that begins so, whatever its case")
-    order_by = TextParameter(help_text="A measure, `-` before it for the largest first; in key order if absent")
-    limit = NumberParameter(1, MAX_ENTRIES, required=False, help_text="Entries of a page, 50 if absent")
-    cursor = TextParameter(help_text="`next` of the page before, which contains all parameters")
+    search = TextParameter(help_text="Only keys with a part that begins with this text, in upper or lower case")
+    order_by = TextParameter(
+        help_text="The name of a measure, smallest first; with `-` before it largest first; key order if absent"
+    )
+    limit = NumberParameter(1, MAX_ENTRIES, required=False, help_text="At most so many entries; 50 if absent")
+    cursor = TextParameter(help_text="`next` of the page before. It contains all parameters; only `limit` may differ")
 
 
 class ExportParameters(RangeParameters):
     as_of = AsOfParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
-    limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="Entries of the file, all if absent")
+    limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="At most so many entries; all if absent")
 
 
 class KeyPathParameters(RequestSerializer):
     """What a lookup of one key may have beside it: the members of the body of a bulk lookup."""
 
-    measures = NamesParameter(help_text="Which to answer, with commas between; all if absent")
+    measures = NamesParameter(help_text=MEASURES)
     as_of = NumberParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
-    min_txid = NumberParameter(0, LARGEST_TXID, required=False, help_text="Wait until this batch is committed")
+    min_txid = NumberParameter(
+        0, LARGEST_TXID, required=False, help_text="Answer once this batch, or a later one, is committed"
+    )
     wait_ms = NumberParameter(
         0,
         lambda: settings.TIDEMARK_MAX_WAIT_MS,
         required=False,
-        help_text="Wait this long for `min_txid` at most; as long as the server allows if absent",
+        help_text="Milliseconds to wait for `min_txid` at most; as long as the server allows if absent",
     )
     epoch = EpochField()
 
@@ -494,14 +499,15 @@ def read_one(state: str, key: Any, asked: Mapping[str, Any]) -> tuple[Query, Whe
 
 class HistoryParameters(RequestSerializer):
     key = KeyPartsParameter(
-        help_text="As a JSON list; where there is one key column, its bare value. Not needed where there is none"
+        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
+        "where there is none"
     )
-    limit = NumberParameter(1, MAX_VERSIONS, default=100, help_text="How many versions, the newest first")
-    before = NumberParameter(0, LARGEST_TXID, required=False, help_text="Versions of earlier batches than this")
+    limit = NumberParameter(1, MAX_VERSIONS, default=100, help_text="At most so many versions, the newest ones")
+    before = NumberParameter(0, LARGEST_TXID, required=False, help_text="Only versions before this batch")
 
 
 class UsageParameters(RequestSerializer):
-    hours = NumberParameter(1, MAX_HOURS, default=24, help_text="How far back")
-    key = TextParameter(help_text="The eight characters after `tmk_`; all API keys if absent")
-    state = TextParameter(help_text="All states if absent")
-    limit = NumberParameter(1, MAX_USAGE, default=1_000, help_text="How many rows, the newest first")
+    hours = NumberParameter(1, MAX_HOURS, default=24, help_text="So many hours back")
+    key = TextParameter(help_text="Of this API key, by the eight characters after `tmk_`; of all if absent")
+    state = TextParameter(help_text="Of this state; of all if absent")
+    limit = NumberParameter(1, MAX_USAGE, default=1_000, help_text="At most so many rows, the newest ones")

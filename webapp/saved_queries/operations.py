@@ -9,7 +9,11 @@ from rest_framework import serializers
 from webapp.api.answers import BatchOfAnswer, CombinedSerializer, EntrySerializer, ResultSerializer
 from webapp.api.openapi import CONDITIONAL, OUT_OF_REACH, UNCHANGED, answers, described
 
-RUN = "The parameters are those that the query declares; `/queries/{name}/openapi` describes them, and the answer."
+RUN = (
+    "Answers the reads of the query, in the order of its definition, all from one committed batch. The parameters "
+    "are those that the query declares; its own OpenAPI document, `/queries/{name}/openapi`, has their types and "
+    "that of the answer. A parameter that is missing, unknown or of another type is a 400."
+)
 VALUES = OpenApiParameter(
     "values",
     {"type": "object", "additionalProperties": {"type": "string"}},
@@ -74,8 +78,8 @@ class SavedAnswerSerializer(BatchOfAnswer):
 saved_queries = extend_schema(
     operation_id="list_saved_queries",
     tags=["queries"],
-    summary="All saved queries, each with its newest published version",
-    description="Those whose states the caller may read.",
+    summary="List the saved queries",
+    description="All whose states the caller may read, each with the parameters of its newest published version.",
     parameters=CONDITIONAL,
     responses=answers(
         200,
@@ -107,7 +111,8 @@ def _schema(operation_id: str, summary: str) -> Any:
         operation_id=operation_id,
         tags=["queries"],
         summary=summary,
-        description="It describes this query alone: its parameters with their types, and the measures of its answer.",
+        description="OpenAPI 3.1 for this query alone, from which clients can be generated: its parameters with types "
+        "and defaults, and its answer with the key columns and measures of the states.",
         parameters=CONDITIONAL,
         responses=answers(200, OpenApiTypes.OBJECT, 404, 410, description="An OpenAPI document.", e410=GONE)
         | UNCHANGED,
@@ -116,5 +121,7 @@ def _schema(operation_id: str, summary: str) -> Any:
 
 saved_query = _run("run_saved_query", "Run the newest published version of a saved query")
 saved_query_version = _run("run_saved_query_version", "Run one version of a saved query")
-saved_query_schema = _schema("get_saved_query_openapi", "The OpenAPI document of a saved query")
-saved_query_version_schema = _schema("get_saved_query_version_openapi", "The OpenAPI document of one version")
+saved_query_schema = _schema("get_saved_query_openapi", "Describe a saved query in OpenAPI")
+saved_query_version_schema = _schema(
+    "get_saved_query_version_openapi", "Describe one version of a saved query in OpenAPI"
+)
