@@ -59,16 +59,16 @@ PROBLEMS = {
 AS_OF = {"type": "integer", "format": "int64", "minimum": 0}
 
 
-def document(query: SavedQuery, definition: Definition, specs: Mapping[str, StateSpec], server: str) -> Schema:
+def document(query: SavedQuery, definition: Definition, specs: Mapping[str, StateSpec]) -> Schema:
     """Return OpenAPI 3.1, which can type each answer by its place.
 
-    specs: of the states that the query reads, by name. server: where the API is.
+    specs: of the states that the query reads, by name.
     """
     answers = {f"Answer{place}": _answer(read, specs[read.state], definition) for place, read in _placed(definition)}
     return {
         "openapi": "3.1.0",
         "info": {"title": query.name, "version": str(query.version), "description": query.description},
-        "servers": [{"url": server}],
+        "servers": [{"url": "/"}],  # of the host that the document is read from, whatever a proxy makes of it
         "security": [{"bearer": []}],
         "paths": {query.get_absolute_url(): {"get": _operation(query, definition)}},
         "components": {

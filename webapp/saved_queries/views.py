@@ -96,7 +96,7 @@ def _described(request: Request, name: str, version: int | None) -> Response:
     if found := selectors.problems_of(definition):
         raise selectors.BrokenQueryError(query, found, scope)
     specs = readers.read(lambda conn: {state: readers.reader(conn, state).spec for state in definition.states})
-    return Response(document(query, definition, specs, request.build_absolute_uri("/").rstrip("/")))
+    return Response(document(query, definition, specs))
 
 
 def _listed(query: SavedQuery, scope: KeyScope) -> dict[str, Any]:

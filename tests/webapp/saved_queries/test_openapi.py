@@ -64,6 +64,14 @@ def test_it_is_valid_and_has_the_parameters_of_the_query_with_their_types(filled
     assert parameters["cursor"]["required"] is False
 
 
+def test_its_server_is_the_one_that_it_is_read_from(filled, api, settings):
+    settings.ALLOWED_HOSTS = ["*"]
+    published()
+
+    for host in ("localhost:8000", "internal:8000"):
+        assert document(api, "top", headers={"Host": host})["servers"] == [{"url": "/"}]
+
+
 def test_an_answer_is_what_it_says(filled, api):
     published()
     published("share", SHARE)
