@@ -7,8 +7,8 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
+from webapp.accounts.issuing import LEAST_SECONDS, MOST_SECONDS
 from webapp.accounts.models import Scope
-from webapp.accounts.tokens import LEAST_SECONDS, MOST_SECONDS
 from webapp.api.answers import (
     AnswersSerializer,
     BatchSerializer,
@@ -204,9 +204,9 @@ tokens = extend_schema(
     tags=["access"],
     summary="Make a short-lived token",
     description="For a program that must not have the API key, such as a page in a browser. A token can only read, and "
-    "only what the API key can: restrictions in the body narrow it further, to states, a key prefix, saved queries or a rate. It is "
-    f"valid {LEAST_SECONDS} to {MOST_SECONDS} seconds, and never longer than the API key. The server does not store "
-    f"it; its `id` revokes it. Scope: `{Scope.ISSUE_TOKENS.value}`.",
+    "only what the API key can: restrictions in the body narrow it further, to states, a key prefix, saved "
+    f"queries or a rate. It is valid {LEAST_SECONDS} to {MOST_SECONDS} seconds, and never longer than the API key. "
+    f"The server does not store it; its `id` revokes it. Scope: `{Scope.ISSUE_TOKENS.value}`.",
     request=TokenBody,
     responses=answers(201, TokenSerializer, *OF_BODIES, description="The token and its restrictions."),
     examples=[

@@ -13,8 +13,8 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
 from tests.webapp.saved_queries.published import SHARE, TOP, published
+from webapp.accounts.issuing import issue
 from webapp.accounts.services import create_api_key
-from webapp.accounts.tokens import issue
 
 # By default each call is sent in every planned way and in ten random ones; for so long then in further random ones.
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
