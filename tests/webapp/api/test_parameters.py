@@ -9,7 +9,7 @@ from webapp.accounts.models import Scope
 from webapp.accounts.services import create_api_key
 from webapp.api.urls import urlpatterns
 
-ARGUMENTS = {"name": "flights_by_carrier", "run_id": 1, "key": "JFK/C01", "version": 1}
+ARGUMENTS = {"name": "flights_by_carrier", "run_id": 1, "key": "JFK/C01", "version": 1, "token_id": "1"}
 # Each saved query declares its own parameters: tests/webapp/saved_queries.
 WITH_OWN = {"saved_query", "saved_query_version"}
 
