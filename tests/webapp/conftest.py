@@ -1,8 +1,11 @@
 """Sets Django up for the web tests; tests/conftest.py has set the addresses of the servers."""
 
 import os
+from importlib import import_module
 
 import django
+import pytest
+from django.apps import apps
 from django.conf import settings
 
 # All tests share one client address; the tests of rate limits set their own limits.
@@ -14,3 +17,11 @@ os.environ["TIDEMARK_USAGE_FLUSH_SECONDS"] = "0"
 django.setup()
 # A secure password hash takes half a second, in every test with a sign-in.
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def schedule(db) -> None:
+    """The tasks that migrations add, also after a test that emptied the database."""
+    import_module("webapp.states.migrations.0002_schedule").add_schedule(apps, None)
+    import_module("webapp.states.migrations.0007_epochs").add_audit(apps, None)
+    import_module("webapp.webhooks.migrations.0002_schedule").add_schedule(apps, None)

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from django.core.management import call_command
-from django.db import connection
 
 from tests.docs.blocks import blocks
 from tests.webapp.committed_flights import committed_flights
@@ -27,8 +25,9 @@ class Ran(NamedTuple):
     example: str
 
 
-# Without it there is no test database for the fixture.
-pytestmark = pytest.mark.django_db
+# The servers read committed rows. Tests with this mark run after those that need the rows of migrations, and empty the
+# database afterwards.
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +35,7 @@ def ran(django_db_setup, django_db_blocker, tmp_path_factory) -> Ran:
     """One run for all tests of the module: the compiler takes seconds."""
     project = Project(tmp_path_factory.mktemp("typescript"))
     with django_db_blocker.unblock(), committed_flights():
-        try:
-            return _ran(project, tmp_path_factory.mktemp("servers"))
-        finally:
-            call_command("flush", interactive=False, verbosity=0)
-            connection.close()
+        return _ran(project, tmp_path_factory.mktemp("servers"))
 
 
 def _ran(project: Project, home: Path) -> Ran:

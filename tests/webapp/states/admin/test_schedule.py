@@ -14,7 +14,7 @@ CRONTABS = "/admin/django_celery_beat/crontabschedule/"
 
 
 @pytest.fixture
-def compaction(db):
+def compaction(schedule):
     return PeriodicTask.objects.get(name="Compact all states")
 
 
@@ -28,7 +28,7 @@ def answers(edited, **changes):
     return held | {"description": ""} | changes
 
 
-def test_an_installation_has_three_tasks_and_the_audit_is_disabled(db):
+def test_an_installation_has_three_tasks_and_the_audit_is_disabled(schedule):
     tasks = {task.name: (task.task, task.args, str(task.interval)) for task in PeriodicTask.objects.all()}
 
     assert tasks["Compact all states"] == ("states.maintain_all", '["compaction"]', "every hour")
