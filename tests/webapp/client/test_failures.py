@@ -186,7 +186,10 @@ def test_threads_share_a_client(web, flights, api_key):
 class TestTheKey:
     def test_is_in_no_text_log_or_exception(self, web, flights, connect, api_key, caplog):
         wrong = api_key[:-4] + "wxyz"
-        with caplog.at_level(logging.DEBUG), cutting_proxy(web.port, cut_after=50, times=99) as proxy:
+        caplog.set_level(logging.DEBUG)
+        caplog.set_level(logging.DEBUG, logger="httpx")
+        caplog.set_level(logging.DEBUG, logger="httpcore")
+        with cutting_proxy(web.port, cut_after=50, times=99) as proxy:
             texts = [repr(connect(web.url)), repr(connect(web.url).state("totals"))]
             for client in (connect(web.url, wrong), connect(proxy.url, wrong, retries=1)):
                 with pytest.raises((AuthenticationError, NoAnswerError)) as caught:
