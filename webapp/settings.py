@@ -43,8 +43,8 @@ TIDEMARK_STREAM_MAX_SECONDS = env.float("TIDEMARK_STREAM_MAX_SECONDS", default=3
 # sorted entries, and exports.
 TIDEMARK_LOOKUP_THREADS = env.int("TIDEMARK_LOOKUP_THREADS", default=16)
 TIDEMARK_PAGE_THREADS = env.int("TIDEMARK_PAGE_THREADS", default=6)
-TIDEMARK_SEARCH_THREADS = env.int("TIDEMARK_SEARCH_THREADS", default=2)
-TIDEMARK_EXPORT_THREADS = env.int("TIDEMARK_EXPORT_THREADS", default=2)
+TIDEMARK_SEARCH_THREADS = env.int("TIDEMARK_SEARCH_THREADS", default=1)
+TIDEMARK_EXPORT_THREADS = env.int("TIDEMARK_EXPORT_THREADS", default=1)
 # What may be under way at once in a process, in all and of one API key or user (or address): exports, each with a
 # database connection and a snapshot; requests that wait for their `min_txid`; searches, filters and sorted entries.
 TIDEMARK_EXPORTS = env.int("TIDEMARK_EXPORTS", default=8)
