@@ -15,25 +15,24 @@ LEASE_SECONDS = 6
 RENEW_SECONDS = 2.0
 
 # A client's leases of one kind are a sorted set, by the time when each ends, by the clock of Redis.
-TAKE = """
+NOW = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+"""
+UNLESS_FULL = """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then
   return 0
 end
+"""
+HOLD = """
 redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """
+TAKE = NOW + UNLESS_FULL + HOLD
 # Also of leases that Redis has lost.
-RENEW = """
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return 1
-"""
+RENEW = NOW + HOLD
 END = "return redis.call('ZREM', KEYS[1], ARGV[1])"
 
 

@@ -73,7 +73,7 @@ class CallbackView(OIDCAuthenticationCallbackView):
     """The browser comes back from the provider."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        if "error" in request.GET:  # where the library would sign the person out, whoever sent the browser here
+        if "error" in request.GET:  # the library would sign out, also where another site sent the browser
             return _failed(request, SuspiciousOperation(f"the provider answered {request.GET['error'][:60]!r}"))
         self.own, request.session = request.session, PendingSignIns.of(request)
         try:

@@ -26,7 +26,7 @@ def create(webhook: Webhook, *, by: User | None = None) -> str:
 
 
 def update(webhook: Webhook) -> None:
-    """Store an edited webhook. What it follows further goes on where it was, what it follows anew begins now.
+    """Store an edited webhook. What it followed before goes on where it was; what is new to it begins now.
 
     One that is enabled again is sent what it has missed.
     """

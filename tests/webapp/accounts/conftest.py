@@ -1,7 +1,7 @@
 import pytest
 
 from tests.webapp.fixtures import connection, filled, flights, reader
-from webapp.accounts import authentication
+from webapp.accounts import authentication, rate_limits
 
 __all__ = ["connection", "filled", "flights", "reader"]
 
@@ -10,3 +10,11 @@ __all__ = ["connection", "filled", "flights", "reader"]
 def empty_cache():
     """A key of another test may be cached, though its transaction was rolled back."""
     authentication.clear_cache()
+
+
+@pytest.fixture
+def own_connections():
+    """Without an outage or a connection of another test."""
+    rate_limits.reset()
+    yield
+    rate_limits.reset()

@@ -14,13 +14,7 @@ from webapp.accounts import leases, rate_limits
 from webapp.accounts.concurrency import Concurrency, TooManyAtOnceError
 from webapp.accounts.leases import FullError, held
 
-
-@pytest.fixture(autouse=True)
-def own_connections():
-    """Without an outage or a connection of another test."""
-    rate_limits.reset()
-    yield
-    rate_limits.reset()
+pytestmark = pytest.mark.usefixtures("own_connections")
 
 
 @pytest.fixture

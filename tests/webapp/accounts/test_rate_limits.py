@@ -15,15 +15,8 @@ from django.test import override_settings
 from webapp.accounts import rate_limits
 from webapp.accounts.rate_limits import BATCH_SECONDS, take, take_batched
 
+pytestmark = pytest.mark.usefixtures("own_connections")
 A_SECOND = 60
-
-
-@pytest.fixture(autouse=True)
-def own_connections():
-    """Without an outage or a connection of another test."""
-    rate_limits.reset()
-    yield
-    rate_limits.reset()
 
 
 @pytest.fixture

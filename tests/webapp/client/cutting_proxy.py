@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.webapp.client.listening import Listening
+
 RESET = struct.pack("ii", 1, 0)  # closing such a socket sends a reset
 
 
-class CuttingProxy:
+class CuttingProxy(Listening):
     """Relays to a port. cut_after: bytes of answers, after which the connection is reset; None: never.
 
     times: how many connections are reset. cuts: how many have been.
@@ -20,23 +22,13 @@ class CuttingProxy:
         self.cut_after = cut_after
         self.left = times
         self.cuts = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def close(self) -> None:
-        # Wakes the thread that accepts.
+    def _serve(self, client: socket.socket) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self.target))
-                threading.Thread(target=self._relay, args=(client, server, False), daemon=True).start()
-                threading.Thread(target=self._relay, args=(server, client, True), daemon=True).start()
+            server = socket.create_connection(("127.0.0.1", self.target))
+            threading.Thread(target=self._relay, args=(client, server, False), daemon=True).start()
+            self._relay(server, client, True)
 
     def _relay(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         sent = 0

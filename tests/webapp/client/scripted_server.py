@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from tests.webapp.client.listening import Listening
+
 
 def answer(body: bytes = b"{}", status: str = "200 OK", **headers: str) -> bytes:
     """Return an encoded answer; `_` in a header's name becomes `-`."""
@@ -19,7 +21,7 @@ STATES = answer(b'{"states": []}')
 BROKEN_GZIP = answer(gzip.compress(b'{"states": []}')[:10] + b"\xff" * 20, Content_Encoding="gzip")
 
 
-class ScriptedServer:
+class ScriptedServer(Listening):
     """answers: the last one is given for all further requests. requests: as received. most_at_once: of connections
     that were open.
     """
@@ -31,21 +33,7 @@ class ScriptedServer:
         self._answers = list(answers)
         self._tls = tls
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        # Wakes the thread that accepts.
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        super().__init__("http" if tls is None else "https")
 
     def _serve(self, client: socket.socket) -> None:
         received = b""
