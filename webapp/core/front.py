@@ -97,12 +97,20 @@ class Front:
         context.run(of_request.set, wait)
         answer = partial(context.run, _answer, self._handler, environ, body, send)
         streamed = await run(answer)
-        if wait.is_wanted:
-            with WAITS.held(wait.client):
-                await self._waits.over(wait)
-            streamed = await run(answer, admitted=True)
-        if streamed is not None:
-            await streamed.send_to(send, receive, partial(run, admitted=True), context)
+        if streamed is None and not wait.is_wanted:
+            return
+        disconnected = asyncio.ensure_future(_disconnected(receive))
+        try:
+            if wait.is_wanted:
+                with WAITS.held(wait.client):
+                    await self._waits.over(wait, disconnected)
+                if disconnected.done():
+                    return
+                streamed = await run(answer, admitted=True)
+            if streamed is not None:
+                await streamed.send_to(send, disconnected, partial(run, admitted=True), context)
+        finally:
+            disconnected.cancel()
 
     async def _body(self, environ: Mapping[str, Any], receive: Receive) -> bytes:
         """Return the body. Raises RefusedError if it is too large or too slow, DisconnectedError."""
@@ -148,13 +156,11 @@ class StreamedAnswer:
         self._start = start
         self._response = response
 
-    async def send_to(self, send: Send, receive: Receive, run: Run, context: Context) -> None:
-        disconnected = asyncio.ensure_future(_disconnected(receive))
+    async def send_to(self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context) -> None:
         try:
             await send(self._start)
             await self._stream(send, disconnected, run, context, iter(self._response))
         finally:
-            disconnected.cancel()
             await run(partial(context.run, self._response.close))
 
     async def _stream(

@@ -50,9 +50,9 @@ of_request: ContextVar[Wait | None] = ContextVar("wait", default=None)
 
 
 def deadline(seconds: float) -> float:
-    """Return until when a request waits, on the monotonic clock; the second time as the first time."""
+    """Return until when a request waits, on the monotonic clock; after the front has waited, no longer."""
     wait = of_request.get()
-    return wait.until if wait is not None and wait.until is not None else time.monotonic() + seconds
+    return time.monotonic() + (0.0 if wait is not None and wait.is_over else seconds)
 
 
 def leave_to_front(states: Sequence[str], txid: int, until: float) -> bool:
@@ -76,14 +76,15 @@ class Waits:
         self._waiting: dict[int, tuple[Wait, asyncio.Future[None]]] = {}
         self._polling: asyncio.Task[None] | None = None
 
-    async def over(self, wait: Wait) -> None:
-        """Return when the batch is committed, or when the time is up."""
+    async def over(self, wait: Wait, disconnected: "asyncio.Future[None]") -> None:
+        """Return when the batch is committed, when the time is up, or when the client has gone."""
         met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[id(wait)] = (wait, met)
         if self._polling is None or self._polling.done():
             self._polling = asyncio.create_task(self._poll())
         try:
-            await asyncio.wait([met], timeout=max(0.0, (wait.until or 0.0) - time.monotonic()))
+            seconds = max(0.0, (wait.until or 0.0) - time.monotonic())
+            await asyncio.wait([met, disconnected], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._waiting[id(wait)]
             wait.is_over = True
@@ -91,11 +92,12 @@ class Waits:
     async def _poll(self) -> None:
         while self._waiting:
             await asyncio.sleep(POLL_SECONDS)
-            states = sorted({state for wait, _ in self._waiting.values() for state in wait.states})
+            asked = list(self._waiting.values())  # and none that comes during the read, whose states it lacks
+            states = sorted({state for wait, _ in asked for state in wait.states})
             try:
                 committed = await self._read(states)
             except Exception:  # noqa: S112  the view has the reason when it is asked again
                 continue
-            for wait, met in self._waiting.values():
+            for wait, met in asked:
                 if wait.is_met(committed) and not met.done():
                     met.set_result(None)

@@ -170,6 +170,20 @@ class TestWaits:
         assert b"this process has 4 waits under way" in answers[-1][2]
         assert [status for status, _, _ in held] == [200] * 4
 
+    def test_one_whose_client_has_gone_ends(self, lasting, keys, tmp_path):
+        settings = {"TIDEMARK_WAITS_EACH": 1, "TIDEMARK_MAX_WAIT_MS": 600_000}
+        with web_server(tmp_path, **settings) as server, ExitStack() as stack:
+            both = [stack.enter_context(connected(server.port)) for _ in range(2)]
+            for client in both:
+                client.sendall(lookup(keys[0], min_txid=9_999))
+            eventually(lambda: len(_answered(both)) == 1)
+            (held,) = set(both) - set(_answered(both))
+            assert found(server, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 429
+
+            held.close()
+
+            eventually(lambda: found(server, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 503)
+
     def test_one_that_ends_without_its_batch_is_logged_once(self, lasting, keys, tmp_path):
         with web_server(tmp_path, LOG_FORMAT="json") as server:
             status, headers, body = found(server, lookup(keys[0], min_txid=9_999, wait_ms=300))

@@ -122,15 +122,17 @@ def test_a_stream_whose_client_is_gone_is_not_ended_as_if_it_were_whole():
     async def send(message):
         sent.append(message)
 
-    async def receive():
-        return {"type": "http.disconnect"}
-
     async def run(job):
         await asyncio.sleep(0)
         return job()
 
-    answer = StreamedAnswer({"type": "http.response.start"}, StreamingHttpResponse(iter([b"x"] * 3)))
-    asyncio.run(answer.send_to(send, receive, run, Context()))
+    async def stream():
+        disconnected = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(disconnected.set_result, None)
+        answer = StreamedAnswer({"type": "http.response.start"}, StreamingHttpResponse(iter([b"x"] * 3)))
+        await answer.send_to(send, disconnected, run, Context())
+
+    asyncio.run(stream())
 
     assert {"type": "http.response.body", "body": b""} not in sent
 
