@@ -106,8 +106,8 @@ pgbouncer:
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends pgbouncer >/dev/null; } || \
 		echo "no pgbouncer on this machine: the tests of poolers will be skipped"
 
-# Without them the tests of the TypeScript client are skipped.
+# Without them the tests of the TypeScript client and of accessibility are skipped.
 node-packages: $(DEV)
 	@cd tests/webapp/typescript && { [ node_modules/.package-lock.json -nt package-lock.json ] || \
 		PATH="$(abspath $(BIN)):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; } || \
-		echo "npm cannot install its packages: the tests of the TypeScript client will be skipped"
+		echo "npm cannot install its packages: the tests of the TypeScript client and of accessibility will be skipped"

@@ -10,8 +10,10 @@ from typing import Any
 from django.http import HttpRequest
 
 from state_backends import StateSpec
+from state_backends.errors import KeyShapeError
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
+from state_backends.types import shown
 from webapp.accounts.permissions import KeyScope
 from webapp.api.rendering import parse_json
 from webapp.dashboard.charts import StepChart, step_chart
@@ -103,14 +105,17 @@ def look_up_pasted(reader: Reader, text: str, scope: KeyScope, *, limit: int, as
     return Lookup(lines, snapshot.txid, snapshot.as_of)
 
 
-def read_key(text: str) -> Any:
-    """Return the key in an address, as JSON; None if it is not JSON."""
+def read_key(text: str, spec: StateSpec) -> Key:
+    """Return the key in an address, a JSON list. Raises KeyShapeError."""
     try:
         parse_json(text)
         # Again, for whole numbers of any size.
-        return json.loads(text)
+        parts = json.loads(text)
     except ValueError:
-        return None
+        parts = None
+    if not isinstance(parts, list):
+        raise KeyShapeError(f"expected a list of {len(spec.key)} parts as JSON, got {shown(text)}")
+    return spec.check_key(parts)
 
 
 def history(reader: Reader, key: Key, before: int | None) -> History:

@@ -108,8 +108,8 @@ class TestTheDashboard:
     def test_a_lookup_of_other_keys_is_refused(self, ada, client):
         in_group(ada, key_prefix=["JFK"])
 
-        other = client.post(f"/states/{CARRIER}/lookup", {"keys": "JFK,C01\nEWR,C02"}).content.decode()
-        own = client.post(f"/states/{CARRIER}/lookup", {"keys": "JFK,C01"}).content.decode()
+        other = client.post(f"/states/{CARRIER}/lookup", {"keys": "JFK,C01\nEWR,C02"}, follow=True).content.decode()
+        own = client.post(f"/states/{CARRIER}/lookup", {"keys": "JFK,C01"}, follow=True).content.decode()
 
         assert "you are restricted to keys that start with" in other
         assert "restricted" not in own

@@ -4,34 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django_celery_beat.models import CrontabSchedule, PeriodicTask
 from playwright.sync_api import Page, sync_playwright
 
-from tests.webapp.committed_flights import committed_flights
-from webapp.accounts.audit.services import record
-from webapp.accounts.services import create_api_key
-from webapp.states.models import MaintenanceRun
+from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
 CHROMIUM = Path("/usr/bin/chromium")
-PAGES = [
-    "/",
-    "/nowhere",
-    "/admin/",
-    "/admin/states/state/",
-    "/admin/states/pipeline/",
-    "/admin/states/maintenancerun/",
-    "/admin/api_keys/apikey/",
-    "/admin/api_keys/apikey/add/",
-    "/admin/audit/auditentry/",
-    "/admin/auth/user/",
-    "/admin/auth/user/add/",
-    "/admin/auth/group/add/",
-    "/admin/django_celery_beat/periodictask/",
-    "/admin/django_celery_beat/crontabschedule/add/",
-    "/admin/password_change/",
-    "/api/docs",
-]
-
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
@@ -73,42 +50,9 @@ def violations_of(page: Page, path: str) -> list[str]:
     return [f"{path}: {violation}" for violation in page.evaluate("window.violations")]
 
 
-@pytest.fixture
-def paths(admin_user) -> list[str]:
-    """One row of each model, and the paths of the pages that show them."""
-    key, _ = create_api_key("feed", ["read"])
-    entry = record("key.create", "API key feed", by="ada")
-    hourly = CrontabSchedule.objects.create(minute="0")
-    task = PeriodicTask.objects.create(name="Compact", task="states.maintain_all", crontab=hourly)
-    return [
-        *PAGES,
-        f"/admin/api_keys/apikey/{key.pk}/change/",
-        f"/admin/api_keys/apikey/{key.pk}/rotate/",
-        f"/admin/audit/auditentry/{entry.pk}/change/",
-        f"/admin/auth/user/{admin_user.pk}/change/",
-        f"/admin/auth/user/{admin_user.pk}/password/",
-        f"/admin/django_celery_beat/periodictask/{task.pk}/change/",
-        f"/admin/django_celery_beat/periodictask/{task.pk}/delete/",
-    ]
-
-
-def test_no_page_violates_its_policy(page, paths):
-    violations = [violation for path in paths for violation in violations_of(page, path)]
-
-    assert violations == []
-
-
-def test_no_page_of_the_dashboard_with_data_violates_its_policy(page):
-    with committed_flights():
-        run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
-        state, pipeline = "/states/flights_by_carrier/", "/pipelines/flights/"
-        paths = [
-            "/", pipeline, f"{pipeline}batches", f"{pipeline}batches/2", f"{pipeline}dead-letters", state,
-            f'{state}key?key=["EWR","C00"]', f"{state}lookup", "/maintenance", f"/maintenance/{run.id}", "/keys",
-            "/states/totals/", "/admin/states/state/flights_by_carrier/change/",
-            f"/admin/states/maintenancerun/{run.id}/change/", "/admin/states/pipeline/flights/change/",
-        ]  # fmt: skip
-        violations = [violation for path in paths for violation in violations_of(page, path)]
+def test_no_page_violates_its_policy(page, admin_user):
+    with every_page(admin_user) as paths:
+        violations = [violation for path in [*paths, *MISSING] for violation in violations_of(page, path)]
 
     assert violations == []
 
@@ -116,7 +60,7 @@ def test_no_page_of_the_dashboard_with_data_violates_its_policy(page):
 def test_no_sign_in_page_violates_its_policy(page):
     page.context.clear_cookies()
 
-    assert violations_of(page, "/login") == violations_of(page, "/admin/login/") == []
+    assert [violation for path in SIGN_IN for violation in violations_of(page, path)] == []
 
 
 def test_the_documentation_lists_the_calls_without_an_inline_script(page):

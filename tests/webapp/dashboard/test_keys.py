@@ -51,6 +51,14 @@ class TestKeyPage:
 
         assert "ewr · C00 missing This key does not exist. Keys are case-sensitive." in page
 
+    def test_a_key_that_never_existed_has_no_versions_that_compaction_removed(self, filled, reader):
+        filled.conn.execute("UPDATE tidemark.state SET oldest_txid = 2 WHERE name = 'flights_by_carrier'")
+
+        page = text(reader.get(address("flights_by_carrier", ["ewr", "C00"])))
+
+        assert "No version of this key is kept." in page
+        assert "compaction" not in page
+
     def test_a_key_past_its_ttl_is_expired(self, filled, reader):
         filled.conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'")
 
@@ -90,11 +98,12 @@ class TestKeyPage:
     @pytest.mark.parametrize(
         ("key", "reason"),
         [
-            ('["EWR"]', "Expected 2 parts (origin, carrier), got 1"),
-            ('["EWR", 7]', "Carrier must be text, got 7"),
-            ("EWR", "Expected a list of 2 parts"),
-            ("", "Expected 2 parts"),
-            ('["a\\u0000", "b"]', "Origin holds a NUL character"),
+            ('["EWR"]', '["EWR"] : expected 2 parts (origin, carrier), got 1'),
+            ('["EWR", 7]', '["EWR", 7] : carrier must be text, got 7'),
+            ("EWR", "EWR : expected a list of 2 parts as JSON, got 'EWR'"),
+            ("null", "null : expected a list of 2 parts as JSON, got 'null'"),
+            ("", "[] : expected 2 parts"),
+            ('["a\\u0000", "b"]', "origin holds a NUL character"),
         ],
     )
     def test_an_invalid_key_is_explained(self, filled, reader, key, reason):
@@ -108,7 +117,7 @@ class TestKeyPage:
         response = reader.get(f"{CARRIERS}/key", {"key": "<script>"})
 
         assert b"<script>" not in response.content
-        assert "<script> Expected a list of 2 parts" in text(response)
+        assert "<script> : expected a list of 2 parts" in text(response)
 
     def test_an_unknown_state_lists_the_existing_ones(self, filled, reader):
         response = reader.get(address("nothing", []))
@@ -126,7 +135,7 @@ class TestKeyPage:
 
 class TestPastedLookup:
     def ask(self, client: Client, keys: str, state: str = "flights_by_carrier", **more: str):
-        return client.post(f"/states/{state}/lookup", {"keys": keys, **more})
+        return client.post(f"/states/{state}/lookup", {"keys": keys, **more}, follow=True)
 
     def test_each_line_is_answered_in_the_order_pasted(self, filled, reader):
         page = text(self.ask(reader, 'JFK,C00\nEWR\tC00\n\nLGA, C00\n["JFK", "C00"]\nJFK\n'))
@@ -184,7 +193,24 @@ class TestPastedLookup:
 
         # Session, user and permissions, then the state and its keys; the reader's are not Django's.
         with django_assert_num_queries(7):
-            self.ask(reader, "\n".join(f"EWR,C{n:02}" for n in range(30)))
+            reader.get(f"{CARRIERS}/lookup", {"keys": "\n".join(f"EWR,C{n:02}" for n in range(30))})
+
+    def test_its_address_repeats_it_for_another_reader(self, filled, reader, django_user_model):
+        other = Client()
+        other.force_login(django_user_model.objects.create_user("other"))
+
+        response = self.ask(reader, "EWR,C00\nÅ&?,C00", as_of="1")
+        [(shared, _)] = response.redirect_chain
+
+        assert "1 found 1 missing As of batch 1, " in text(other.get(shared))
+        assert "The address of this page repeats this lookup." in text(response)
+
+    def test_a_list_too_long_for_an_address_is_answered_without_one(self, filled, reader):
+        response = self.ask(reader, "EWR,C00\n" * 500)
+
+        assert response.redirect_chain == []
+        assert "500 found" in text(response)
+        assert "this page cannot be shared" in text(response)
 
 
 class TestStateInRedis:
@@ -193,7 +219,7 @@ class TestStateInRedis:
             views.commit({"/home": 3, "/cart": 1})
             views.commit({"/home": 2})
             page = with_steady_ages(reader.get(address(views.name, ["/home"])))
-            found = text(reader.post(f"/states/{views.name}/lookup", {"keys": "/home\n/nothing"}))
+            found = text(reader.post(f"/states/{views.name}/lookup", {"keys": "/home\n/nothing"}, follow=True))
 
         assert "/home found expires in 47 h views 5 " in page
         assert re.search(r" 2 [\d :-]+ UTC 5 .* 1 [\d :-]+ UTC 3 ", page)

@@ -365,6 +365,12 @@ class TestTheWebProcess:
 
         assert "proxy" in Client().get("/events/tide").json()["detail"]
 
+    def test_a_page_of_the_dashboard_gets_no_error_that_its_console_would_report(self, admin_client):
+        answer = admin_client.get("/events/tide")
+
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert admin_client.get(STATE).status_code == 421
+
 
 class TestLimits:
     def test_clients_are_limited_per_process_and_per_key(self, flights, listen, tmp_path):

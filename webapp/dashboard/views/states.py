@@ -3,6 +3,7 @@
 import json
 from contextlib import nullcontext
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.shortcuts import redirect
@@ -20,7 +21,6 @@ from state_backends.errors import (
     UnknownStateError,
 )
 from state_backends.reader.reader import Reader
-from state_backends.row import Key
 from webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.dashboard import entries
@@ -30,6 +30,9 @@ from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import readers
 from webapp.states.visible import of_request
+
+# Characters. Proxies take request lines of 8 KiB and more.
+MAX_ADDRESS = 4_000
 
 QUERY_PARTS = ("q", "prefix", "where", "order", "by", "as_of", "after", "n")
 
@@ -119,7 +122,7 @@ def key(request, pipeline, version, name):
 
 
 def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[str, Any]:
-    typed: Key = reader.spec.check_key(read_key(asked.get("key", "[]")))
+    typed = read_key(asked.get("key", "[]"), reader.spec)
     scope.check_keys(reader.spec, [typed])
     snapshot = reader.multi_get([typed])
     answer = snapshot.parsed()[0]
@@ -145,17 +148,21 @@ def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[st
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def lookup(request, name):
-    """Look up a pasted list. A POST because of its length; it changes nothing."""
-    if request.method != "POST":
+    """Look up a pasted list, at an address that can be shared. A list too long for one is answered to the POST."""
+    sent = request.POST if request.method == "POST" else request.GET
+    text, asked_batch = sent.get("keys", ""), sent.get("as_of", "")
+    if request.method != "POST" and not text.strip():
         return redirect(f"{reverse('dashboard:state', args=[name])}#lookup")
+    address = f"{request.path}?{urlencode({'keys': text} | ({'as_of': asked_batch} if asked_batch else {}))}"
+    if request.method == "POST" and len(address) <= MAX_ADDRESS:
+        return redirect(address)
     scope = key_scope(request)
     try:
         state = of_request(request).state(name)
         reader = readers.reader(readers.connection(), name)
     except (UnknownStateError, OutsideError):
         return unknown_state(request, name)
-    text, asked_batch = request.POST.get("keys", ""), request.POST.get("as_of", "")
-    shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "limit": settings.TIDEMARK_LOOKUP_MAX_KEYS}
+    shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "is_shared": request.method != "POST"}
     try:
         shown["lookup"] = look_up_pasted(
             reader, text, scope, limit=settings.TIDEMARK_LOOKUP_MAX_KEYS, as_of=whole_number(asked_batch)

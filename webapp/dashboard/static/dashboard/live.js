@@ -54,12 +54,15 @@
 
   const CONNECTED_REFRESH_MS = 15000; // while connected: some changes, such as a lost driver, are not pushed
   const MAX_RECONNECT_MS = 300000;
+  const MAX_REFUSALS = 3; // after these there is no events process, if none has ever answered
   let source = null;
   let connected = false;
   let due = true; // a commit was reported that the page does not show yet
   let refreshedAt = -Infinity;
   let reconnectMs = 5000;
   let reconnectTimer = 0;
+  let refusals = 0;
+  let wasConnected = false;
 
   function setConnected(now) {
     connected = now;
@@ -79,6 +82,7 @@
     source = new EventSource(address, { withCredentials: true });
     source.addEventListener("ready", () => {
       reconnectMs = 5000;
+      wasConnected = true;
       setConnected(true);
       refresh();
     });
@@ -92,6 +96,8 @@
 
   function reconnectLater() {
     disconnect();
+    refusals += 1;
+    if (!wasConnected && refusals >= MAX_REFUSALS) return;
     reconnectTimer = setTimeout(connect, reconnectMs);
     reconnectMs = Math.min(2 * reconnectMs, MAX_RECONNECT_MS);
   }

@@ -1,0 +1,91 @@
+"""Every page that a browser can open, with something to show on each, for tests that visit all of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.contrib.auth.models import User
+from django_celery_beat.models import CrontabSchedule, PeriodicTask
+
+from state_backends.dead_letters import DeadLetter
+from tests.webapp.committed_flights import committed_flights
+from webapp.accounts.audit.services import record
+from webapp.accounts.services import create_api_key
+from webapp.states.models import Batch, MaintenanceRun
+
+SIGN_IN = ["/login", "/admin/login/"]
+MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
+
+DASHBOARD = [
+    "/",
+    "/pipelines/flights/",
+    "/pipelines/flights/batches",
+    "/pipelines/flights/batches/2",
+    "/pipelines/flights/dead-letters",
+    "/states/flights_by_carrier/",
+    "/states/flights_by_hour/",
+    "/states/totals/",
+    '/states/flights_by_carrier/key?key=["EWR","C00"]',
+    '/states/flights_by_carrier/key?key=["EWR","nothing"]',
+    "/states/flights_by_carrier/key?key=EWR",
+    "/states/flights_by_carrier/lookup?keys=EWR,C00%0AEWR,nothing%0AEWR",
+    "/maintenance",
+    "/keys",
+    "/problems",
+]
+ADMIN = [
+    "/admin/",
+    "/admin/states/state/",
+    "/admin/states/state/flights_by_carrier/change/",
+    "/admin/states/pipeline/",
+    "/admin/states/pipeline/flights/change/",
+    "/admin/states/batch/",
+    "/admin/states/deadletter/",
+    "/admin/states/maintenancerun/",
+    "/admin/saved_queries/savedquery/",
+    "/admin/webhooks/webhook/",
+    "/admin/webhooks/webhook/add/",
+    "/admin/webhooks/delivery/",
+    "/admin/api_keys/apikey/",
+    "/admin/api_keys/apikey/add/",
+    "/admin/api_keys/usagehour/",
+    "/admin/audit/auditentry/",
+    "/admin/auth/user/",
+    "/admin/auth/user/add/",
+    "/admin/auth/group/",
+    "/admin/auth/group/add/",
+    "/admin/django_celery_beat/periodictask/",
+    "/admin/django_celery_beat/crontabschedule/",
+    "/admin/django_celery_beat/crontabschedule/add/",
+    "/admin/django_celery_beat/intervalschedule/",
+    "/admin/password_change/",
+]
+API_REFERENCE = "/api/docs"
+
+
+@contextmanager
+def every_page(admin: User) -> Iterator[list[str]]:
+    """The paths of all pages, which show a pipeline with three batches and a row of each model."""
+    key, _ = create_api_key("feed", ["read"])
+    entry = record("key.create", "API key feed", by="ada")
+    hourly = CrontabSchedule.objects.create(minute="0")
+    task = PeriodicTask.objects.create(name="Compact", task="states.maintain_all", crontab=hourly)
+    with committed_flights() as flights:
+        flights.commit({("LGA", "C01"): 3}, letters=[DeadLetter("day.json", "{", "not JSON")])
+        flights.fail("day.json: no such column 'carrier'", failures=2)
+        run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
+        batch = Batch.objects.get(txid=2)
+        yield [
+            *DASHBOARD,
+            f"/maintenance/{run.id}",
+            *ADMIN,
+            f"/admin/states/batch/{batch.pk}/change/",
+            f"/admin/states/maintenancerun/{run.id}/change/",
+            f"/admin/api_keys/apikey/{key.pk}/change/",
+            f"/admin/api_keys/apikey/{key.pk}/rotate/",
+            f"/admin/audit/auditentry/{entry.pk}/change/",
+            f"/admin/auth/user/{admin.pk}/change/",
+            f"/admin/auth/user/{admin.pk}/password/",
+            f"/admin/django_celery_beat/periodictask/{task.pk}/change/",
+            f"/admin/django_celery_beat/periodictask/{task.pk}/delete/",
+            API_REFERENCE,
+        ]
