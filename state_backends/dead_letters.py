@@ -26,6 +26,16 @@ MAX_RECORD_BYTES = 2 * 1024 * 1024
 # Bytes that are no text, in a record: {"base64": ".."}.
 BASE64 = "base64"
 
+# SQL of a reason without what differs from letter to letter: what was read in its place, quoted text, numbers, times.
+REASON_PATTERN = r"""
+regexp_replace(regexp_replace(regexp_replace(left(l.reason, 500),
+    ', got .*$', ', got …'), '(?<!\w)(''[^'']*''|"[^"]*")(?!\w)', '…', 'g'),
+    '(?<!\w)[-+]?[0-9][0-9A-Fa-f.:+TZ-]*', '…', 'g')
+"""
+
+# SQL of whether a reason has the pattern %(reason)s; a comparison of the text before its first placeholder is cheap.
+HAS_PATTERN = f"(starts_with(l.reason, split_part(%(reason)s, '…', 1)) AND {REASON_PATTERN} = %(reason)s)"
+
 LOST_INPUT = """
 INSERT INTO tidemark.dead_letter (pipeline, txid, source, line_number, line, reason)
 SELECT %(pipeline)s, %(txid)s, %(source)s, %(line_number)s, %(line)s, %(reason)s

@@ -16,6 +16,7 @@ class Scope(models.TextChoices):
     READ = "read", "read: look values up"
     MAINTAIN = "maintain", "maintain: compact, expire, cancel"
     ISSUE_TOKENS = "issue_tokens", "issue_tokens: make short-lived tokens"
+    DEAD_LETTERS = "dead_letters", "dead_letters: read the raw input of dead letters"
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,22 +200,27 @@ def stream(
             "Tidemark-Txid": str(export.txid),
             "Content-Disposition": f'attachment; filename="{name}-{export.txid}.{file_format}"',
         }
-        if only_head:
-            # Streaming, like the answer to GET: nothing says that the file is empty.
-            return StreamingHttpResponse(content_type=form.content_type, headers=headers)
         chunks = form.write(export.columns, _counted(name, _first(export.batches(), asked.get("limit"))))
-        return StreamingHttpResponse(
-            ExportBody(chunks, opening.pop_all()), content_type=form.content_type, headers=headers
-        )
+        return streamed(form, chunks, opening, headers, only_head=only_head)
 
 
-def _set_timeouts(conn: psycopg.Connection) -> None:
+def streamed(
+    form: Format, chunks: Iterator[bytes], opening: ExitStack, headers: Mapping[str, str], *, only_head: bool
+) -> HttpResponseBase:
+    """Return the response that sends chunks. opening: what is closed after the last one."""
+    if only_head:
+        # Streaming, like the answer to GET: nothing says that the file is empty.
+        return StreamingHttpResponse(content_type=form.content_type, headers=headers)
+    return StreamingHttpResponse(ExportBody(chunks, opening.pop_all()), content_type=form.content_type, headers=headers)
+
+
+def set_timeouts(conn: psycopg.Connection) -> None:
     conn.execute(f"SET statement_timeout = {settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}")
     conn.execute(f"SET idle_in_transaction_session_timeout = {settings.TIDEMARK_STREAM_IDLE_MS:d}")
 
 
 def _export(conn: psycopg.Connection, name: str, query: EntriesQuery, scope: KeyScope) -> Any:
-    _set_timeouts(conn)
+    set_timeouts(conn)
 
     def opened() -> Any:
         reader = readers.reader(conn, name)

@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.api import views
+from webapp.api import dead_letters, views
 from webapp.saved_queries import views as saved_queries
 
 
@@ -26,6 +26,19 @@ urlpatterns = [
     path("pipelines/<name:name>/batches", views.BatchesView.as_view(), name="batches"),
     path("pipelines/<name:name>/pause", views.PauseView.as_view(), name="pause"),
     path("pipelines/<name:name>/resume", views.ResumeView.as_view(), name="resume"),
+    path(
+        "pipelines/<name:name>/dead-letters/groups", dead_letters.LetterGroupsView.as_view(), name="dead_letter_groups"
+    ),
+    path(
+        "pipelines/<name:name>/dead-letters/export.csv",
+        dead_letters.CsvLettersView.as_view(),
+        name="dead_letters_csv",
+    ),
+    path(
+        "pipelines/<name:name>/dead-letters/export.ndjson",
+        dead_letters.JsonLinesLettersView.as_view(),
+        name="dead_letters_ndjson",
+    ),
     path("states", views.StatesView.as_view(), name="states"),
     path("states/<name:name>", views.StateView.as_view(), name="state"),
     path("states/<name:name>/keys", views.KeyView.as_view(), name="key"),

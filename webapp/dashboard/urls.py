@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import operations, pipelines, states
+from webapp.dashboard.views import dead_letters, operations, pipelines, states
 from webapp.states.models import MaintenanceRun
 
 
@@ -30,7 +30,7 @@ urlpatterns = [
     path("pipelines/<resource:name>/resume", pipelines.resume, name="resume"),
     path("pipelines/<resource:name>/batches", pipelines.batches, name="batches"),
     path("pipelines/<resource:name>/batches/<number:txid>", pipelines.batch, name="batch"),
-    path("pipelines/<resource:name>/dead-letters", pipelines.dead_letters, name="dead_letters"),
+    path("pipelines/<resource:name>/dead-letters", dead_letters.dead_letters, name="dead_letters"),
     path("states/<resource:name>/", states.state, name="state"),
     path("states/<resource:name>/key", states.key, name="key"),
     path("states/<resource:name>/lookup", states.lookup, name="lookup"),

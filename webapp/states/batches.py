@@ -1,14 +1,12 @@
-"""Queries for batches and dead letters: the newest ones, pages of older ones, and one batch in detail."""
+"""Queries for batches: the newest ones, pages of older ones, and one in detail."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
-
 from state_backends.errors import UnknownPipelineError
-from webapp.states.models import Batch, DeadLetter
+from webapp.states.models import Batch
 from webapp.states.queries import PipelineStatus, fetch, pipeline_names
 
 
@@ -49,25 +47,6 @@ class BatchSummary:
 
 
 @dataclass(frozen=True)
-class DeadLetterSummary:
-    """Input that could not be processed. state: the one that rejected it; empty if the source could not read it.
-
-    line: None for a reader who may not view it.
-    """
-
-    id: int
-    pipeline: str
-    txid: int
-    state: str
-    source: str
-    line_number: int | None
-    line: str | None
-    reason: str
-    at: datetime
-    replay_txid: int | None = None
-
-
-@dataclass(frozen=True)
 class BatchDetail:
     """offsets: up to which the source was read, in the source's own format; None if it has none."""
 
@@ -76,14 +55,6 @@ class BatchDetail:
     fence: int
     started_at: datetime
     offsets: Any
-
-
-@dataclass(frozen=True)
-class DeadLetterPage:
-    """following: `before` of the next page; None on the last one."""
-
-    letters: list[DeadLetterSummary]
-    following: tuple[int, int] | None
 
 
 def newest_batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
@@ -102,14 +73,6 @@ def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
     return dict(found)
 
 
-def newest_dead_letters(pipeline: str, limit: int = 50) -> list[DeadLetterSummary]:
-    """Return the newest dead letters of committed batches."""
-    rows = fetch(DEAD_LETTERS, {"name": pipeline, "limit": limit})
-    if not rows and pipeline not in pipeline_names():
-        raise UnknownPipelineError.among(pipeline, pipeline_names())
-    return [DeadLetterSummary(**row) for row in rows]
-
-
 def batch_page(pipeline: PipelineStatus, *, before: int | None, limit: int) -> list[BatchSummary]:
     """Return the newest batches, or those older than `before`, the newest first."""
     chosen = Batch.objects.filter(pipeline=pipeline.name)
@@ -126,25 +89,6 @@ def batch_detail(pipeline: PipelineStatus, txid: int) -> BatchDetail | None:
     return BatchDetail(_summary(batch, pipeline), batch.batch_id, batch.fence, batch.started_at, batch.offsets)
 
 
-def dead_letter_page(
-    pipeline: PipelineStatus, *, state: str, txid: int | None, before: tuple[int, int] | None, limit: int
-) -> DeadLetterPage:
-    """Return dead letters of committed batches, newest first.
-
-    state, txid: only those of one state or batch; empty, None: of all. before: txid and id of the last one shown.
-    """
-    chosen = DeadLetter.objects.filter(pipeline=pipeline.name, txid__lte=pipeline.committed_txid)
-    if state:
-        chosen = chosen.filter(state=state)
-    if txid is not None:
-        chosen = chosen.filter(txid=txid)
-    if before is not None:
-        chosen = _older(chosen, *before)
-    found = [_letter(letter) for letter in chosen.order_by("-txid", "-id")[: limit + 1]]
-    shown = found[:limit]
-    return DeadLetterPage(shown, (shown[-1].txid, shown[-1].id) if len(found) > limit else None)
-
-
 BATCHES = """
 SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
        b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
@@ -157,19 +101,6 @@ CROSS JOIN LATERAL (
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
 ORDER BY b.pipeline, b.txid DESC
 """
-
-DEAD_LETTERS = """
-SELECT l.id, l.pipeline, l.txid, l.state, l.source, l.line_number, l.line, l.reason, l.at, l.replay_txid
-FROM tidemark.pipeline p
-JOIN tidemark.dead_letter l ON l.pipeline = p.name AND l.txid <= p.committed_txid
-WHERE p.name = %(name)s
-ORDER BY l.txid DESC, l.id DESC
-LIMIT %(limit)s
-"""
-
-
-def _older(letters: QuerySet[DeadLetter], txid: int, letter_id: int) -> QuerySet[DeadLetter]:
-    return letters.filter(txid__lte=txid).exclude(txid=txid, id__gte=letter_id)
 
 
 def _summary(batch: Batch, pipeline: PipelineStatus) -> BatchSummary:
@@ -192,19 +123,4 @@ def _summary(batch: Batch, pipeline: PipelineStatus) -> BatchSummary:
         watermark=batch.watermark,
         metrics=batch.metrics or {},
         epoch=batch.epoch,
-    )
-
-
-def _letter(letter: DeadLetter) -> DeadLetterSummary:
-    return DeadLetterSummary(
-        id=letter.id,
-        pipeline=letter.pipeline_id,
-        txid=letter.txid,
-        state=letter.state,
-        source=letter.source,
-        line_number=letter.line_number,
-        line=letter.line,
-        reason=letter.reason,
-        at=letter.at,
-        replay_txid=letter.replay_txid,
     )

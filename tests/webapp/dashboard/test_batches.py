@@ -3,7 +3,7 @@ import re
 import pytest
 
 from state_backends.batch import record_metrics
-from state_backends.dead_letters import DeadLetter, write_dead_letters
+from state_backends.dead_letters import DeadLetter
 from tests.webapp.dashboard.page_text import text
 from webapp.dashboard.attention import Skew, skews, worst_skew
 from webapp.dashboard.views import pipelines
@@ -99,53 +99,6 @@ class TestBatchPage:
 
         assert response.status_code == 404
         assert "Existing pipelines: flights" in text(response)
-
-
-class TestDeadLettersPage:
-    @pytest.fixture
-    def letters(self, filled):
-        filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])
-        batch = filled.commit({("JFK", "C00"): 5})
-        write_dead_letters(filled.conn, batch, [DeadLetter("/in/b.jsonl", "[]", "no object", 7)], state="totals")
-        return filled
-
-    def test_pages_have_every_letter_once_newest_first(self, letters, reader):
-        first = reader.get("/pipelines/flights/dead-letters")
-        following = re.search(r'rel="next" href="([^"]*)"', first.content.decode())[1]
-        second = reader.get(f"/pipelines/flights/dead-letters{following}")
-        lines = re.findall(r"([ab])\.jsonl:(\d+)", text(first)) + re.findall(r"([ab])\.jsonl:(\d+)", text(second))
-
-        assert lines == [("b", "7"), *(("a", str(line)) for line in range(30, 0, -1))]
-
-    def test_they_are_filtered_by_state_and_by_batch(self, letters, reader):
-        by_state = text(reader.get("/pipelines/flights/dead-letters?state=totals"))
-        by_batch = text(reader.get("/pipelines/flights/dead-letters?txid=3"))
-
-        assert "b.jsonl:7 batch 4 , state totals" in by_state
-        assert "a.jsonl" not in by_state
-        assert "b.jsonl" not in by_batch
-        assert "a.jsonl:30 batch 3 " in by_batch
-
-    def test_the_next_page_keeps_the_filter(self, letters, reader):
-        page = reader.get("/pipelines/flights/dead-letters?txid=3").content.decode()
-
-        assert re.search(r'rel="next" href="\?txid=3&amp;before=3\.\d+"', page)
-
-    def test_a_filter_without_result_can_be_cleared(self, letters, reader):
-        page = text(reader.get("/pipelines/flights/dead-letters?state=<i>&txid=2"))
-
-        assert "No dead letters match. Clear filters" in page
-
-    def test_those_of_the_open_batch_do_not_show(self, filled, reader):
-        filled.open({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
-
-        assert "No dead letters." in text(reader.get("/pipelines/flights/dead-letters"))
-
-    @pytest.mark.parametrize(
-        "query", ["before=x", "before=1.x", "before=99999999999999999999.1", "txid=x", "state=%00"]
-    )
-    def test_an_invalid_query_is_not_an_error(self, letters, reader, query):
-        assert reader.get(f"/pipelines/flights/dead-letters?{query}").status_code == 200
 
 
 class TestSkew:

@@ -6,7 +6,8 @@ from state_backends.batch import record_metrics
 from state_backends.dead_letters import DeadLetter
 from state_backends.errors import UnknownPipelineError
 from webapp.states import queries
-from webapp.states.batches import batch_page, newest_batches, newest_dead_letters, recent_batches
+from webapp.states.batches import batch_page, newest_batches, recent_batches
+from webapp.states.dead_letters import newest_dead_letters
 
 BAD_LINE = DeadLetter("/input/2013-01-01.jsonl", '{"origin": "JFK"', "not JSON", line_number=7)
 

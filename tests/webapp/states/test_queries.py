@@ -13,7 +13,8 @@ from state_backends.schema.reprocess import Phase, accept, enter
 from state_backends.schema.swap import Swap
 from tests.webapp.flights import BY_CARRIER, SPECS, Flights, flights_pipeline
 from webapp.states import queries, readers
-from webapp.states.batches import newest_dead_letters, recent_batches
+from webapp.states.batches import recent_batches
+from webapp.states.dead_letters import newest_dead_letters
 
 BAD_LINE = DeadLetter("/input/2013-01-01.jsonl", '{"origin": "JFK"', "not JSON", line_number=7)
 

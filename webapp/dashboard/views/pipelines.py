@@ -1,7 +1,6 @@
-"""The overview of all pipelines, and the pages of one: figures, batches, dead letters; pause and resume."""
+"""The overview of all pipelines, and the pages of one: figures and batches; pause and resume."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required, permission_required
@@ -10,10 +9,11 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
-from webapp.accounts.permissions import IN_NO_GROUP, VIEW_DEAD_LETTERS, key_scope
+from webapp.accounts.permissions import IN_NO_GROUP, key_scope
 from webapp.dashboard.attention import skews, urgency, worst_first
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
 from webapp.dashboard.pasted import whole_number
+from webapp.dashboard.views.dead_letters import may_view_input
 from webapp.dashboard.views.live import (
     is_current,
     no_change,
@@ -27,13 +27,11 @@ from webapp.dashboard.views.live import (
 from webapp.states import queries, replicas, services
 from webapp.states.batches import (
     BatchSummary,
-    DeadLetterSummary,
     batch_detail,
     batch_page,
-    dead_letter_page,
-    newest_dead_letters,
     recent_batches,
 )
+from webapp.states.dead_letters import newest_dead_letters
 from webapp.states.visible import of_request
 
 CONTROL = "states.change_pipeline"
@@ -42,7 +40,6 @@ SPARKLINE_BATCHES = 60
 SHOWN_BATCHES = 12
 SHOWN_DEAD_LETTERS = 5
 PAGE_BATCHES = 50
-PAGE_LETTERS = 25
 
 # With more states than this, the table of batches shows the sum of their keys.
 MAX_STATE_COLUMNS = 5
@@ -80,7 +77,7 @@ def pipeline(request, found, version):
         "pipeline": found,
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
-        "dead_letters": _seen_letters(request, letters),
+        "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
         "states": visible.states(found.name),
         "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
     }
@@ -143,34 +140,6 @@ def batch(request, pipeline, version, txid):
     return page(request, "dashboard/batch.html", version, context)
 
 
-@pipeline_page
-def dead_letters(request, pipeline, version):
-    key_scope(request).check_unrestricted()
-    asked = {part: request.GET[part].replace("\0", "") for part in ("state", "txid", "before") if request.GET.get(part)}
-    found = dead_letter_page(
-        pipeline,
-        state=asked.get("state", ""),
-        txid=whole_number(asked.get("txid", "")),
-        before=_position(asked.get("before", "")),
-        limit=PAGE_LETTERS,
-    )
-    context = {
-        "pipeline": pipeline,
-        "letters": _seen_letters(request, found.letters),
-        "asked": asked,
-        "filters": {part: text for part, text in asked.items() if part != "before"},
-        "following": "{}.{}".format(*found.following) if found.following else "",
-    }
-    return page(request, "dashboard/dead_letters.html", version, context, asked)
-
-
-def _seen_letters(request: HttpRequest, letters: list[DeadLetterSummary]) -> list[DeadLetterSummary]:
-    """Return dead letters, without their input for a user who may not view it."""
-    if request.user.has_perm(VIEW_DEAD_LETTERS):
-        return letters
-    return [replace(letter, line=None) for letter in letters]
-
-
 def duration_chart(shown: list[BatchSummary]) -> BarChart | None:
     """Draw the durations of the committed batches, oldest first; replays are marked."""
     timed = [batch for batch in reversed(shown) if batch.seconds is not None and batch.status == "committed"]
@@ -184,9 +153,3 @@ def _pages(shown: list[BatchSummary], before: int | None, *, has_more: bool) -> 
         "newer": shown[0].txid + PAGE_BATCHES + 1 if before and shown else None,
         "is_first": not before,
     }
-
-
-def _position(text: str) -> tuple[int, int] | None:
-    txid, _, letter_id = text.partition(".")
-    position = whole_number(txid), whole_number(letter_id)
-    return None if position[0] is None or position[1] is None else (position[0], position[1])

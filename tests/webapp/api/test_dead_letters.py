@@ -1,0 +1,134 @@
+"""Dead letters in the API: groups without input, and files with it for those who may read it."""
+
+import csv
+import io
+import json
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+
+from state_backends.dead_letters import DeadLetter, write_dead_letters
+from tests.webapp.api.checked_client import CheckedClient
+from webapp.accounts.concurrency import EXPORTS
+from webapp.accounts.services import create_api_key
+
+GROUPS = "/pipelines/flights/dead-letters/groups"
+EXPORT = "/pipelines/flights/dead-letters/export"
+RAW = {"line": 'raw, "1"\r\n', "n": 10**30}
+
+
+@pytest.fixture
+def letters(lasting):
+    bad = [
+        DeadLetter("/in/a.jsonl", '{"n": "x1"}', f'n: expected int, got "x{n}"', n, record=RAW if n > 1 else None)
+        for n in (1, 2, 3)
+    ]
+    batch = lasting.commit({("JFK", "C00"): 5}, bad)
+    write_dead_letters(lasting.conn, batch, [DeadLetter("state totals", "{}", "too large: 9")], state="totals")
+    lasting.open({("JFK", "C00"): 5}, [DeadLetter("/in/b.jsonl", "{", "of an open batch")])
+    return lasting
+
+
+@pytest.fixture
+def reading(letters) -> CheckedClient:
+    """A client whose key may read the input of dead letters."""
+    return CheckedClient(create_api_key("letters", ["dead_letters"])[1])
+
+
+def body(response) -> str:
+    return b"".join(response.streaming_content).decode()
+
+
+def lines(response) -> list[dict]:
+    return [json.loads(line) for line in body(response).splitlines()]
+
+
+class TestGroups:
+    def test_each_has_its_figures_and_an_example_without_input(self, letters, api):
+        answer = api.ask("GET", GROUPS).json()
+
+        [largest, other] = answer["groups"]
+        assert (answer["letters"], answer["is_whole"], sum(largest["trend"])) == (4, True, 3)
+        assert (largest["state"], largest["reason"]) == ("", "n: expected int, got …")
+        assert (largest["letters"], largest["share"], largest["replayable"]) == (3, 0.75, 2)
+        assert (largest["example"]["line_number"], largest["example"]["reason"]) == (3, 'n: expected int, got "x3"')
+        assert (other["state"], other["reason"], other["letters"]) == ("totals", "too large: …", 1)
+        assert "raw" not in str(answer)
+
+    @pytest.mark.parametrize(
+        ("query", "found"), [("state=totals", 1), ("state=(source)&txid=3", 3), ("txid=2", 0), ("state=&reason=", 4)]
+    )
+    def test_they_are_filtered(self, letters, api, query, found):
+        answer = api.ask("GET", f"{GROUPS}?{query}").json()
+
+        assert sum(group["letters"] for group in answer["groups"]) == answer["letters"] == found
+
+    def test_a_group_is_found_by_its_reason(self, letters, api):
+        answer = api.get(f"/api/v1{GROUPS}", {"reason": "n: expected int, got …"}).json()
+
+        assert [group["letters"] for group in answer["groups"]] == [3]
+
+    def test_an_unknown_pipeline_and_a_restricted_key_are_refused(self, letters, api):
+        restricted = CheckedClient(create_api_key("one state", ["read", "dead_letters"], states=["totals"])[1])
+
+        assert api.ask("GET", "/pipelines/nosuch/dead-letters/groups").status_code == 404
+        for path in (GROUPS, f"{EXPORT}.csv"):
+            assert restricted.ask("GET", path).json()["code"] == "outside_key_scope"
+
+
+class TestExport:
+    def test_json_lines_have_each_letter_of_committed_batches_newest_first_with_its_raw_record(self, reading):
+        response = reading.ask("GET", f"{EXPORT}.ndjson")
+
+        found = lines(response)
+        assert [(each["source"], each["line_number"], each["record"]) for each in found] == [
+            ("state totals", None, None),
+            ("/in/a.jsonl", 3, RAW),
+            ("/in/a.jsonl", 2, RAW),
+            ("/in/a.jsonl", 1, None),
+        ]
+        assert response.headers["Content-Disposition"] == 'attachment; filename="flights-dead-letters.ndjson"'
+
+    def test_csv_has_the_same_columns_and_rows(self, reading):
+        rows = list(csv.DictReader(io.StringIO(body(reading.ask("GET", f"{EXPORT}.csv")), newline="")))
+
+        assert list(rows[0]) == list(lines(reading.ask("GET", f"{EXPORT}.ndjson"))[0])
+        assert [row["line_number"] for row in rows] == ["", "3", "2", "1"]
+        assert json.loads(rows[1]["record"]) == RAW
+
+    def test_it_takes_the_filters_of_the_groups_and_a_limit(self, reading):
+        asked = {"state": "(source)", "txid": "3", "reason": "n: expected int, got …", "limit": "2"}
+
+        assert [each["line_number"] for each in lines(reading.get(f"/api/v1{EXPORT}.ndjson", asked))] == [3, 2]
+
+    @pytest.mark.parametrize("scopes", [["read"], ["read", "maintain"], ["issue_tokens", "read"]])
+    @pytest.mark.parametrize("method", ["GET", "HEAD"])
+    def test_a_key_without_the_scope_is_refused(self, letters, scopes, method):
+        client = CheckedClient(create_api_key("other", scopes)[1])
+
+        response = client.generic(method, f"/api/v1{EXPORT}.csv")
+
+        assert (response.status_code, response.streaming) == (403, False)
+
+    @pytest.mark.parametrize(("permissions", "status"), [([], 403), (["view_dead_letters"], 200)])
+    def test_a_person_needs_the_permission(self, letters, django_user_model, permissions, status):
+        user = django_user_model.objects.create_user("ann")
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        client = Client()
+        client.force_login(user)
+
+        assert client.get(f"/api/v1{EXPORT}.csv").status_code == status
+
+    def test_it_counts_among_the_exports_of_its_client_and_leaves_no_session(self, reading, letters, settings):
+        settings.TIDEMARK_EXPORTS_EACH = 1
+        first = reading.ask("GET", f"{EXPORT}.csv")
+
+        refused = reading.ask("GET", f"{EXPORT}.csv")
+        first.close()
+        head = reading.generic("HEAD", f"/api/v1{EXPORT}.csv")
+
+        assert refused.json()["code"] == "too_many_at_once"
+        assert (head.status_code, b"".join(head.streaming_content)) == (200, b"")
+        assert not EXPORTS._held
+        assert body(reading.ask("GET", f"{EXPORT}.csv"))

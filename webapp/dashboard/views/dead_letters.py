@@ -1,0 +1,57 @@
+"""The dead letters of a pipeline: grouped by reason, those of one group, and all of them."""
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
+from webapp.dashboard.charts import BarChart, bar_chart
+from webapp.dashboard.pasted import whole_number
+from webapp.dashboard.views.live import page, pipeline_page
+from webapp.states.dead_letters import SOURCE, LetterFilter, LetterGroup, dead_letter_page, letter_groups
+
+PAGE_LETTERS = 25
+
+FILTERS = ("state", "txid", "reason")
+
+
+def may_view_input(request: HttpRequest) -> bool:
+    return bool(request.user.has_perm(VIEW_DEAD_LETTERS))
+
+
+@pipeline_page
+def dead_letters(request, pipeline, version):
+    key_scope(request).check_unrestricted()
+    asked = {part: text for part in (*FILTERS, "before") if (text := request.GET.get(part, "").replace("\0", ""))}
+    filters = {part: text for part, text in asked.items() if part in FILTERS}
+    chosen = LetterFilter(asked.get("state"), whole_number(asked.get("txid", "")), asked.get("reason"))
+    found = dead_letter_page(pipeline, chosen, before=_position(asked.get("before", "")), limit=PAGE_LETTERS)
+    # Further pages are for reading on; groups would be computed again for each.
+    groups = None if "before" in asked else letter_groups(pipeline.name, chosen)
+    sees = may_view_input(request)
+    if groups and not sees:
+        groups = groups.without_input()
+    context = {
+        "pipeline": pipeline,
+        "groups": groups,
+        "rows": [_row(group, filters) for group in groups.groups] if groups else [],
+        "letters": found.letters if sees else [letter.without_input() for letter in found.letters],
+        "shows_records": sees,
+        "asked": asked,
+        "filters": filters,
+        "source": SOURCE,
+        "following": "{}.{}".format(*found.following) if found.following else "",
+    }
+    return page(request, "dashboard/dead_letters.html", version, context, asked)
+
+
+def _row(group: LetterGroup, filters: dict[str, str]) -> tuple[LetterGroup, BarChart | None, dict[str, Any], float]:
+    """Return a group, its trend, the filters of its page and its share in percent."""
+    own = filters | {"state": group.state or SOURCE, "reason": group.reason}
+    return group, bar_chart([(step, letters, "") for step, letters in enumerate(group.trend)]), own, 100 * group.share
+
+
+def _position(text: str) -> tuple[int, int] | None:
+    txid, _, letter_id = text.partition(".")
+    position = whole_number(txid), whole_number(letter_id)
+    return None if position[0] is None or position[1] is None else (position[0], position[1])
