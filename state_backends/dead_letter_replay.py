@@ -17,20 +17,21 @@ from typing import Any
 import psycopg
 
 from state_backends.batch import Batch
-from state_backends.dead_letters import storable
+from state_backends.dead_letters import HAS_PATTERN, storable
 
 # Of one batch; more go into the batches after it. A record may have a megabyte, and the driver holds them all.
 MAX_LETTERS = 10_000
 MAX_BYTES = 64 * 1024 * 1024
 
 # Letters of a source that were committed and not replayed, some of them. strpos: as it is, without a pattern.
-CHOSEN = """
+CHOSEN = f"""
 l.pipeline = %(pipeline)s AND l.state = '' AND l.replay_txid IS NULL
 AND l.txid <= (SELECT p.committed_txid FROM tidemark.pipeline p WHERE p.name = l.pipeline)
 AND (%(reason)s::text IS NULL OR strpos(l.reason, %(reason)s) > 0)
+AND (%(pattern)s::text IS NULL OR {HAS_PATTERN})
 AND (%(since)s::timestamptz IS NULL OR l.at >= %(since)s)
 AND (%(ids)s::bigint[] IS NULL OR l.id = ANY(%(ids)s))
-"""
+"""  # noqa: S608  fixed texts
 
 FOUND = f"""
 SELECT count(*) FILTER (WHERE l.record IS NOT NULL AND l.counted_by = ''),
@@ -74,11 +75,15 @@ AND (l.replay_txid IS NULL OR l.replay_txid > p.committed_txid) AND NOT EXISTS (
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters of a pipeline's sources to replay; by default all. reason: a part of its text."""
+    """Which dead letters of a pipeline's sources to replay; by default all.
+
+    reason: a part of its text. pattern: the whole reason without what differs from letter to letter (REASON_PATTERN).
+    """
 
     reason: str | None = None
     since: datetime | None = None
     ids: Collection[int] | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True)
@@ -157,4 +162,10 @@ def forget_after(conn: psycopg.Connection, pipeline: str, txid: int) -> None:
 
 def _chosen(pipeline: str, choice: Choice) -> dict[str, Any]:
     ids = None if choice.ids is None else list(choice.ids)
-    return {"pipeline": pipeline, "reason": choice.reason, "since": choice.since, "ids": ids}
+    return {
+        "pipeline": pipeline,
+        "reason": choice.reason,
+        "since": choice.since,
+        "ids": ids,
+        "pattern": choice.pattern,
+    }

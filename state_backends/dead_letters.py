@@ -33,8 +33,8 @@ regexp_replace(regexp_replace(regexp_replace(left(l.reason, 500),
     '(?<!\w)[-+]?[0-9][0-9A-Fa-f.:+TZ-]*', '…', 'g')
 """
 
-# SQL of whether a reason has the pattern %(reason)s; a comparison of the text before its first placeholder is cheap.
-HAS_PATTERN = f"(starts_with(l.reason, split_part(%(reason)s, '…', 1)) AND {REASON_PATTERN} = %(reason)s)"
+# SQL of whether a reason has the pattern %(pattern)s; a comparison of the text before its first placeholder is cheap.
+HAS_PATTERN = f"(starts_with(l.reason, split_part(%(pattern)s, '…', 1)) AND {REASON_PATTERN} = %(pattern)s)"
 
 LOST_INPUT = """
 INSERT INTO tidemark.dead_letter (pipeline, txid, source, line_number, line, reason)

@@ -89,7 +89,7 @@ def test_a_batch_that_dies_before_its_commit_counts_the_same_letters_at_its_next
 
 
 def test_a_batch_that_comes_again_after_its_commit_counts_its_letters_once(fed):
-    requested(fed, reason="expected int")
+    requested(fed, pattern="n: expected int, got …")
     fed.run(pipeline(fed, FIXED))
     fed.forget_last_commit()
 

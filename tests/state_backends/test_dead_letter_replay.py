@@ -50,6 +50,13 @@ def first(conn, feed):
     return batch
 
 
+def test_letters_are_found_by_the_whole_reason_without_what_differs(conn, first):
+    def letters(pattern):
+        return find(conn, first.pipeline, Choice(pattern=pattern)).letters
+
+    assert [letters(each) for each in ("…% wrong", "… wrong", "no JSON", "JSON", "no …")] == [1, 0, 2, 0, 0]
+
+
 def test_letters_of_the_source_with_a_record_are_found_by_reason_time_and_number(conn, first):
     name = first.pipeline
     [(at, number)] = conn.execute(

@@ -81,6 +81,11 @@ class Flights:
         self._batches += 1
         return batch
 
+    def finish(self, batch: Batch) -> None:
+        """Commit a batch that was left open."""
+        self._ledger.commit(batch)
+        self._batches += 1
+
     def report(self, status: str = "running", message: str = "", **progress: Any) -> None:
         driver_status.report(self.conn, self.name, status, message, progress)
 

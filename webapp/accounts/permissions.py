@@ -25,6 +25,7 @@ REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
 # Without it, dead letters are shown without their input.
 VIEW_DEAD_LETTERS = "states.view_dead_letters"
+REPLAY_DEAD_LETTERS = "states.replay_dead_letters"
 READ_USAGE = "api_keys.view_usagehour"
 REVOKE_TOKENS = "api_keys.change_apikey"
 

@@ -38,7 +38,14 @@ SCHEDULE = [
     for act in ("add", "change", "delete")
 ]
 OPERATOR = {
-    "states": [*VIEWER["states"], "add_maintenancerun", "change_pipeline", "change_state", "view_dead_letters"],
+    "states": [
+        *VIEWER["states"],
+        "add_maintenancerun",
+        "change_pipeline",
+        "change_state",
+        "view_dead_letters",
+        "replay_dead_letters",
+    ],
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
     "webhooks": ["view_webhook", "view_delivery"],

@@ -42,6 +42,7 @@ from webapp.api.requests import TooManyKeysError, UnknownParameterError
 from webapp.core.pooler import NoSessionError
 from webapp.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
 from webapp.states.idempotency import IdempotencyKeyReusedError
+from webapp.states.replay import NotDrivenError, NothingToReplayError, ReplayUnderWayError
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 
 # What a class does not name itself, its base does. The status is that of the code.
@@ -70,6 +71,9 @@ CODE_OF: Mapping[type[Exception], str] = {
     StateBusyError: "state_busy",
     UnfinishedRunError: "run_unfinished",
     RunFinishedError: "run_finished",
+    NothingToReplayError: "nothing_to_replay",
+    ReplayUnderWayError: "replay_under_way",
+    NotDrivenError: "pipeline_not_driven",
     TooManyRevokedError: "too_many_revoked_tokens",
     IdempotencyKeyReusedError: "idempotency_key_reused",
     BrokerUnavailableError: "task_queue_unavailable",

@@ -208,6 +208,25 @@ PROBLEMS: Mapping[str, Problem] = {
         "A maintenance run of the state waits or runs; there is one at a time.",
         "Wait until it is done, or cancel it.",
     ),
+    "nothing_to_replay": Problem(
+        409,
+        "Nothing to replay",
+        "No dead letter of the sources that was chosen can be replayed: there is none, they were replayed, no raw "
+        "record of them was kept, or a partial reprocess has counted them.",
+        "Choose others: `GET /pipelines/{name}/dead-letters/groups` has `replayable`.",
+    ),
+    "replay_under_way": Problem(
+        409,
+        "A replay is under way",
+        "Dead letters of the pipeline wait for a batch, or are in one that is not committed.",
+        "Wait until `waiting` of `GET /pipelines/{name}/dead-letters/replay` is 0.",
+    ),
+    "pipeline_not_driven": Problem(
+        409,
+        "The pipeline has no driver",
+        "Only a driver replays dead letters, and none is running.",
+        "Start the driver and ask again, or run the command in `detail`: then the next driver replays them.",
+    ),
     "run_finished": Problem(
         409, "The run has ended", "A finished maintenance run cannot be cancelled.", "There is nothing to do."
     ),

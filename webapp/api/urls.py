@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.api import dead_letters, views
+from webapp.api import dead_letters, replay, views
 from webapp.saved_queries import views as saved_queries
 
 
@@ -39,6 +39,7 @@ urlpatterns = [
         dead_letters.JsonLinesLettersView.as_view(),
         name="dead_letters_ndjson",
     ),
+    path("pipelines/<name:name>/dead-letters/replay", replay.ReplayView.as_view(), name="dead_letter_replay"),
     path("states", views.StatesView.as_view(), name="states"),
     path("states/<name:name>", views.StateView.as_view(), name="state"),
     path("states/<name:name>/keys", views.KeyView.as_view(), name="key"),

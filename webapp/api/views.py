@@ -285,7 +285,7 @@ class PauseView(ApiView):
     @operations.pause
     def post(self, request: Request, name: str) -> Response:
         key_scope(request).check_unrestricted()
-        services.pause_pipeline(name=name, requested_by=_requester(request))
+        services.pause_pipeline(name=name, requested_by=requester(request))
         return Response(pipeline_document(queries.pipeline(name)), status=202)
 
 
@@ -296,7 +296,7 @@ class ResumeView(ApiView):
     @operations.resume
     def post(self, request: Request, name: str) -> Response:
         key_scope(request).check_unrestricted()
-        services.resume_pipeline(name=name, requested_by=_requester(request))
+        services.resume_pipeline(name=name, requested_by=requester(request))
         return Response(pipeline_document(queries.pipeline(name)), status=202)
 
 
@@ -308,7 +308,7 @@ class StateMaintenanceView(ApiView):
 
     def post(self, request: Request, name: str) -> Response:
         key_scope(request).check_whole_state(name)
-        wanted = {"kind": self.kind, "state": name, "requested_by": _requester(request)}
+        wanted = {"kind": self.kind, "state": name, "requested_by": requester(request)}
         once = _idempotent(request)
         if once is None:
             return _accepted(services.request_maintenance(**wanted))
@@ -421,13 +421,13 @@ def _idempotent(request: Request) -> IdempotentRequest | None:
     return IdempotentRequest(caller, key, digest(request.path.encode(), request.body))
 
 
-def _requester(request: Request) -> str:
+def requester(request: Request) -> str:
     key = api_key(request)
     return request.user.get_username() if key is None else f"API key {key.name}"
 
 
 def _visible(request: Request) -> Visible:
-    return Visible(key_scope(request), _requester(request))
+    return Visible(key_scope(request), requester(request))
 
 
 # Documentation

@@ -31,6 +31,7 @@ urlpatterns = [
     path("pipelines/<resource:name>/batches", pipelines.batches, name="batches"),
     path("pipelines/<resource:name>/batches/<number:txid>", pipelines.batch, name="batch"),
     path("pipelines/<resource:name>/dead-letters", dead_letters.dead_letters, name="dead_letters"),
+    path("pipelines/<resource:name>/dead-letters/replay", dead_letters.replay, name="replay"),
     path("states/<resource:name>/", states.state, name="state"),
     path("states/<resource:name>/key", states.key, name="key"),
     path("states/<resource:name>/lookup", states.lookup, name="lookup"),

@@ -4,7 +4,7 @@ A group is a state, or the source, and a reason without what differs from letter
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,7 +32,8 @@ class LetterFilter:
     reason: str | None = None
 
     def parameters(self, pipeline: str) -> dict[str, Any]:
-        return asdict(self) | {"pipeline": pipeline, "state": "" if self.state == SOURCE else self.state}
+        state = "" if self.state == SOURCE else self.state
+        return {"pipeline": pipeline, "state": state, "txid": self.txid, "pattern": self.reason}
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def letter_groups(pipeline: str, chosen: LetterFilter) -> LetterGroups:
 CHOSEN = f"""
 l.pipeline = %(pipeline)s AND l.txid <= (SELECT p.committed_txid FROM tidemark.pipeline p WHERE p.name = %(pipeline)s)
 AND (%(state)s::text IS NULL OR l.state = %(state)s) AND (%(txid)s::bigint IS NULL OR l.txid = %(txid)s)
-AND (%(reason)s::text IS NULL OR {HAS_PATTERN})
+AND (%(pattern)s::text IS NULL OR {HAS_PATTERN})
 """  # noqa: S608  fixed texts
 
 SUMMARY = f"""

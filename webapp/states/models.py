@@ -230,7 +230,10 @@ class DeadLetter(models.Model):
         managed = False
         db_table = table("dead_letter")
         ordering = ["-id"]
-        permissions = [("view_dead_letters", "Can view the raw input of dead letters")]
+        permissions = [
+            ("view_dead_letters", "Can view the raw input of dead letters"),
+            ("replay_dead_letters", "Can replay dead letters"),
+        ]
 
     def __str__(self):
         return self.source if self.line_number is None else f"{self.source}:{self.line_number}"

@@ -7,7 +7,6 @@ that lock has lost its worker.
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -27,13 +26,11 @@ from state_backends import (
     BatchLedger,
     Catalog,
     Changelog,
-    dead_letter_replay,
     driver_status,
     findings,
     rebuild,
 )
 from state_backends.audit import Audit, audit
-from state_backends.dead_letter_replay import Choice, Found
 from state_backends.errors import LifeError, SpecError, StateBusyError, TidemarkError, UnknownPipelineError
 from state_backends.life.move import move_to_backend, move_to_pipeline
 from state_backends.life.rename import rename_pipeline, rename_state
@@ -203,27 +200,6 @@ def pause_pipeline(*, name: str, requested_by: str) -> None:
 def resume_pipeline(*, name: str, requested_by: str) -> None:
     """Request that a paused pipeline continues. Raises UnknownPipelineError."""
     _set_desired_state(name, requested_by, paused=False)
-
-
-def replay_dead_letters(*, name: str, choice: Choice, requested_by: str, dry_run: bool = False) -> Found:
-    """Request that dead letters of a pipeline's sources are read again, in its next batch; return what was found.
-
-    A driver that runs takes them at once, in a batch of their own; else the next one does when it starts.
-    Raises UnknownPipelineError.
-    """
-    names = queries.pipeline_names()
-    if name not in names:
-        raise UnknownPipelineError.among(name, names)
-    with transaction.atomic():
-        conn = readers.connection()
-        found = dead_letter_replay.find(conn, name, choice)
-        if dry_run:
-            return found
-        requested = dead_letter_replay.request(conn, name, choice, requested_by)
-        since = choice.since.isoformat() if choice.since else None
-        chosen = {"reason": choice.reason, "since": since, "ids": None if choice.ids is None else len(choice.ids)}
-        record("pipeline.replay", f"pipeline {name}", by=requested_by, letters=requested, **chosen)
-    return replace(found, letters=requested)
 
 
 def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested_by: str) -> Terms:

@@ -99,6 +99,19 @@ class TestPausing:
         assert answer.status_code == (302 if may else 403)
 
 
+@pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", True), ("admin", True)])
+class TestReplay:
+    def test_the_api_agrees(self, filled, group, may):
+        answer = member(group).post(f"/api/v1/pipelines/{PIPELINE}/dead-letters/replay", {}, "application/json")
+
+        assert answer.json()["code"] == ("nothing_to_replay" if may else "permission_denied")
+
+    def test_the_dashboard_agrees(self, filled, group, may):
+        answer = member(group).post(f"/pipelines/{PIPELINE}/dead-letters/replay")
+
+        assert answer.status_code == (302 if may else 403)
+
+
 @pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", False), ("admin", True)])
 class TestKeysAndUsers:
     @pytest.mark.parametrize(

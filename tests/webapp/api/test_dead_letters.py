@@ -17,6 +17,8 @@ GROUPS = "/pipelines/flights/dead-letters/groups"
 EXPORT = "/pipelines/flights/dead-letters/export"
 RAW = {"line": 'raw, "1"\r\n', "n": 10**30}
 
+REPLAY = "/pipelines/flights/dead-letters/replay"
+
 
 @pytest.fixture
 def letters(lasting):
@@ -132,3 +134,42 @@ class TestExport:
         assert (head.status_code, b"".join(head.streaming_content)) == (200, b"")
         assert not EXPORTS._held
         assert body(reading.ask("GET", f"{EXPORT}.csv"))
+
+
+class TestReplay:
+    def test_a_request_is_answered_with_what_waits_and_another_is_refused_by_name(self, letters, keeper):
+        none = keeper.ask("GET", REPLAY)
+        asked = keeper.ask("POST", REPLAY, {"reason": "n: expected int, got …"})
+        again = keeper.ask("POST", REPLAY, {})
+
+        assert (none.status_code, none.json()["requested_at"], none.json()["letters"]) == (200, None, 0)
+        assert (asked.status_code, again.status_code) == (202, 409)
+        assert (asked.json()["letters"], asked.json()["waiting"], asked.json()["remaining"]) == (2, 2, 0)
+        assert asked.json()["requested_by"] == "API key keeper"
+        assert again.json()["code"] == "replay_under_way"
+        assert keeper.ask("GET", REPLAY).json() == asked.json()
+
+    def test_nothing_to_replay_and_no_driver_have_codes(self, letters, keeper):
+        nothing = keeper.ask("POST", REPLAY, {"reason": "no such"}).json()
+        letters.die()
+        alone = keeper.ask("POST", REPLAY, {}).json()
+
+        assert (nothing["code"], alone["code"]) == ("nothing_to_replay", "pipeline_not_driven")
+        assert "`python manage.py replay_dead_letters flights`" in alone["detail"]
+
+    @pytest.mark.parametrize("body", [[], {"reason": 7}, {"reason": "\0"}, {"reasons": "x"}])
+    def test_a_wrong_body_is_refused(self, letters, keeper, body):
+        assert keeper.ask("POST", REPLAY, body).status_code == 400
+
+    def test_a_key_that_reads_alone_or_is_restricted_does_not_replay(self, letters, api):
+        restricted = CheckedClient(create_api_key("one state", ["read", "maintain"], states=["totals"])[1])
+
+        assert api.ask("POST", REPLAY, {}).status_code == 403
+        for method in ("GET", "POST"):
+            assert restricted.ask(method, REPLAY, {} if method == "POST" else None).status_code == 403
+        assert marked_letters(letters) == 0
+
+
+def marked_letters(letters) -> int:
+    marked = "SELECT count(*) FROM tidemark.dead_letter WHERE replay_at IS NOT NULL"
+    return letters.conn.execute(marked).fetchone()[0]

@@ -4,9 +4,14 @@ import re
 from html import unescape
 
 import pytest
+from django.contrib.auth.models import Permission
 
+from state_backends.batch import lock_fence
+from state_backends.dead_letter_replay import put_back, take
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from tests.webapp.dashboard.page_text import text
+
+REPLAY = "/pipelines/flights/dead-letters/replay"
 
 
 def listed(response) -> str:
@@ -132,3 +137,52 @@ class TestGroups:
 
     def test_further_pages_have_no_groups(self, letters, reader):
         assert "By reason" not in text(reader.get("/pipelines/flights/dead-letters?before=3.999999"))
+
+
+class TestReplay:
+    @pytest.fixture
+    def letters(self, filled):
+        bad = [DeadLetter("a.jsonl", "{", f'n: expected int, got "x{n}"', n, record={"n": n}) for n in (1, 2)]
+        filled.commit({("JFK", "C00"): 5}, [*bad, DeadLetter("a.jsonl", "", "lost: 7")])
+        return filled
+
+    @pytest.fixture
+    def operator(self, reader, django_user_model):
+        user = django_user_model.objects.get(username="reader")
+        user.user_permissions.add(Permission.objects.get(codename="replay_dead_letters"))
+        return reader
+
+    def test_a_group_with_raw_records_offers_it_to_those_who_may(self, letters, operator):
+        page = operator.get("/pipelines/flights/dead-letters")
+
+        assert page.content.decode().count(f'action="{REPLAY}"') == 1
+        assert "Replay 2 letters: n: expected int, got …" in text(page)
+        assert REPLAY not in operator.get("/pipelines/flights/dead-letters?txid=3").content.decode()
+
+    def test_without_the_permission_it_is_neither_offered_nor_done(self, letters, reader):
+        assert REPLAY not in reader.get("/pipelines/flights/dead-letters").content.decode()
+        assert reader.post(REPLAY).status_code == 403
+
+    def test_the_page_follows_it_to_its_end(self, letters, operator):
+        asked = operator.post(REPLAY, {"reason": "n: expected int, got …"}, follow=True)
+        waiting = text(operator.get("/pipelines/flights/dead-letters"))
+        with letters.conn.transaction():
+            batch = letters.open({("JFK", "C00"): 1})
+            lock_fence(letters.conn, batch)
+            put_back(letters.conn, [(take(letters.conn, batch)[0].id, "not JSON")])
+        letters.finish(batch)
+        ended = text(operator.get("/pipelines/flights/dead-letters"))
+
+        assert "Requested: replay of 2 dead letters, in a batch of their own." in text(asked)
+        assert "Last replay: 2 letters, requested by reader" in waiting
+        assert "2 wait for the next batch of the driver." in waiting
+        assert "1 are counted, the last in batch 4 . 1 are dead letters still." in ended
+
+    def test_a_refusal_says_why(self, letters, operator):
+        letters.die()
+
+        page = text(operator.post(REPLAY, follow=True))
+
+        assert "Pipeline 'flights' has no driver that runs" in page
+        assert "`python manage.py replay_dead_letters flights`" in page
+        assert operator.post("/pipelines/nosuch/dead-letters/replay").status_code == 404

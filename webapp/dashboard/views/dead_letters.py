@@ -1,14 +1,27 @@
-"""The dead letters of a pipeline: grouped by reason, those of one group, and all of them."""
+"""The dead letters of a pipeline: grouped by reason, those of one group, and all of them; and their replay."""
 
 from typing import Any
 
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
 
-from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
+from state_backends.dead_letter_replay import Choice
+from state_backends.errors import UnknownPipelineError
+from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS, key_scope
 from webapp.dashboard.charts import BarChart, bar_chart
 from webapp.dashboard.pasted import whole_number
-from webapp.dashboard.views.live import page, pipeline_page
+from webapp.dashboard.views.live import page, pipeline_page, sentence, unknown_pipeline
 from webapp.states.dead_letters import SOURCE, LetterFilter, LetterGroup, dead_letter_page, letter_groups
+from webapp.states.replay import (
+    NotDrivenError,
+    NothingToReplayError,
+    ReplayUnderWayError,
+    last_replay,
+    request_replay,
+)
 
 PAGE_LETTERS = 25
 
@@ -37,12 +50,33 @@ def dead_letters(request, pipeline, version):
         "rows": [_row(group, filters) for group in groups.groups] if groups else [],
         "letters": found.letters if sees else [letter.without_input() for letter in found.letters],
         "shows_records": sees,
+        "replay": last_replay(pipeline.name),
+        # A request has no filter by batch.
+        "may_replay": request.user.has_perm(REPLAY_DEAD_LETTERS) and "txid" not in asked,
         "asked": asked,
         "filters": filters,
         "source": SOURCE,
         "following": "{}.{}".format(*found.following) if found.following else "",
     }
     return page(request, "dashboard/dead_letters.html", version, context, asked)
+
+
+@require_POST
+@login_required
+@permission_required(REPLAY_DEAD_LETTERS, raise_exception=True)
+def replay(request, name):
+    """Request a replay of the letters with the `reason` of the form, or of all."""
+    key_scope(request).check_unrestricted()
+    reason = request.POST.get("reason", "").replace("\0", "") or None
+    try:
+        found = request_replay(name=name, choice=Choice(pattern=reason), requested_by=request.user.get_username())
+    except UnknownPipelineError:
+        return unknown_pipeline(request, name)
+    except (NothingToReplayError, ReplayUnderWayError, NotDrivenError) as error:
+        messages.warning(request, sentence(error))
+    else:
+        messages.success(request, f"Requested: replay of {found.letters:,} dead letters, in a batch of their own.")
+    return redirect("dashboard:dead_letters", name)
 
 
 def _row(group: LetterGroup, filters: dict[str, str]) -> tuple[LetterGroup, BarChart | None, dict[str, Any], float]:

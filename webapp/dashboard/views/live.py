@@ -126,6 +126,11 @@ def static_page(request: HttpRequest, template: str, context: Mapping[str, Any],
     return render(request, template, {**context, "layout": "dashboard/base.html", "now": now()}, status=status)
 
 
+def sentence(message: object) -> str:
+    text = str(message)
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def unknown_pipeline(request: HttpRequest, name: str) -> HttpResponse:
     visible = of_request(request)
     return _missing(request, "pipeline", name, [pipeline.name for pipeline in visible.pipelines()])

@@ -19,6 +19,7 @@ from webapp.dashboard.views.live import (
     is_current,
     no_change,
     page,
+    sentence,
     signed_in,
     static_page,
     unknown_run,
@@ -101,7 +102,7 @@ def cancel(request, run_id):
     except UnknownRunError:
         return unknown_run(request, run_id)
     except RunFinishedError as error:
-        messages.warning(request, _sentence(error))
+        messages.warning(request, sentence(error))
     return redirect("dashboard:run", run_id)
 
 
@@ -114,13 +115,8 @@ def api_keys(request):
 
 
 def _redirect(request: HttpRequest, level: int, message: object, route: str, *parts: Any) -> HttpResponse:
-    messages.add_message(request, level, _sentence(message))
+    messages.add_message(request, level, sentence(message))
     return redirect(route, *parts)
-
-
-def _sentence(message: object) -> str:
-    text = str(message)
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _version(*shown: list[Any]) -> str:

@@ -1,17 +1,28 @@
 """Batches and dead letters. Both tables may be large, so the lists show only the newest rows."""
 
-from django.contrib import admin
+from collections import defaultdict
+from collections.abc import Mapping
+
+from django.contrib import admin, messages
 from django.contrib.admin import EmptyFieldListFilter
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import display
 
-from webapp.accounts.permissions import VIEW_DEAD_LETTERS
+from state_backends.dead_letter_replay import Choice
+from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS
 from webapp.core.admin import LongListAdmin
 from webapp.states import queries
-from webapp.states.admin.base import link_to, link_to_list
+from webapp.states.admin.base import Confirmation, confirmation_page, is_confirmed, link_to, link_to_list, selection
 from webapp.states.models import Batch, DeadLetter, Pipeline, State
+from webapp.states.replay import (
+    NotDrivenError,
+    NothingToReplayError,
+    ReplayUnderWayError,
+    replay_dead_letters,
+    request_replay,
+)
 
 FROM_SOURCE = "source"
 
@@ -100,7 +111,27 @@ class DeadLetterAdmin(LongListAdmin):
     list_filter = ["pipeline", RejectedByFilter, "at"]
     search_fields = ["source", "line", "reason"]
     search_help_text = "Part of the source, line or reason; lists the newest 10,000 dead letters"
+    actions = ["replay"]
     fields = ["of_pipeline", "of_batch", "rejected_by", "source", "line_number", "line", "reason", "at"]
+
+    @admin.action(description="Replay…", permissions=["replay"])
+    def replay(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponse | None:
+        chosen: dict[str, list[int]] = defaultdict(list)
+        for pipeline, letter_id in queryset.filter(pipeline__reprocesses=None).values_list("pipeline_id", "id"):
+            chosen[pipeline].append(letter_id)
+        if not is_confirmed(request):
+            return confirmation_page(self, request, _replay_confirmation(request, chosen))
+        for pipeline, ids in chosen.items():
+            try:
+                found = request_replay(name=pipeline, choice=Choice(ids=ids), requested_by=request.user.get_username())
+            except (ReplayUnderWayError, NothingToReplayError, NotDrivenError) as error:
+                messages.warning(request, str(error))
+            else:
+                messages.success(request, f"pipeline {pipeline!r}: replay of {found.letters:,} letters requested")
+        return None
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(REPLAY_DEAD_LETTERS)
 
     def get_fields(self, request: HttpRequest, obj: DeadLetter | None = None):
         return [name for name in self.fields if name not in RAW_INPUT or request.user.has_perm(VIEW_DEAD_LETTERS)]
@@ -141,3 +172,27 @@ class DeadLetterAdmin(LongListAdmin):
 
     def view_on_site(self, letter):
         return reverse("dashboard:pipeline", args=[letter.pipeline_id])
+
+
+def _replay_confirmation(request: HttpRequest, chosen: Mapping[str, list[int]]) -> Confirmation:
+    found = {
+        pipeline: replay_dead_letters(name=pipeline, choice=Choice(ids=ids), requested_by="", dry_run=True)
+        for pipeline, ids in chosen.items()
+    }
+    ids = [str(letter_id) for each in chosen.values() for letter_id in each]
+    return Confirmation(
+        title=f"Replay {len(ids)} dead letter{'' if len(ids) == 1 else 's'}?",
+        button="Replay",
+        cancel_url=request.get_full_path(),
+        notes=[
+            "The driver reads them again with the pipeline's present code, in a batch of their own; each counts once.",
+            "What cannot be read now either stays a dead letter. Letters of states and those without a raw record "
+            "cannot be replayed.",
+        ],
+        headers=["pipeline", "chosen", "replayed", "without a raw record"],
+        rows=[
+            [link_to(Pipeline, name), len(chosen[name]), each.letters, each.without_record]
+            for name, each in found.items()
+        ],
+        hidden=selection(request, ids),
+    )

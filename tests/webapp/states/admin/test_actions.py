@@ -5,10 +5,13 @@ from datetime import timedelta
 import pytest
 
 from state_backends import Catalog, driver_status
+from state_backends.dead_letters import DeadLetter
 from tests.state_backends.feed import let_time_pass
 from tests.webapp.flights import BY_CARRIER
+from webapp.states.models import DeadLetter as DeadLetterRow
 from webapp.states.models import MaintenanceRun
 
+LETTERS = "/admin/states/deadletter/"
 PIPELINES = "/admin/states/pipeline/"
 STATES = "/admin/states/state/"
 RUNS = "/admin/states/maintenancerun/"
@@ -210,3 +213,29 @@ class TestPause:
 
         assert rows_of(page)["flights"][2] == will
         assert driver_status.read_desired_state(filled.conn, "flights").by == "ann"
+
+
+class TestReplay:
+    @pytest.fixture
+    def letters(self, filled):
+        records = [{"n": 1}, {"n": 2}, None]
+        filled.commit({("JFK", "C00"): 1}, [DeadLetter("a.json", "{", "not JSON", record=each) for each in records])
+        return [str(letter.pk) for letter in DeadLetterRow.objects.order_by("id")]
+
+    def test_chosen_letters_are_replayed_once_it_is_confirmed(self, filled, letters, admin_client):
+        page = act(admin_client, "replay", letters[0], letters[2], at=LETTERS, confirmed=False)
+        before = DeadLetterRow.objects.exclude(replay_at=None).count()
+        done = act(admin_client, "replay", letters[0], letters[2], at=LETTERS, follow=True)
+
+        assert rows_of(page)["flights"] == ["2", "1", "1"]
+        assert before == 0
+        assert "replay of 1 letters requested" in done.content.decode()
+        assert [str(letter.pk) for letter in DeadLetterRow.objects.exclude(replay_at=None)] == letters[:1]
+
+    def test_a_refusal_is_shown(self, filled, letters, admin_client):
+        page = act(admin_client, "replay", letters[2], at=LETTERS, follow=True)
+
+        assert "no dead letter of the choice can be replayed" in page.content.decode()
+
+    def test_a_viewer_is_not_offered_it(self, letters, viewer):
+        assert "Replay…" not in viewer.get(LETTERS).content.decode()

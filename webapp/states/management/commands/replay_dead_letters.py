@@ -8,7 +8,7 @@ from django.utils.dateparse import parse_datetime
 
 from state_backends.dead_letter_replay import Choice
 from state_backends.errors import TidemarkError
-from webapp.states import queries, services
+from webapp.states import queries, replay
 
 
 class Command(BaseCommand):
@@ -16,22 +16,23 @@ class Command(BaseCommand):
         "Replay dead letters of a pipeline's sources, after a fix: their raw records go through the pipeline's present "
         "code in a batch of their own, and each is counted exactly once. What cannot be read now either stays, with "
         "the new reason. A driver that runs takes them at once, else the next one does when it starts. See "
-        "docs/kafka.md."
+        "docs/dead_letters.md."
     )
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="PIPELINE", help="whose dead letters")
         parser.add_argument("--reason", metavar="TEXT", help="only those whose reason has this text")
+        parser.add_argument("--group", metavar="REASON", help="only those of the group with this reason, with its …")
         parser.add_argument("--since", type=_time, metavar="TIME", help="only those written since, as 2026-01-31T12:00")
         parser.add_argument("--ids", type=int, nargs="+", metavar="ID", help="only those of these numbers")
         parser.add_argument("--dry-run", action="store_true", help="say how many there are, and change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         name, dry_run = options["name"], options["dry_run"]
-        choice = Choice(options["reason"], options["since"], options["ids"])
+        choice = Choice(options["reason"], options["since"], options["ids"], options["group"])
         try:
-            found = services.replay_dead_letters(
+            found = replay.replay_dead_letters(
                 name=name, choice=choice, requested_by="command replay_dead_letters", dry_run=dry_run
             )
             runs = queries.pipeline(name).is_driven
