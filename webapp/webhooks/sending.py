@@ -1,6 +1,7 @@
-"""One attempt at a delivery: a POST to a checked address, signed, within a fixed time. It touches no database.
+"""One attempt at a delivery: a POST to a checked address, signed. It touches no database.
 
-Proxies and credentials of the environment are not used, redirects are not followed, and no body of an answer is read.
+It has a fixed time once the name is resolved, for which the system's resolver has a limit of its own. Proxies and
+credentials of the environment are not used, redirects are not followed, and no body of an answer is read.
 """
 
 import asyncio
