@@ -2,12 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-
-from django.http import HttpRequest
 
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
@@ -19,8 +16,6 @@ from webapp.api.rendering import parse_json
 from webapp.dashboard.charts import StepChart, step_chart
 from webapp.dashboard.entries import cells, is_number
 from webapp.dashboard.pasted import PastedKey, pasted_keys
-from webapp.states import snippets
-from webapp.states.snippets import Server
 
 # In the order of the summary.
 STATUSES = ("found", "missing", "expired", "invalid")
@@ -123,21 +118,6 @@ def history(reader: Reader, key: Key, before: int | None) -> History:
     found = [_version(reader.spec, version) for version in snapshot.parsed()]
     shown = found[:PAGE_VERSIONS]
     return History(shown, shown[-1].txid if len(found) > PAGE_VERSIONS else None, snapshot.complete)
-
-
-def request_snippets(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> dict[str, str]:
-    """Return programs that look a key up, by language. key: its parts as in JSON; none: the names of the columns."""
-    shown = key or [f"<{column}>" for column in spec.key]
-    return snippets.lookup(_server(request), spec, [shown])
-
-
-def key_snippets(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> dict[str, str]:
-    """Return programs that read one key, which exists, by language."""
-    return snippets.one_key(_server(request), spec, key)
-
-
-def _server(request: HttpRequest) -> Server:
-    return Server(request.build_absolute_uri("/").rstrip("/"))
 
 
 def _line(spec: StateSpec, pasted: PastedKey, answer: dict[str, Any]) -> Line:

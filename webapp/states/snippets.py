@@ -1,8 +1,4 @@
-"""The same question as a curl command, Python, JavaScript and SQL: for pages and documentation.
-
-SQL reads the live view of a state in the database, which shows the committed batch: there is none for an earlier batch,
-for a saved query, and for states in other stores.
-"""
+"""The same question as a curl command, Python, JavaScript and SQL: for pages and documentation."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,10 +6,8 @@ from shlex import quote as in_shell
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from psycopg import sql
-
-from state_backends import BACKENDS, StateSpec
-from state_backends.reader.filters import IN, IS_NOT_NULL, IS_NULL, SQL_OF, Filter, check_where
+from state_backends import StateSpec
+from webapp.states import snippets_in_sql
 
 LANGUAGES = ("curl", "Python", "JavaScript", "SQL")
 
@@ -37,7 +31,14 @@ console.log({shown});
 # JavaScript's numbers have no more digits.
 LARGEST_EXACT = 2**53 - 1
 
-Snippets = dict[str, str]
+
+class Snippets(dict[str, str]):
+    """Language to program. url, body: of the request that they make, SQL apart; body: JSON, empty for a GET."""
+
+    def __init__(self, url: str, programs: Mapping[str, str], body: str = "") -> None:
+        super().__init__(programs)
+        self.url = url
+        self.body = body
 
 
 class Server(NamedTuple):
@@ -51,29 +52,49 @@ class Server(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which entries. order_by: a measure, `-` before it for descending order. limit: how many entries; 0: all."""
+    """Which entries. order_by: a measure, `-` before it for descending order. limit: how many entries; 0: all.
+
+    prefix: the first parts of their keys, as in JSON. search: how a part of their keys begins.
+    """
 
     order_by: str = ""
     where: Sequence[str] = ()
     as_of: int | None = None
     limit: int = 0
+    prefix: Sequence[Any] = ()
+    search: str = ""
 
     @property
     def parameters(self) -> list[tuple[str, Any]]:
-        several = [("where", each) for each in self.where]
-        return several + [(name, value) for name, value in self._asdict().items() if value and name != "where"]
+        given = self._given
+        several = [("where", each) for each in given.pop("where", ())]
+        prefix = [("prefix", _json(list(given.pop("prefix"))))] if "prefix" in given else []
+        return [*prefix, *several, *given.items()]
 
     @property
     def arguments(self) -> list[str]:
-        return [f"{name}={value!r}" for name, value in self._asdict().items() if value]
+        return [f"{name}={value!r}" for name, value in self._given.items()]
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        # Batch 0 is one; no limit is 0.
+        return {name: value for name, value in self._asdict().items() if value or (name, value) == ("as_of", 0)}
 
 
-def lookup(server: Server, spec: StateSpec, keys: Sequence[Sequence[Any]], measures: Sequence[str] = ()) -> Snippets:
-    """Look keys up. keys: their parts as in JSON. Returns language to program, each of which prints the results."""
-    body = {"keys": [list(key) for key in keys]} | ({"measures": list(measures)} if measures else {})
-    asked = ", ".join([repr([tuple(key) for key in keys]), *_measures(measures)])
+def lookup(
+    server: Server,
+    spec: StateSpec,
+    keys: Sequence[Sequence[Any]],
+    measures: Sequence[str] = (),
+    as_of: int | None = None,
+) -> Snippets:
+    """Look keys up. keys: their parts as in JSON. Each program prints the results."""
+    body: dict[str, Any] = {"keys": [list(key) for key in keys]} | ({"measures": list(measures)} if measures else {})
+    body |= {} if as_of is None else {"as_of": as_of}
+    at_batch = [] if as_of is None else [f"as_of={as_of}"]
+    asked = ", ".join([repr([tuple(key) for key in keys]), *_measures(measures), *at_batch])
     url = server.address("states", spec.name, "query")
-    return {
+    programs = {
         "curl": _curl(server, url, more=['-H "Content-Type: application/json"', f"-d {in_shell(_json(body))}"]),
         "Python": _python(
             server,
@@ -81,7 +102,9 @@ def lookup(server: Server, spec: StateSpec, keys: Sequence[Sequence[Any]], measu
             "    print(result.key, result.status, result.value)",
         ),
         "JavaScript": _javascript(server, url, "JSON.stringify((await answer.json()).results)", _in_javascript(body)),
-    } | _sql(spec, measures, _is_one_of(spec, keys))
+    }
+    in_sql = {} if as_of is not None else snippets_in_sql.of_keys(spec, keys, measures)
+    return Snippets(url, programs | in_sql, _json(body))
 
 
 def one_key(server: Server, spec: StateSpec, key: Sequence[Any], measures: Sequence[str] = ()) -> Snippets:
@@ -92,17 +115,18 @@ def one_key(server: Server, spec: StateSpec, key: Sequence[Any], measures: Seque
     parameters = [] if in_path else [("key", _json(list(key)))]
     parameters += [("measures", ",".join(measures))] if measures else []
     asked = ", ".join([repr(tuple(key)), *_measures(measures)])
-    return {
+    programs = {
         "curl": _curl(server, url, parameters),
         "Python": _python(server, f"print(client.state({spec.name!r}).get({asked}))"),
         "JavaScript": _javascript(server, _with(url, parameters), "JSON.stringify((await answer.json()).value)"),
-    } | _sql(spec, measures, _is_one_of(spec, [key]))
+    }
+    return Snippets(_with(url, parameters), programs | snippets_in_sql.of_keys(spec, [key], measures))
 
 
 def entries(server: Server, spec: StateSpec, wanted: Wanted) -> Snippets:
     """List entries: those that meet the conditions, the first ones by a measure or by key."""
     url, parameters = server.address("states", spec.name, "entries"), wanted.parameters
-    return {
+    programs = {
         "curl": _curl(server, url, parameters),
         "Python": _python(
             server,
@@ -110,7 +134,8 @@ def entries(server: Server, spec: StateSpec, wanted: Wanted) -> Snippets:
             "    print(entry.key, entry.value)",
         ),
         "JavaScript": _javascript(server, _with(url, parameters), "JSON.stringify((await answer.json()).entries)"),
-    } | _entries_sql(spec, wanted)
+    }
+    return Snippets(_with(url, parameters), programs | _entries_in_sql(spec, wanted))
 
 
 def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Snippets:
@@ -118,11 +143,12 @@ def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Sni
     wanted = wanted or Wanted()
     url, parameters, file = server.address("states", spec.name, "export.csv"), wanted.parameters, f"{spec.name}.csv"
     asked = ", ".join([repr(file), "'csv'", *wanted.arguments])
-    return {
+    programs = {
         "curl": _curl(server, url, parameters, [f"-o {in_shell(file)}"]),
         "Python": _python(server, f"client.state({spec.name!r}).export_to({asked})"),
         "JavaScript": _javascript(server, _with(url, parameters), "await answer.text()"),
-    } | _entries_sql(spec, wanted)
+    }
+    return Snippets(_with(url, parameters), programs | _entries_in_sql(spec, wanted))
 
 
 def saved_query(server: Server, name: str, values: Mapping[str, Any], version: int | None = None) -> Snippets:
@@ -130,7 +156,7 @@ def saved_query(server: Server, name: str, values: Mapping[str, Any], version: i
     versioned = [] if version is None else ["versions", str(version)]
     url, parameters = server.address("queries", name, *versioned), _repeated(values)
     query = f"{name!r}" if version is None else f"{name!r}, version={version}"
-    return {
+    programs = {
         "curl": _curl(server, url, parameters),
         "Python": _python(
             server,
@@ -139,6 +165,7 @@ def saved_query(server: Server, name: str, values: Mapping[str, Any], version: i
         ),
         "JavaScript": _javascript(server, _with(url, parameters), "JSON.stringify((await answer.json()).answers)"),
     }
+    return Snippets(_with(url, parameters), programs)
 
 
 def _curl(server: Server, url: str, parameters: Sequence[tuple[str, Any]] = (), more: Sequence[str] = ()) -> str:
@@ -175,49 +202,10 @@ def _is_exact(value: Any) -> bool:
     return not isinstance(value, int) or abs(value) <= LARGEST_EXACT
 
 
-def _entries_sql(spec: StateSpec, wanted: Wanted) -> Snippets:
+def _entries_in_sql(spec: StateSpec, wanted: Wanted) -> dict[str, str]:
     if wanted.as_of is not None:
         return {}
-    conditions = [_condition(spec, each) for each in check_where(spec, [Filter.parse(text) for text in wanted.where])]
-    rest = sql.SQL("\nWHERE {}").format(sql.SQL("\n  AND ").join(conditions)) if conditions else sql.SQL("")
-    columns: list[sql.Composable] = [sql.Identifier(column) for column in spec.key]
-    if wanted.order_by:
-        direction = " DESC NULLS LAST" if wanted.order_by.startswith("-") else " ASC NULLS LAST"
-        columns = [sql.SQL("{}" + direction).format(sql.Identifier(wanted.order_by.removeprefix("-"))), *columns]
-    if columns:
-        rest += sql.SQL("\nORDER BY {}").format(sql.SQL(", ").join(columns))
-    return _sql(spec, (), rest + sql.SQL(f"\nLIMIT {wanted.limit}" if wanted.limit else ""))
-
-
-def _condition(spec: StateSpec, condition: Filter) -> sql.Composable:
-    # The API compares text by its bytes; so do key columns.
-    is_other_text = isinstance(condition.value, str) and condition.column not in spec.key
-    column = sql.SQL('{} COLLATE "C"' if is_other_text else "{}").format(sql.Identifier(condition.column))
-    if condition.operator in (IS_NULL, IS_NOT_NULL):
-        return sql.SQL("{} {}").format(column, sql.SQL(condition.operator.upper()))
-    if condition.operator == IN:
-        listed = sql.SQL(", ").join(map(sql.Literal, condition.value)) if condition.value else sql.SQL("NULL")
-        return sql.SQL("{} IN ({})").format(column, listed)
-    return sql.SQL("{} {} {}").format(column, sql.SQL(SQL_OF[condition.operator]), sql.Literal(condition.value))
-
-
-def _sql(spec: StateSpec, measures: Sequence[str], rest: sql.Composable) -> Snippets:
-    if not BACKENDS[spec.backend].capabilities.in_ledger:
-        return {}
-    names = [*spec.key, *(measures or spec.measures or ["value"])]
-    columns = sql.SQL(", ").join(map(sql.Identifier, names))
-    view = sql.Identifier("tidemark_live", spec.name)
-    return {"SQL": sql.SQL("SELECT {}\nFROM {}{}").format(columns, view, rest).as_string()}
-
-
-def _is_one_of(spec: StateSpec, keys: Sequence[Sequence[Any]]) -> sql.Composable:
-    if not spec.key:
-        return sql.SQL("")
-    columns = sql.SQL(", ").join(map(sql.Identifier, spec.key))
-    rows = sql.SQL(", ").join(
-        sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(part) for part in key)) for key in keys
-    )
-    return sql.SQL("\nWHERE ({}) IN ({})").format(columns, rows)
+    return snippets_in_sql.of_entries(spec, wanted.prefix, wanted.search, wanted.where, wanted.order_by, wanted.limit)
 
 
 def _measures(measures: Sequence[str]) -> list[str]:

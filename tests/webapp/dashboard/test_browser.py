@@ -354,3 +354,15 @@ def test_a_program_that_was_unfolded_stays_so(flights, page):
 
     expect(page.get_by_role("row", name="EWR C07").first).to_contain_text("5,093")
     expect(page.get_by_label("JavaScript", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(("query", "status"), [("?where=flights=99", "entries"), ("", "results")])
+def test_the_request_of_the_api_panel_runs_in_place(flights, page, query, status):
+    page.goto(f"{STATE}{query}")
+    page.get_by_role("button", name="Run").click()
+
+    answer = page.get_by_role("dialog", name="Answer")
+    expect(answer.get_by_role("status")).to_contain_text("200 OK")
+    expect(answer.locator("pre")).to_contain_text(f'"{status}": [')
+    page.keyboard.press("Escape")
+    expect(answer).not_to_be_visible()

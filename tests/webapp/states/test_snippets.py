@@ -156,6 +156,33 @@ def test_entries_that_meet_conditions(run, language, server, where, count):
     assert len(rows) == count
 
 
+@pytest.mark.parametrize(
+    ("wanted", "keys"),
+    [
+        (Wanted(prefix=["EWR"], where=["flights>1000"]), {("EWR", "C00")}),
+        (
+            Wanted("flights", ["flights<75"], limit=5, prefix=["JFK"], search="c2"),
+            {("JFK", f"C{n}") for n in range(26, 30)},
+        ),
+        (Wanted(search="ew", where=["flights=1100"]), {("EWR", "C00")}),
+        (Wanted(search="%"), set()),
+    ],
+)
+def test_entries_with_a_prefix_and_those_that_a_search_finds(run, language, server, wanted, keys):
+    rows = found(language, run(snippets.entries(server, BY_CARRIER, wanted)), "entries")
+
+    assert set(rows) == keys
+
+
+def test_a_lookup_in_an_earlier_batch(run, language, server):
+    made = snippets.lookup(server, BY_CARRIER, [["EWR", "C00"]], ["flights"], as_of=1)
+
+    if language == "SQL":
+        assert "SQL" not in made
+    else:
+        assert found(language, run(made), "results") == {("EWR", "C00"): 100}
+
+
 def test_entries_of_an_earlier_batch(run, language, server):
     made = snippets.entries(server, BY_CARRIER, Wanted("-flights", ["carrier=C00"], as_of=1, limit=3))
 

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.http import HttpRequest
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -23,12 +24,13 @@ from state_backends.errors import (
 from state_backends.reader.reader import Reader
 from webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
-from webapp.dashboard import entries
+from webapp.dashboard import api_panel, entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
-from webapp.dashboard.keys import TooManyKeysError, history, key_snippets, look_up_pasted, read_key, request_snippets
+from webapp.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import readers
+from webapp.states.snippets import Snippets
 from webapp.states.visible import of_request
 
 # Characters. Proxies take request lines of 8 KiB and more.
@@ -52,14 +54,22 @@ def state(request, pipeline, version, name):
         version, values = "", {"query": query, "refusal": str(error), "example": []}
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
-        version, values = "", {"is_unavailable": True, "example": []}
+        version, values = "", {"query": query, "is_unavailable": True, "example": []}
     shown = {
         "pipeline": pipeline,
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
-        "snippets": request_snippets(request, reader.spec, values["example"]),
+        "snippets": _snippets(request, reader.spec, values),
     }
     return page(request, "dashboard/state.html", version, shown | values, asked)
+
+
+def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> Snippets | None:
+    """Return the programs for the entries shown; without a search, filter, order or batch, for a lookup of one key."""
+    query = values["query"]
+    if "entries" in values and (query.is_filtered or query.is_search or query.as_of is not None):
+        return api_panel.of_entries(request, spec, query, values["prefix"])
+    return api_panel.of_keys(request, spec, [values["example"]] if values["example"] else [])
 
 
 def _values(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
@@ -88,6 +98,7 @@ def _entries(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, 
         "top_keys": top_keys,
         "not_ranked": not_ranked,
         "exports": query.export(prefix),
+        "prefix": json.loads(json.dumps(list(prefix), default=str)),
         "example": keys[0] if keys else _placeholders(reader.spec),
     }
 
@@ -110,13 +121,16 @@ def key(request, pipeline, version, name):
         values = {"refusal": str(error), "asked_key": asked.get("key", "")}
     except UNAVAILABLE:
         version, values = "", {"is_unavailable": True}
+    found = values.get("key", [])
     # One that does not exist is a 404 of the call for one key.
-    programs = key_snippets if values.get("status") == "found" else request_snippets
+    programs = api_panel.of_keys(request, reader.spec, [found] if found else [])
+    if values.get("status") == "found":
+        programs = api_panel.of_key(request, reader.spec, found)
     shown = {
         "pipeline": pipeline,
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
-        "snippets": programs(request, reader.spec, values.get("key", [])),
+        "snippets": programs,
     }
     return page(request, "dashboard/key.html", version, shown | values, asked)
 
@@ -164,9 +178,10 @@ def lookup(request, name):
         return unknown_state(request, name)
     shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "is_shared": request.method != "POST"}
     try:
-        shown["lookup"] = look_up_pasted(
-            reader, text, scope, limit=settings.TIDEMARK_LOOKUP_MAX_KEYS, as_of=whole_number(asked_batch)
-        )
+        as_of = whole_number(asked_batch)
+        found = look_up_pasted(reader, text, scope, limit=settings.TIDEMARK_LOOKUP_MAX_KEYS, as_of=as_of)
+        keys = [line.key for line in found.lines if line.status != "invalid"]
+        shown |= {"lookup": found, "snippets": api_panel.of_keys(request, reader.spec, keys, as_of)}
     except (*REFUSED, OutsideError, TooManyKeysError) as error:
         shown["refusal"] = str(error)
     except UNAVAILABLE:

@@ -1,0 +1,50 @@
+"""The API panel follows what a page shows."""
+
+import html
+import re
+
+STATE = "/states/flights_by_carrier/"
+API = "http://testserver/api/v1/states/flights_by_carrier"
+
+
+def run(page):
+    """Return the request that the button sends: its address, and its body or None."""
+    text = page.content.decode()
+    url = re.search(r'data-run="([^"]*)"', text)
+    body = re.search(r'data-body="([^"]*)"', text)
+    return html.unescape(url[1]), body and html.unescape(body[1])
+
+
+def test_a_state_shows_a_lookup_of_its_first_key(filled, admin_client):
+    assert run(admin_client.get(STATE)) == (f"{API}/query", '{"keys": [["EWR", "C00"]]}')
+
+
+def test_a_filtered_and_sorted_table_is_asked_for_as_it_is_shown(filled, admin_client):
+    page = admin_client.get(STATE, {"prefix": "JFK", "where": "flights>70", "order": "-flights", "as_of": "1"})
+
+    asked = "where=flights%3E70&order_by=-flights&as_of=1&limit=25"
+    assert run(page) == (f"{API}/entries?prefix=%5B%22JFK%22%5D&{asked}", None)
+    assert admin_client.get(run(page)[0].removeprefix("http://testserver")).status_code == 200
+
+
+def test_a_search_is_asked_for(filled, admin_client):
+    assert run(admin_client.get(STATE, {"q": "jf"})) == (f"{API}/entries?limit=25&search=jf", None)
+
+
+def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client):
+    assert run(admin_client.get(STATE, {"where": "nothing>1"})) == (
+        f"{API}/query",
+        '{"keys": [["<origin>", "<carrier>"]]}',
+    )
+
+
+def test_a_lookup_of_pasted_keys_is_asked_for_without_invalid_lines(filled, admin_client):
+    page = admin_client.post(f"{STATE}lookup", {"keys": "EWR,C00\nJFK\nJFK,ZZ", "as_of": "1"})
+
+    assert run(page) == (f"{API}/query", '{"keys": [["EWR", "C00"], ["JFK", "ZZ"]], "as_of": 1}')
+
+
+def test_very_many_keys_have_no_panel(filled, admin_client):
+    page = admin_client.post(f"{STATE}lookup", {"keys": "\n".join(f"EWR,C{n}" for n in range(101))})
+
+    assert b"data-run" not in page.content

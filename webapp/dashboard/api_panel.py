@@ -1,0 +1,39 @@
+"""The API panel: what a page shows, as a request of the API that can be run in place, and as programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from state_backends import StateSpec
+from webapp.dashboard.entries import PAGE_ENTRIES, EntriesQuery
+from webapp.states import snippets
+from webapp.states.snippets import Server, Snippets, Wanted
+
+# Longer programs are no longer read by anyone.
+MOST_KEYS = 100
+
+
+def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefix: Sequence[Any]) -> Snippets:
+    """Return what lists the entries of a page, from the first page on. prefix: its parts as in JSON."""
+    where, order = [query.where] if query.where else [], query.order
+    wanted = Wanted(order, where, query.as_of, limit=PAGE_ENTRIES, prefix=prefix, search=query.q)
+    return snippets.entries(_server(request), spec, wanted)
+
+
+def of_keys(
+    request: HttpRequest, spec: StateSpec, keys: Sequence[Sequence[Any]], as_of: int | None = None
+) -> Snippets | None:
+    """Return what looks these keys up, or for none an example with the names of the columns; None for too many."""
+    if len(keys) > MOST_KEYS:
+        return None
+    return snippets.lookup(_server(request), spec, keys or [[f"<{column}>" for column in spec.key]], as_of=as_of)
+
+
+def of_key(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> Snippets:
+    """Return what reads one key, which exists."""
+    return snippets.one_key(_server(request), spec, key)
+
+
+def _server(request: HttpRequest) -> Server:
+    return Server(request.build_absolute_uri("/").rstrip("/"))
