@@ -39,12 +39,12 @@ def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client):
 
 
 def test_a_lookup_of_pasted_keys_is_asked_for_without_invalid_lines(filled, admin_client):
-    page = admin_client.post(f"{STATE}lookup", {"keys": "EWR,C00\nJFK\nJFK,ZZ", "as_of": "1"})
+    page = admin_client.get(f"{STATE}lookup", {"keys": "EWR,C00\nJFK\nJFK,ZZ", "as_of": "1"})
 
     assert run(page) == (f"{API}/query", '{"keys": [["EWR", "C00"], ["JFK", "ZZ"]], "as_of": 1}')
 
 
 def test_very_many_keys_have_no_panel(filled, admin_client):
-    page = admin_client.post(f"{STATE}lookup", {"keys": "\n".join(f"EWR,C{n}" for n in range(101))})
+    page = admin_client.get(f"{STATE}lookup", {"keys": "\n".join(f"EWR,C{n}" for n in range(101))})
 
     assert b"data-run" not in page.content
