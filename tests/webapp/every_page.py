@@ -31,6 +31,7 @@ DASHBOARD = [
     "/maintenance",
     "/keys",
     "/problems",
+    "/search?q=flights",
 ]
 ADMIN = [
     "/admin/",

@@ -87,3 +87,18 @@ def test_so_can_those_before_sign_in_and_those_of_missing_things(visitor):
     visitor.page.context.clear_cookies()
 
     assert missing == visitor.faults(SIGN_IN[:1]) == []
+
+
+def test_so_can_the_search_dialog(visitor, admin_user):
+    page = visitor.page
+    with every_page(admin_user):
+        page.goto("/")
+        page.keyboard.press("/")
+        page.keyboard.type("flights")
+        page.locator("[role=option]").first.wait_for()
+        faults = []
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            faults += page.evaluate(AXE_RUN, theme)
+
+    assert faults == visitor.errors == []

@@ -9,6 +9,7 @@ from webapp.accounts import authentication
 from webapp.accounts.issuing import issue
 from webapp.accounts.models import Restriction
 from webapp.accounts.services import create_api_key
+from webapp.dashboard.search.pages import Result
 from webapp.states import readers
 from webapp.states.visible import UNSEEN
 
@@ -187,3 +188,39 @@ def test_names_that_operators_show_to_all_come_without_messages(world, settings,
     stale = key_client(**scope).get("/readyz").json()["pipelines"]
 
     assert {one["name"]: one["reason"] for one in stale} == {"covert_pipeline": "failed", "seen_pipeline": "failed"}
+
+
+SEARCHED = [
+    "covert",
+    "covert_orders",
+    "covert_pipeline 1",
+    "covert_orders 7",
+    "farshop",
+    "farshop,b",
+    "7",
+    "1",
+    "2",
+    "orders",
+]
+SEARCHED += ["e", "pause", "compact", "dead letters", "seen", "near"]
+
+
+@pytest.mark.parametrize(("of", "scope", "words"), [("user", *SCOPES[0]), ("group", *SCOPES[1])])
+def test_a_search_finds_nothing_outside_for_a_person(world, django_user_model, of, scope, words):
+    client = person(django_user_model, of, **scope)
+
+    found = [(asked, result) for asked in SEARCHED for result in searched(client, asked)]
+
+    shown = [(asked, f"{result.title} {result.note} {result.address}") for asked, result in found]
+    assert [each for each in shown if any(word in each[1] for word in words)] == []
+    assert {asked for asked, _ in found} >= {"1", "2", "orders", "seen", "near"}
+
+
+def test_a_search_finds_all_for_a_person_without_a_restriction(world, django_user_model):
+    client = person(django_user_model, "nobody")
+
+    assert all(searched(client, asked) for asked in SEARCHED)
+
+
+def searched(client: Client, asked: str) -> list[Result]:
+    return [result for group in client.get("/search", {"q": asked}).context["found"].groups for result in group.results]

@@ -27,6 +27,7 @@ STEER_PIPELINES = "states.change_pipeline"
 VIEW_DEAD_LETTERS = "states.view_dead_letters"
 REPLAY_DEAD_LETTERS = "states.replay_dead_letters"
 READ_USAGE = "api_keys.view_usagehour"
+VIEW_KEYS = "api_keys.view_apikey"
 REVOKE_TOKENS = "api_keys.change_apikey"
 
 

@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import dead_letters, operations, pipelines, states
+from webapp.dashboard.views import dead_letters, operations, pipelines, search, states
 from webapp.states.models import MaintenanceRun
 
 
@@ -25,6 +25,7 @@ COMPACTION, EXPIRY = {"kind": MaintenanceRun.Kind.COMPACTION}, {"kind": Maintena
 
 urlpatterns = [
     path("", pipelines.overview, name="index"),
+    path("search", search.search_page, name="search"),
     path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),
     path("pipelines/<resource:name>/pause", pipelines.pause, name="pause"),
     path("pipelines/<resource:name>/resume", pipelines.resume, name="resume"),

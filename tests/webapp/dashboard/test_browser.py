@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
 from state_backends.dead_letters import DeadLetter
@@ -148,6 +148,7 @@ PAGES = [
     f'{STATE}key?key=["EWR","C00"]',
     "/maintenance",
     "/keys",
+    "/search?q=flights",
 ]
 
 
@@ -366,3 +367,119 @@ def test_the_request_of_the_api_panel_runs_in_place(flights, page, query, status
     expect(answer.locator("pre")).to_contain_text(f'"{status}": [')
     page.keyboard.press("Escape")
     expect(answer).not_to_be_visible()
+
+
+class TestSearch:
+    @pytest.fixture
+    def dialog(self, page) -> Locator:
+        return page.get_by_role("dialog", name="Search")
+
+    @pytest.mark.parametrize("key", ["/", "Control+k", "Meta+k"])
+    def test_a_key_opens_it_and_escape_returns_to_the_page(self, flights, page, dialog, key):
+        page.goto(STATE)
+        page.get_by_role("link", name="Overview").first.focus()
+
+        page.keyboard.press(key)
+        expect(page.get_by_role("combobox", name="Search")).to_be_focused()
+        page.keyboard.press("Escape")
+
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_role("link", name="Overview").first).to_be_focused()
+
+    def test_a_slash_that_is_typed_opens_nothing(self, flights, page, dialog):
+        page.goto(STATE)
+        page.locator("#q").press_sequentially("a/b")
+
+        expect(page.locator("#q")).to_have_value("a/b")
+        expect(dialog).to_be_hidden()
+
+    def test_the_keyboard_chooses_a_result_and_enter_opens_it(self, flights, page, dialog):
+        page.goto("/")
+        page.get_by_role("link", name="Search").click()
+        field = dialog.get_by_role("combobox")
+        field.press_sequentially("flights_by")
+        expect(dialog.get_by_role("status")).to_have_text(re.compile(r"\d+ results"))
+        expect(field).to_have_attribute("aria-expanded", "true")
+        first = dialog.get_by_role("option").first
+        expect(first).to_have_attribute("aria-selected", "true")
+        expect(field).to_have_attribute("aria-activedescendant", first.get_attribute("id"))
+
+        field.press("ArrowUp")
+        expect(dialog.get_by_role("option").last).to_have_attribute("aria-selected", "true")
+        field.press("ArrowDown")
+        field.press("ArrowDown")
+        field.press("Enter")
+
+        page.wait_for_url("**/states/flights_by_hour/")
+
+    def test_a_key_is_found_and_opened(self, flights, page, dialog):
+        page.goto("/maintenance")
+        page.keyboard.press("/")
+        page.keyboard.type("JFK,C07")
+        dialog.get_by_role("option", name="JFK · C07").click()
+
+        expect(page.get_by_role("heading", level=1)).to_have_text("JFK · C07")
+
+    def test_it_says_when_it_finds_nothing_and_finds_again(self, flights, page, dialog):
+        page.goto("/")
+        page.keyboard.press("/")
+        field = dialog.get_by_role("combobox")
+        field.fill("nowhere")
+        expect(dialog.get_by_role("status")).to_have_text("Nothing found")
+        expect(dialog).to_contain_text("Nothing found for nowhere.")
+        expect(field).to_have_attribute("aria-expanded", "false")
+
+        field.fill("totals")
+        expect(dialog.get_by_role("option").first).to_contain_text("totals")
+
+    def test_only_the_last_text_is_answered(self, flights, page, dialog):
+        page.goto("/")
+        page.keyboard.press("/")
+        asked = []
+        page.on("request", lambda request: asked.append(request.url) if "/search?" in request.url else None)
+        page.keyboard.type("totals")
+
+        expect(dialog.get_by_role("option").first).to_contain_text("totals")
+        assert [url.rpartition("=")[2] for url in asked][-1] == "totals"
+        assert dialog.locator("#search-results").get_attribute("data-text") == "totals"
+
+    def test_enter_before_the_results_leads_to_the_search_page(self, flights, page, dialog):
+        page.goto("/")
+        page.route("**/search?*", lambda route: None if route.request.headers.get("hx-request") else route.continue_())
+        page.keyboard.press("/")
+        page.keyboard.type("totals")
+        page.keyboard.press("Enter")
+
+        page.wait_for_url("**/search?q=totals")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Search")
+
+    def test_it_stays_open_while_the_page_refreshes(self, flights, page, dialog):
+        page.goto("/states/totals/")
+        page.keyboard.press("/")
+        page.keyboard.type("totals")
+        expect(dialog.get_by_role("option").first).to_be_visible()
+
+        flights.commit({("JFK", "C00"): 1})
+
+        expect(page.locator(".heroes dd")).to_have_text("5,131")
+        expect(dialog.get_by_role("combobox")).to_be_focused()
+        expect(dialog.get_by_role("combobox")).to_have_value("totals")
+        expect(dialog.get_by_role("option").first).to_be_visible()
+
+    def test_a_search_that_fails_is_reported(self, flights, page, dialog):
+        page.goto("/")
+        page.route("**/search?*", lambda route: route.abort())
+        page.keyboard.press("/")
+        page.keyboard.type("totals")
+
+        expect(dialog.get_by_role("status")).to_have_text("Search failed. Press Enter to try again.")
+
+    def test_without_scripts_it_is_a_page(self, flights, visit):
+        page = visit(java_script_enabled=False)
+        page.goto("/")
+        page.get_by_role("link", name="Search").click()
+        page.get_by_role("textbox", name="Search for").fill("JFK,C07")
+        page.get_by_role("button", name="Search").click()
+        page.get_by_role("link", name="JFK · C07").click()
+
+        assert page.get_by_role("heading", level=1).inner_text() == "JFK · C07"

@@ -24,6 +24,7 @@ PAGES = [
     f"/states/flights_by_carrier/key?key={KEY}",
     "/maintenance",
     "/keys",
+    "/search?q=flights",
 ]
 MOST_BYTES = 500_000
 

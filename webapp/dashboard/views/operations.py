@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from state_backends.errors import UnknownStateError
 from webapp.accounts import queries as accounts
-from webapp.accounts.permissions import key_scope
+from webapp.accounts.permissions import VIEW_KEYS, key_scope
 from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
@@ -34,7 +34,6 @@ from webapp.states.visible import of_request, without_names
 PAGE_RUNS = 25
 
 MAINTAIN = "states.add_maintenancerun"
-VIEW_KEYS = "api_keys.view_apikey"
 
 
 @require_safe

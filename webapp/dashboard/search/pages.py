@@ -1,0 +1,65 @@
+"""Results of a search that are pages, or pages with the button of an action."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from state_backends import StateSpec
+from webapp.accounts.permissions import REQUEST_MAINTENANCE, STEER_PIPELINES, VIEW_KEYS, key_scope
+from webapp.api.problems import PROBLEMS
+
+ADD_KEYS = "api_keys.add_apikey"
+
+
+@dataclass(frozen=True)
+class Result:
+    """title: its name. note: what it is, or where. more: words that it is found by beside those."""
+
+    title: str
+    note: str
+    address: str
+    more: str = ""
+
+    @property
+    def searched(self) -> str:
+        return f"{self.title} {self.note} {self.more}".lower()
+
+
+def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: Sequence[StateSpec]) -> Iterator[Result]:
+    """Yield what the user may do, as links to the pages with the buttons."""
+    may, scope = request.user.has_perm, key_scope(request)
+    if scope.is_unrestricted and may(STEER_PIPELINES):
+        for row in pipelines:
+            verb = "Resume" if row["is_paused"] else "Pause"
+            yield Result(f"{verb} {row['name']}", "pipeline", reverse("dashboard:pipeline", args=[row["name"]]))
+    if not scope.key_prefix and may(REQUEST_MAINTENANCE):
+        for spec in states:
+            address = f"{reverse('dashboard:state', args=[spec.name])}#maintenance"
+            yield Result(f"Compact {spec.name}", "state", address, "compaction run")
+            if spec.ttl:
+                yield Result(f"Expire {spec.name}", "state", address, "expiry ttl run")
+    if scope.is_unrestricted and may(ADD_KEYS) and request.user.is_staff:
+        yield Result("New API key", "admin", reverse("admin:api_keys_apikey_add"), "create token")
+
+
+def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
+    """Yield the pages that the user may open."""
+    user, is_whole = request.user, key_scope(request).is_unrestricted
+    problems = reverse("dashboard:problems")
+    yield Result("Overview", "all pipelines and states", reverse("dashboard:index"), "home processes replicas")
+    yield Result("Maintenance", "runs and their schedule", reverse("dashboard:maintenance"), "compaction expiry audit")
+    yield Result("API docs", "reference of the REST API", reverse("docs"), "openapi swagger documentation")
+    yield Result("Problems", "what each error of the API means", problems, "errors documentation")
+    if is_whole and user.has_perm(VIEW_KEYS):
+        yield Result("API keys", "who may call the API", reverse("dashboard:keys"), "tokens secrets access")
+    if is_whole and user.is_staff:
+        yield Result("Admin", "users, groups, saved queries, webhooks", reverse("admin:index"), "administration")
+    for name in pipelines:
+        yield Result(f"Batches of {name}", "pipeline", reverse("dashboard:batches", args=[name]))
+        if is_whole:
+            yield Result(f"Dead letters of {name}", "pipeline", reverse("dashboard:dead_letters", args=[name]))
+    for code, problem in PROBLEMS.items():
+        yield Result(code, f"{problem.status}, {problem.title}", f"{problems}#{code}", "problem error")
