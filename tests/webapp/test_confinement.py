@@ -168,28 +168,6 @@ def test_a_person_without_a_restriction_sees_all(world, django_user_model):
     assert "/admin/states/state/" in leaking
 
 
-def person(users, of, **scope) -> Client:
-    """Return the client of a user who may see everything but for a restriction of the user or of a group."""
-    user, group = users.objects.create_user("ada", is_staff=True), Group.objects.create(name="team")
-    user.groups.add(group)
-    user.user_permissions.set(Permission.objects.all())
-    restricted = {"user": {"user": user}, "group": {"group": group}}
-    if of in restricted:
-        Restriction.objects.create(**restricted[of], **scope)
-    client = Client(REMOTE_ADDR=ELSEWHERE)
-    client.force_login(user)
-    return client
-
-
-@pytest.mark.parametrize(("scope", "words"), SCOPES)
-def test_names_that_operators_show_to_all_come_without_messages(world, settings, scope, words):
-    settings.TIDEMARK_READYZ_NAMES = True
-
-    stale = key_client(**scope).get("/readyz").json()["pipelines"]
-
-    assert {one["name"]: one["reason"] for one in stale} == {"covert_pipeline": "failed", "seen_pipeline": "failed"}
-
-
 SEARCHED = [
     "covert",
     "covert_orders",
@@ -224,3 +202,25 @@ def test_a_search_finds_all_for_a_person_without_a_restriction(world, django_use
 
 def searched(client: Client, asked: str) -> list[Result]:
     return [result for group in client.get("/search", {"q": asked}).context["found"].groups for result in group.results]
+
+
+def person(users, of, **scope) -> Client:
+    """Return the client of a user who may see everything but for a restriction of the user or of a group."""
+    user, group = users.objects.create_user("ada", is_staff=True), Group.objects.create(name="team")
+    user.groups.add(group)
+    user.user_permissions.set(Permission.objects.all())
+    restricted = {"user": {"user": user}, "group": {"group": group}}
+    if of in restricted:
+        Restriction.objects.create(**restricted[of], **scope)
+    client = Client(REMOTE_ADDR=ELSEWHERE)
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.parametrize(("scope", "words"), SCOPES)
+def test_names_that_operators_show_to_all_come_without_messages(world, settings, scope, words):
+    settings.TIDEMARK_READYZ_NAMES = True
+
+    stale = key_client(**scope).get("/readyz").json()["pipelines"]
+
+    assert {one["name"]: one["reason"] for one in stale} == {"covert_pipeline": "failed", "seen_pipeline": "failed"}
