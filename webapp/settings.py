@@ -100,6 +100,8 @@ TIDEMARK_METRICS_TOKEN = env.str("TIDEMARK_METRICS_TOKEN", default="")
 TIDEMARK_READYZ_NAMES = env.bool("TIDEMARK_READYZ_NAMES", default=False)
 # A pipeline is stale if its oldest unread input is older than this.
 TIDEMARK_STALE_AFTER_SECONDS = env.float("TIDEMARK_STALE_AFTER_SECONDS", default=300.0)
+# A pipeline is rejecting if more than this share of the rows of recent batches are dead letters; 0 to 1.
+TIDEMARK_REJECTED_SHARE = env.float("TIDEMARK_REJECTED_SHARE", default=0.05)
 
 # Networks beside the public addresses that webhooks may be sent to, such as 10.1.0.0/16, also by http://.
 TIDEMARK_WEBHOOK_NETWORKS = networks("TIDEMARK_WEBHOOK_NETWORKS", env.list("TIDEMARK_WEBHOOK_NETWORKS", default=[]))

@@ -64,6 +64,8 @@ class PipelineDocument(TypedDict):
     open_txid: int | None
     rows_per_second: float
     pending: dict[str, Any] | None
+    verdict: str
+    verdict_reason: str
     lag_seconds: float | None
     dead_letters: int
     states: list[str]

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from state_backends import BACKENDS
 from webapp.api.requests import LARGEST_TXID, JsonValue, KeyPart
 from webapp.states.models import MaintenanceRun
+from webapp.states.verdicts import TONES
 
 ISOLATION = "uncommitted: results may hold rows of a batch that is still open"
 
@@ -217,6 +218,8 @@ class PipelineSerializer(serializers.Serializer):
     spout = serializers.CharField(help_text="what the source promises on replay")
     guarantee = serializers.CharField(allow_blank=True, help_text="the weakest of its states' guarantees")
     status = serializers.ChoiceField(DRIVER_STATUSES)
+    verdict = serializers.ChoiceField(list(TONES), help_text="how the pipeline is doing, as pages and metrics say it")
+    verdict_reason = serializers.CharField(help_text="why, in words")
     message = serializers.CharField(allow_blank=True, help_text="why the driver failed, restarts or tries again")
     failures = serializers.IntegerField(help_text="in a row, without a batch committed between")
     max_failures = serializers.IntegerField(allow_null=True, help_text="how many failures in a row end the driver")
@@ -233,8 +236,14 @@ class PipelineSerializer(serializers.Serializer):
     open_txid = serializers.IntegerField(allow_null=True)
     rows_per_second = serializers.FloatField()
     pending = PendingSerializer(allow_null=True, help_text="input not read yet; null where unknown")
-    lag_seconds = serializers.FloatField(allow_null=True)
+    waiting_since = serializers.DateTimeField(
+        allow_null=True, help_text="when the oldest input came that is not counted; null where none or unknown"
+    )
+    lag_seconds = serializers.FloatField(allow_null=True, help_text="its age; 0 where none waits, null where unknown")
     dead_letters = serializers.IntegerField(help_text="of all committed batches, as are late and dropped")
+    rejected_share = serializers.FloatField(
+        allow_null=True, help_text="dead letters of the rows of recent batches, 0 to 1; null without recent batches"
+    )
     late = serializers.IntegerField(help_text="events that came after the watermark")
     dropped = serializers.IntegerField(help_text="late events that were left out")
     states = serializers.ListField(child=serializers.CharField())

@@ -25,24 +25,18 @@ from webapp.core.stored_metrics import ReplicaMetrics, StoredMetrics
 from webapp.core.system_snapshot import SystemSnapshot, age, system_snapshot
 from webapp.states import replicas
 from webapp.states.queries import PipelineStatus
+from webapp.states.verdicts import Verdict, verdict
 from webapp.states.visible import of_request
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
 REFUSAL = "metrics require TIDEMARK_METRICS_TOKEN, as Authorization: Bearer <token>; {}\n"
-
-# Why a pipeline without a driver is stale. A paused or finished pipeline needs none.
-WITHOUT_DRIVER = {
-    "lost": "its driver stopped responding",
-    "stopped": "its driver was stopped",
-    "never started": "it was never started",
-}
 
 
 @dataclass(frozen=True)
 class Freshness:
     """How old a pipeline's states are. seconds: the age of the oldest input not counted, or of the last commit.
 
-    reason: why it is stale; empty: it is not stale. message: of its driver, which may quote keys and input.
+    message: of its driver, which may quote keys and input; empty where the verdict is not about it.
     """
 
     name: str
@@ -50,8 +44,12 @@ class Freshness:
     committed_txid: int
     committed_at: datetime | None
     seconds: float | None
-    reason: str
+    verdict: Verdict
     message: str = ""
+
+    @property
+    def reason(self) -> str:
+        return self.verdict.reason if self.verdict.is_problem or self.verdict.is_stale else ""
 
 
 class _Migrations:
@@ -118,9 +116,9 @@ def freshness(snapshot: SystemSnapshot) -> list[Freshness]:
 
 
 def _freshness(one: PipelineStatus, now: datetime) -> Freshness:
-    reason = _reason(one)
-    message = one.message if reason == one.status else ""
-    return Freshness(one.name, one.status, one.committed_txid, one.committed_at, _seconds(one, now), reason, message)
+    found = verdict(one)
+    message = one.message if found.name in ("failed", "retrying") else ""
+    return Freshness(one.name, one.status, one.committed_txid, one.committed_at, _seconds(one, now), found, message)
 
 
 def _seconds(pipeline: PipelineStatus, now: datetime) -> float | None:
@@ -129,19 +127,8 @@ def _seconds(pipeline: PipelineStatus, now: datetime) -> float | None:
     return None if pipeline.committed_at is None else age(pipeline.committed_at, now)
 
 
-def _reason(pipeline: PipelineStatus) -> str:
-    if pipeline.status in WITHOUT_DRIVER:
-        return WITHOUT_DRIVER[pipeline.status]
-    if pipeline.status in ("failed", "restarting"):
-        return pipeline.status
-    threshold = settings.TIDEMARK_STALE_AFTER_SECONDS
-    if pipeline.lag_seconds is not None and pipeline.lag_seconds > threshold:
-        return f"its oldest input has waited for {pipeline.lag_seconds:.0f} s, more than {threshold:g} s"
-    return ""
-
-
 def _report(pipelines: list[Freshness], *, names: bool, messages: bool) -> dict[str, Any]:
-    stale = [one for one in pipelines if one.reason]
+    stale = [one for one in pipelines if one.verdict.is_stale]
     counts = {"fresh": len(pipelines) - len(stale), "stale": len(stale)}
     report: dict[str, Any] = {"status": "stale" if stale else "ready", **counts}
     report |= {"warnings": proxies.warnings()} if messages and proxies.warnings() else {}
@@ -152,10 +139,11 @@ def _document(pipeline: Freshness, *, messages: bool) -> dict[str, Any]:
     return {
         "name": pipeline.name,
         "status": pipeline.status,
-        "stale": bool(pipeline.reason),
+        "verdict": pipeline.verdict.name,
+        "stale": pipeline.verdict.is_stale,
         "committed_txid": pipeline.committed_txid,
         "committed_at": pipeline.committed_at,
-        "stale_seconds": pipeline.seconds if pipeline.reason else 0.0,
+        "stale_seconds": pipeline.seconds if pipeline.verdict.is_stale else 0.0,
         "reason": f"{pipeline.reason}: {pipeline.message}" if messages and pipeline.message else pipeline.reason,
     }
 

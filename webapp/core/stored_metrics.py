@@ -15,6 +15,7 @@ from webapp.states import replicas
 from webapp.states.batches import BatchSummary
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus, StateSummary
+from webapp.states.verdicts import TONES, verdict
 
 STATUSES = (
     "starting", "running", "paused", "restarting", "stopped", "finished", "failed", "lost", "never started",
@@ -69,10 +70,12 @@ def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
     committed = _gauge("tidemark_committed_txid", "Txid of the committed batch", "pipeline")
     freshness = _gauge("tidemark_freshness_seconds", "Age of the committed batch's time", "pipeline")
     since = _gauge("tidemark_seconds_since_commit", "Time since the last commit", "pipeline")
-    lag = _gauge("tidemark_lag_seconds", "Age of the oldest input not read yet", "pipeline")
+    lag = _gauge("tidemark_lag_seconds", "Age of the oldest input not counted yet", "pipeline")
     pending = _gauge("tidemark_pending_input", "Input not read yet, in the source's unit", "pipeline", "unit")
     rate = _gauge("tidemark_rows_per_second", "Rows counted per second in recent batches", "pipeline")
     status = _gauge("tidemark_driver_status", "1 for the status the driver is in", "pipeline", "status")
+    verdicts = _gauge("tidemark_pipeline_verdict", "1 for the verdict on the pipeline", "pipeline", "verdict")
+    rejected = _gauge("tidemark_rejected_share", "Dead letters of the rows of recent batches", "pipeline")
     failures = _gauge("tidemark_driver_failures", "Failures in a row", "pipeline")
     reprocessing = _gauge("tidemark_reprocessing", "1 during a reprocess", "pipeline")
     for one in snapshot.pipelines:
@@ -91,7 +94,12 @@ def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
         reprocessing.add_metric(name, one.reprocess is not None)
         for each in STATUSES:
             status.add_metric([one.name, each], each == one.status)
-    yield from (committed, freshness, since, lag, pending, rate, status, failures, reprocessing)
+        found = verdict(one).name
+        for each in TONES:
+            verdicts.add_metric([one.name, each], each == found)
+        if one.rejected_share is not None:
+            rejected.add_metric(name, one.rejected_share)
+    yield from (committed, freshness, since, lag, pending, rate, status, verdicts, rejected, failures, reprocessing)
     yield from _totals(snapshot.pipelines)
 
 

@@ -6,10 +6,12 @@ from typing import Any
 from webapp.states.batches import BatchSummary
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus, StateSummary
+from webapp.states.verdicts import verdict
 
 
 def pipeline_document(pipeline: PipelineStatus) -> dict[str, Any]:
-    return asdict(pipeline)
+    found = verdict(pipeline)
+    return asdict(pipeline) | {"verdict": found.name, "verdict_reason": found.reason}
 
 
 def state_document(state: StateSummary) -> dict[str, Any]:

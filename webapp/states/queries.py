@@ -74,9 +74,12 @@ class PipelineStatus:
         batch, or at its start. wanted_by, wanted_at: of that request; empty, None if there was none.
     epoch: of the ledger, whose txids these are. committed_time: batch time of the committed batch; committed_at: when
         it was committed.
-    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown.
-    lag_seconds: age of the oldest pending input; 0 if nothing is pending, None if unknown.
+    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown. Nobody
+        knows whether input has come since a driver ended, so nothing pending is unknown then.
+    waiting_since: when the oldest input came that is not counted, pending or in the open batch; lag_seconds: its age.
+        None, 0 if nothing waits; None, None if unknown.
     dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
+    rejected_share: dead letters of the rows of recent batches, 0 to 1; None without recent batches.
     reprocess: None if the states are not being reprocessed. last_reprocess: None if they never were.
     """
 
@@ -92,8 +95,10 @@ class PipelineStatus:
     open_txid: int | None
     rows_per_second: float
     pending: dict[str, Any] | None
+    waiting_since: datetime | None
     lag_seconds: float | None
     dead_letters: int
+    rejected_share: float | None
     late: int
     dropped: int
     states: list[str]
@@ -212,7 +217,8 @@ def worst(guarantees: Sequence[str]) -> str:
 
 
 PIPELINES = """
-SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, last.committed_at,
+SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, p.open_time,
+       last.committed_at, judged.rejected_share,
        tidemark.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
@@ -266,6 +272,14 @@ LEFT JOIN LATERAL (
     WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 1000 AND p.committed_txid
       AND b.committed_at > clock_timestamp() - greatest('10 s', 1.5 * (last.committed_at - last.started_at))
 ) recent ON true
+LEFT JOIN LATERAL (
+    -- Of the last 20 batches, as long as they are recent: a fault that was corrected is forgotten. Several states may
+    -- reject the same row.
+    SELECT least(sum(b.dead_letters), sum(b.rows_in))::float8 / nullif(sum(b.rows_in), 0) AS rejected_share
+    FROM tidemark.batch b
+    WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 19 AND p.committed_txid
+      AND b.committed_at > clock_timestamp() - interval '1 day'
+) judged ON true
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
   AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidemark.state s WHERE s.name = %(state)s))
   AND p.reprocesses IS NULL
@@ -320,13 +334,15 @@ def _last_reprocess(row: dict[str, Any] | None) -> LastReprocess | None:
 
 def _status(row: dict[str, Any]) -> PipelineStatus:
     status = _driver_status(row.pop("alive"), row.pop("reported"))
-    pending = (row.pop("progress") or {}).get("pending")
+    pending = _known_pending(status, (row.pop("progress") or {}).get("pending"))
+    since = min((moment for moment in (_oldest(pending), row.pop("open_time")) if moment), default=None)
     return PipelineStatus(
         status=status,
         guarantee=worst(row.pop("guarantees") or []),
         states=row.pop("states") or [],
         pending=pending,
-        lag_seconds=_lag_seconds(pending),
+        waiting_since=since,
+        lag_seconds=_lag_seconds(pending, since),
         reprocess=_reprocess(row.pop("reprocess")),
         last_reprocess=_last_reprocess(row.pop("last_reprocess")),
         **row,
@@ -339,17 +355,23 @@ def _driver_status(alive: bool, reported: str | None) -> str:
     return "lost" if reported in ALIVE_STATUSES and not alive else reported
 
 
-def _lag_seconds(pending: dict[str, Any] | None) -> float | None:
-    if not pending:
-        return None
-    if not pending.get("count"):
-        return 0.0
-    if not pending.get("oldest"):
+def _known_pending(status: str, pending: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is pending; None if a driver that has ended reported nothing, as input may have come since."""
+    is_known = status in ALIVE_STATUSES or status == "finished" or (pending or {}).get("count")
+    return pending if is_known else None
+
+
+def _oldest(pending: dict[str, Any] | None) -> datetime | None:
+    if not pending or not pending.get("count") or not pending.get("oldest"):
         return None
     oldest = datetime.fromisoformat(pending["oldest"])
-    if oldest.tzinfo is None:
-        oldest = oldest.replace(tzinfo=UTC)
-    return max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+    return oldest.replace(tzinfo=UTC) if oldest.tzinfo is None else oldest
+
+
+def _lag_seconds(pending: dict[str, Any] | None, since: datetime | None) -> float | None:
+    if since is not None:
+        return max(0.0, (datetime.now(UTC) - since).total_seconds())
+    return 0.0 if pending and not pending.get("count") else None
 
 
 def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:

@@ -3,11 +3,14 @@
 from typing import Any
 
 from webapp.states.queries import PipelineStatus
+from webapp.states.verdicts import Limits, verdict
 from webapp.states.visible import Visible
 from webapp.webhooks.models import Webhook
 from webapp.webhooks.outbox import Message, News
 
 OK, LATE, FAILING, FAILED = "ok", "late", "failing", "failed"
+
+CONDITIONS = {"failed": FAILED, "lost": FAILED, "retrying": FAILING, "stale": LATE}
 
 # Of messages of drivers, which may quote the input.
 MOST_CHARACTERS = 1_000
@@ -29,17 +32,15 @@ def find_pipelines(webhook: Webhook, position: dict[str, str] | None, room: int)
 
 
 def _condition(pipeline: PipelineStatus, before: str, late_seconds: float | None) -> str:
-    if pipeline.status in ("failed", "lost"):
-        return FAILED
-    if pipeline.failures and pipeline.is_driven:
-        return FAILING
+    # Below the half of it, so that a lag about the limit is not a message every few seconds.
+    most = late_seconds / 2 if late_seconds is not None and before == LATE else late_seconds
+    condition = CONDITIONS.get(verdict(pipeline, Limits(most, rejected_share=None)).name, OK)
+    if condition in (FAILED, FAILING):
+        return condition
     if pipeline.status not in ("running", "finished"):
         return before  # it starts, or somebody has stopped or paused it, which mends nothing
-    lag = pipeline.lag_seconds
-    if late_seconds is None or lag is None:
-        return OK if before != LATE or late_seconds is None else LATE
-    # Below the half of it, so that a lag about the limit is not a message every few seconds.
-    return LATE if lag > (late_seconds / 2 if before == LATE else late_seconds) else OK
+    is_unknown = pipeline.lag_seconds is None and late_seconds is not None
+    return LATE if before == LATE and is_unknown else condition
 
 
 def _data(pipeline: PipelineStatus) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from state_backends.dead_letters import DeadLetter
 from tests.webapp.committed_flights import no_database
 from webapp.core import health, proxies
 from webapp.states import services
@@ -44,7 +45,8 @@ def test_a_pipeline_without_lag_is_fresh(filled, report):
 
     assert (answer["status"], answer["fresh"], answer["stale"]) == ("ready", 1, 0)
     assert (flights["name"], flights["status"], flights["stale"]) == ("flights", "running", False)
-    assert (flights["committed_txid"], flights["stale_seconds"], flights["reason"]) == (2, 0.0, "")
+    assert (flights["verdict"], flights["committed_txid"]) == ("caught up", 2)
+    assert (flights["stale_seconds"], flights["reason"]) == (0.0, "")
 
 
 def test_without_its_driver_a_pipeline_is_stale_since_its_last_commit(filled, report):
@@ -76,7 +78,7 @@ def test_a_pipeline_is_stale_if_it_should_have_a_driver(filled, report, status, 
 def test_the_message_of_a_failing_driver_is_the_reason(filled, report):
     filled.fail("no space left on device", failures=2, next_try_at=timezone.now())
 
-    assert report()[1]["reason"] == "restarting: no space left on device"
+    assert report()[1]["reason"] == "it failed 2 times in a row and tries again: no space left on device"
 
 
 def test_a_pipeline_whose_input_waits_too_long_is_stale(filled, report, settings):
@@ -86,7 +88,7 @@ def test_a_pipeline_whose_input_waits_too_long_is_stale(filled, report, settings
 
     _, flights = report()
 
-    assert flights["reason"].endswith("s, more than 60 s")
+    assert flights["reason"].endswith(" s, more than 60 s")
     assert 90 <= flights["stale_seconds"] < 120
 
 
@@ -96,6 +98,15 @@ def test_a_pipeline_whose_input_waits_a_little_is_fresh(filled, report, settings
     filled.report("running", pending={"count": 3, "unit": "files", "oldest": oldest.isoformat()})
 
     assert report()[1]["stale"] is False
+
+
+def test_a_pipeline_that_rejects_input_is_fresh_and_says_so(filled, report):
+    filled.commit({("EWR", "C00"): 4_000}, [DeadLetter("a.jsonl", "{", "cut short", 3)] * 3_000)
+
+    answer, flights = report()
+
+    assert (answer["status"], flights["stale"], flights["verdict"]) == ("ready", False, "rejecting")
+    assert flights["reason"] == "30% of the rows of recent batches are dead letters, more than 5%"
 
 
 class TestNames:

@@ -43,6 +43,9 @@ def test_a_running_pipeline(filled, sample_value):
     assert sample_value("tidemark_driver_status", status="running", **OF_FLIGHTS) == 1
     assert sample_value("tidemark_driver_status", status="failed", **OF_FLIGHTS) == 0
     assert sample_value("tidemark_reprocessing", **OF_FLIGHTS) == 0
+    assert sample_value("tidemark_pipeline_verdict", verdict="caught up", **OF_FLIGHTS) == 1
+    assert sample_value("tidemark_pipeline_verdict", verdict="stale", **OF_FLIGHTS) == 0
+    assert sample_value("tidemark_rejected_share", **OF_FLIGHTS) == 0
 
 
 def test_a_pipeline_that_falls_behind(flights, sample_value):
@@ -51,6 +54,7 @@ def test_a_pipeline_that_falls_behind(flights, sample_value):
 
     assert 600 <= sample_value("tidemark_lag_seconds", **OF_FLIGHTS) < 660
     assert sample_value("tidemark_pending_input", unit="files", **OF_FLIGHTS) == 3
+    assert sample_value("tidemark_pipeline_verdict", verdict="stale", **OF_FLIGHTS) == 1
 
 
 def test_an_unknown_value_has_no_sample(flights, sample_value):

@@ -5,7 +5,7 @@ import pytest
 from state_backends.batch import record_metrics
 from state_backends.dead_letters import DeadLetter
 from tests.webapp.dashboard.page_text import text
-from webapp.dashboard.attention import Skew, skews, worst_skew
+from webapp.dashboard.skew import Skew, skews, worst_skew
 from webapp.dashboard.views import pipelines
 from webapp.states.batches import BatchSummary
 

@@ -116,7 +116,7 @@ def test_sorting_survives_commits_and_back_undoes_it(flights, page):
 
 def test_a_driver_that_dies_is_reported_at_once(flights, page):
     page.goto("/")
-    expect(page.locator(".status")).to_have_text("running")
+    expect(page.locator(".status")).to_have_text("caught up")
 
     flights.die()
 

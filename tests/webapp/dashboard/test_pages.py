@@ -24,7 +24,7 @@ class TestOverview:
     def test_it_shows_every_pipeline_and_state(self, filled, reader):
         page = text(reader.get("/"))
 
-        assert "flights running exactly once Departures from three airports Committed txid 2 " in page
+        assert "flights caught up exactly once Departures from three airports Committed txid 2 " in page
         assert "Lag none Pending 0 files Dead letters 0 " in page
         assert "flights_by_carrier origin, carrier opaque 60 " in page
         assert "totals global opaque 1 " in page
@@ -107,7 +107,7 @@ class TestPipelinePage:
     def test_a_failed_driver_shows_its_message(self, filled, reader):
         filled.report("failed", "cannot read <input>")
 
-        assert "The pipeline failed. cannot read <input>" in text(reader.get("/pipelines/flights/"))
+        assert "The pipeline failed. It is not tried again. " in text(reader.get("/pipelines/flights/"))
 
     def test_a_driver_that_restarts_shows_the_reason_the_failures_and_the_next_try(self, filled, reader):
         filled.fail("no <disk>", 3, datetime.now(UTC) + timedelta(seconds=30.5))
@@ -115,7 +115,7 @@ class TestPipelinePage:
         page = text(reader.get("/pipelines/flights/"))
 
         assert re.search(
-            r"flights restarting .* The pipeline failed and will restart. Failure 3 of 8 in a row. "
+            r"flights retrying .* The pipeline failed and will restart. Failure 3 of 8 in a row. "
             r"Next attempt in (29|30) s \. no <disk>",
             page,
         )

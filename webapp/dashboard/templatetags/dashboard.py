@@ -13,12 +13,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from webapp.accounts.permissions import key_scope
-from webapp.dashboard import attention
-from webapp.dashboard.attention import Skew, worst_skew
 from webapp.dashboard.entries import EntriesQuery
 from webapp.dashboard.maintenance import Figure
+from webapp.dashboard.skew import Skew, worst_skew
+from webapp.states import verdicts
 from webapp.states.batches import BatchSummary
 from webapp.states.queries import PipelineStatus
+from webapp.states.verdicts import Verdict
 
 register = template.Library()
 
@@ -125,11 +126,6 @@ def _passed(at: datetime, suffix: str) -> str:
 
 
 @register.filter
-def tone(status: str) -> str:
-    return attention.tone(status)
-
-
-@register.filter
 def key_tone(status: str) -> str:
     return {"found": "good", "expired": "watch"}.get(status, "calm")
 
@@ -140,8 +136,8 @@ def apikey_tone(status: str) -> str:
 
 
 @register.filter
-def urgency(pipeline: PipelineStatus) -> str:
-    return attention.urgency(pipeline)
+def verdict(pipeline: PipelineStatus) -> Verdict:
+    return verdicts.verdict(pipeline)
 
 
 @register.filter

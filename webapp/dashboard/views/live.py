@@ -30,6 +30,7 @@ from webapp.accounts.permissions import OutsideError, key_scope
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
 from webapp.states.standing import Standing
+from webapp.states.verdicts import verdict
 from webapp.states.visible import Visible, of_request
 
 NO_QUERY: Mapping[str, str] = {}
@@ -84,13 +85,15 @@ def pipelines_version(
     """Return a digest that changes with what pages show: commits, statuses, pending input, dead letters, processes.
 
     The rate counts only as zero or not, since it falls slowly after the last batch; the lag is not part of it, nor that
-    of replicas.
+    of replicas. A verdict also changes with time alone.
     """
+    pipelines = list(pipelines)
     shown = [
         replace(status, rows_per_second=float(status.rows_per_second > 0), lag_seconds=None) for status in pipelines
     ]
     used = [(standing.name, standing.is_used) for standing in replicas]
-    return blake2s(repr((shown, members, used)).encode(), digest_size=8).hexdigest()
+    verdicts = [verdict(status) for status in pipelines]
+    return blake2s(repr((shown, verdicts, members, used)).encode(), digest_size=8).hexdigest()
 
 
 def is_current(request: HttpRequest, version: str) -> bool:

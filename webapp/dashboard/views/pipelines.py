@@ -10,9 +10,9 @@ from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import IN_NO_GROUP, key_scope
-from webapp.dashboard.attention import skews, urgency, worst_first
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
 from webapp.dashboard.pasted import whole_number
+from webapp.dashboard.skew import skews
 from webapp.dashboard.views.dead_letters import may_view_input
 from webapp.dashboard.views.live import (
     is_current,
@@ -32,6 +32,7 @@ from webapp.states.batches import (
     recent_batches,
 )
 from webapp.states.dead_letters import newest_dead_letters
+from webapp.states.verdicts import verdict, worst_first
 from webapp.states.visible import of_request
 
 CONTROL = "states.change_pipeline"
@@ -57,7 +58,7 @@ def overview(request):
     batches = recent_batches(SPARKLINE_BATCHES)
     shown = {
         "cards": [(pipeline, sparkline(batches.get(pipeline.name, []))) for pipeline in worst_first(pipelines)],
-        "troubled": sum(urgency(pipeline) == "bad" for pipeline in pipelines),
+        "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
         "states": visible.states(),
         "members": sorted(members, key=lambda member: member.healthy),
         "replicas": sorted(standings, key=lambda standing: standing.is_used),
