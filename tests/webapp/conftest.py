@@ -19,6 +19,14 @@ django.setup()
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
+@pytest.fixture(autouse=True)
+def uncached(monkeypatch) -> None:
+    """What pages show on top is read for each of them, not once a second."""
+    from webapp.core import system_snapshot
+
+    monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
+
+
 @pytest.fixture
 def schedule(db) -> None:
     """The tasks that migrations add, also after a test that emptied the database."""

@@ -1,4 +1,4 @@
-"""The state of the whole system, read in a fixed number of statements, for metrics and readiness.
+"""The state of the whole system, read in a fixed number of statements, for metrics, readiness and the top of pages.
 
 All requests of a process share one snapshot per second, so frequent scrapes cost the database nothing. The sizes of
 states take longer to read and are kept longer.
@@ -112,13 +112,19 @@ def _read_states() -> list[StateSummary]:
     return queries.states()
 
 
+def _read_pipelines() -> list[PipelineStatus]:
+    return queries.pipelines()
+
+
 system_snapshot = _Cached(_read_snapshot, SNAPSHOT_SECONDS)
+pipeline_statuses = _Cached(_read_pipelines, SNAPSHOT_SECONDS)
 state_summaries = _Cached(_read_states, SIZES_SECONDS)
 
 
 def clear_cache() -> None:
     """Read the database again at the next call."""
     system_snapshot.clear()
+    pipeline_statuses.clear()
     state_summaries.clear()
 
 

@@ -58,7 +58,10 @@ class Visible:
         return self._of_state(found)
 
     def pipelines(self) -> list[PipelineStatus]:
-        return [self._of_pipeline(pipeline) for pipeline in queries.pipelines() if self._sees_pipeline(pipeline)]
+        return self.of_pipelines(queries.pipelines())
+
+    def of_pipelines(self, pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
+        return [self._of_pipeline(pipeline) for pipeline in pipelines if self._sees_pipeline(pipeline)]
 
     def pipeline(self, name: str) -> PipelineStatus:
         """Raises UnknownPipelineError, also for a pipeline that feeds none of the visible states."""

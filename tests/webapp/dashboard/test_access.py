@@ -68,6 +68,6 @@ def test_its_statements_do_not_grow_with_keys(db, keeper, django_assert_num_quer
     for n in range(3):
         create_api_key(f"key {n}", ["read"])
 
-    # Session, user and permissions, then the keys with who created them.
-    with django_assert_num_queries(6):
+    # Session, user, permissions and the strip, then the keys with who created them.
+    with django_assert_num_queries(7):
         keeper.get("/keys")

@@ -60,8 +60,8 @@ class TestBatchesPage:
         assert txids(reader.get(f"/pipelines/flights/batches?before={before}")) == [2, 1]
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user and permissions, then the pipeline and its batches.
-        with django_assert_num_queries(7):
+        # Session, user, permissions and the strip, then the pipeline and its batches.
+        with django_assert_num_queries(8):
             reader.get("/pipelines/flights/batches")
 
 

@@ -116,12 +116,27 @@ def test_sorting_survives_commits_and_back_undoes_it(flights, page):
 
 def test_a_driver_that_dies_is_reported_at_once(flights, page):
     page.goto("/")
-    expect(page.locator(".status")).to_have_text("caught up")
+    expect(page.locator("article .status")).to_have_text("caught up")
+    expect(page).to_have_title("Overview · Tidemark")
 
     flights.die()
 
-    expect(page.locator(".status")).to_have_text("lost")
+    expect(page.locator("article .status")).to_have_text("lost")
     expect(page.get_by_role("status")).to_have_text("flights: lost")
+    expect(page.locator("#strip")).to_have_text("1 lost of 1 pipeline")
+    expect(page).to_have_title("1 lost — Overview · Tidemark")
+
+
+def test_a_page_that_is_cut_off_does_not_say_live(flights, page):
+    page.goto("/")
+    expect(page.get_by_role("button", name="Live")).to_be_visible()
+
+    page.context.set_offline(True)
+
+    expect(page.get_by_role("button", name="Disconnected")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("No response from the server. Retrying every second.")
+    page.context.set_offline(False)
+    expect(page.get_by_role("button", name="Live")).to_be_visible()
 
 
 def test_a_paused_page_does_not_refresh(flights, page):

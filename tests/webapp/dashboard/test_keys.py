@@ -128,8 +128,8 @@ class TestKeyPage:
     def test_its_statements_do_not_grow_with_versions(self, filled, reader, django_assert_num_queries):
         reader.get(EWR)
 
-        # Session, user and permissions, then the pipeline, the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(8):
+        # Session, user, permissions, strip; the pipeline, the state and its keys; the reader's are not Django's.
+        with django_assert_num_queries(9):
             reader.get(EWR)
 
 
@@ -191,8 +191,8 @@ class TestPastedLookup:
     def test_its_statements_do_not_grow_with_keys(self, filled, reader, django_assert_num_queries):
         self.ask(reader, "EWR,C00")
 
-        # Session, user and permissions, then the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(7):
+        # Session, user, permissions, strip; the state and its keys; the reader's are not Django's.
+        with django_assert_num_queries(8):
             reader.get(f"{CARRIERS}/lookup", {"keys": "\n".join(f"EWR,C{n:02}" for n in range(30))})
 
     def test_its_address_repeats_it_for_another_reader(self, filled, reader, django_user_model):

@@ -82,11 +82,23 @@ class TestMaintenancePage:
             last_run_at=datetime.now(UTC) - timedelta(minutes=20, seconds=0.5)
         )
         PeriodicTask.objects.filter(name="Expire rows past their time").update(enabled=False)
+        filled.join("worker")
 
         page = text(reader.get("/maintenance"))
 
         assert re.search(r"Compact all states every hour 20 min ago in 39 min ", page)
         assert re.search(r"Expire rows past their time every 10 minutes — disabled ", page)
+
+    def test_without_a_worker_the_schedule_promises_nothing(self, filled, reader):
+        worker = filled.join("worker")
+        alive = reader.get("/maintenance")
+        worker.leave()
+
+        page = text(reader.get("/maintenance"))
+
+        assert "No worker is alive." not in text(alive)
+        assert "No worker is alive. Runs that are requested or scheduled wait until one is" in page
+        assert re.search(r"Compact all states every hour — no worker ", page)
 
     def test_runs_come_in_pages(self, filled, reader, monkeypatch):
         monkeypatch.setattr(operations, "PAGE_RUNS", 2)
@@ -106,7 +118,7 @@ class TestMaintenancePage:
 
     def test_progress_of_a_run_brings_new_content(self, filled, reader, running):
         going = running()
-        query = {"v": re.search(r"&quot;v&quot;:&quot;(\w+)", reader.get("/maintenance").content.decode())[1]}
+        query = {"v": re.search(r"&quot;v&quot;:&quot;([\w.]+)", reader.get("/maintenance").content.decode())[1]}
         headers = {"HX-Request": "true"}
         unchanged = reader.get("/maintenance", query, headers=headers)
         MaintenanceRun.objects.filter(pk=going.id).update(progress={"steps": []})
@@ -125,8 +137,8 @@ class TestMaintenancePage:
         for _ in range(3):
             run(status="done", finished_at=datetime.now(UTC))
 
-        # Session, user and permissions, then runs, active runs, two for the schedule, two for states, latest runs.
-        with django_assert_num_queries(12):
+        # Session, user, permissions, strip; runs, active runs, two for the schedule, two for states, latest runs.
+        with django_assert_num_queries(13):
             reader.get("/maintenance")
 
 

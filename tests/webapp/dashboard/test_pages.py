@@ -53,8 +53,8 @@ class TestOverview:
         assert re.search(r"driver flights not responding .* worker maintenance not responding ", not_responding)
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
-        # Session, user and permissions, then pipelines, batches, states and their keys.
-        with django_assert_num_queries(9):
+        # Session, user, permissions and the strip, then pipelines, batches, states and their keys.
+        with django_assert_num_queries(10):
             reader.get("/")
 
     def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):
@@ -138,8 +138,8 @@ class TestPipelinePage:
         assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ s — 3 0 1,200 7 dropped ", page)
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user and permissions, then pipeline, batches, states and their keys.
-        with django_assert_num_queries(9):
+        # Session, user, permissions and the strip, then pipeline, batches, states and their keys.
+        with django_assert_num_queries(10):
             reader.get("/pipelines/flights/")
 
 
@@ -286,8 +286,8 @@ class TestStatePage:
     def test_its_statements_do_not_grow_with_keys_or_states(self, filled, reader, django_assert_num_queries):
         reader.get("/states/flights_by_carrier/")
 
-        # Session, user and permissions, then the pipeline, the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(8):
+        # Session, user, permissions, strip; the pipeline, the state and its keys; the reader's are not Django's.
+        with django_assert_num_queries(9):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):

@@ -16,6 +16,7 @@ from webapp.accounts.permissions import key_scope
 from webapp.dashboard.entries import EntriesQuery
 from webapp.dashboard.maintenance import Figure
 from webapp.dashboard.skew import Skew, worst_skew
+from webapp.dashboard.strip import Strip, strip
 from webapp.states import verdicts
 from webapp.states.batches import BatchSummary
 from webapp.states.queries import PipelineStatus
@@ -243,6 +244,13 @@ def typed(key: list[Any], columns: dict[str, str]) -> list[tuple[str, Any, str]]
 @register.filter
 def with_measure(query: EntriesQuery, measure: str) -> str:
     return query.address(by=measure)
+
+
+@register.simple_tag(takes_context=True)
+def health(context: Context) -> Strip | None:
+    """The strip with the problems of the pipelines that the user sees."""
+    request = context["request"]
+    return strip(request) if request.user.is_authenticated else None
 
 
 @register.simple_tag(takes_context=True)

@@ -27,6 +27,7 @@ from state_backends.errors import UnknownNameError
 from state_backends.schema.former import Kind
 from state_backends.synchronizer.membership import Member
 from webapp.accounts.permissions import OutsideError, key_scope
+from webapp.dashboard.strip import strip
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
 from webapp.states.standing import Standing
@@ -97,7 +98,12 @@ def pipelines_version(
 
 
 def is_current(request: HttpRequest, version: str) -> bool:
-    return bool(request.htmx) and request.GET.get("v") == version  # type: ignore[attr-defined]
+    return bool(request.htmx) and request.GET.get("v") == _whole(request, version)  # type: ignore[attr-defined]
+
+
+def _whole(request: HttpRequest, version: str) -> str:
+    """Return the version of a page with its strip."""
+    return f"{version}.{blake2s(repr(strip(request)).encode(), digest_size=4).hexdigest()}"
 
 
 def no_change() -> HttpResponse:
@@ -115,7 +121,7 @@ def page(
     is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
     frame = {
         "layout": "dashboard/part.html" if is_part else "dashboard/base.html",
-        "poll": orjson.dumps({**query, "v": version}).decode(),
+        "poll": orjson.dumps({**query, "v": _whole(request, version)}).decode(),
         "commits_url": f"{settings.TIDEMARK_EVENTS_URL}/events/tide",
         "now": now(),
     }

@@ -25,7 +25,7 @@ from webapp.dashboard.views.live import (
     unknown_run,
     unknown_state,
 )
-from webapp.states import services
+from webapp.states import queries, services
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
@@ -44,7 +44,8 @@ def maintenance(request):
     found = [visible.of_run(run) for run in services.page(before=before, limit=PAGE_RUNS + 1, states=visible.names)]
     active = [visible.of_run(run) for run in services.unfinished() if visible.sees(run.state_id)]
     schedule = scheduled()
-    version = _version(found, active, schedule)
+    has_worker = any(member.role == "worker" and member.healthy for member in queries.members())
+    version = f"{_version(found, active, schedule)}{has_worker:d}"
     if is_current(request, version):
         return no_change()
     context = {
@@ -54,6 +55,7 @@ def maintenance(request):
         "is_first": not before,
         "states": latest_of_each(visible.states(), services.latest(), active),
         "schedule": schedule,
+        "has_worker": has_worker,
         "may_maintain": request.user.has_perm(MAINTAIN) and not visible.scope.key_prefix,
     }
     return page(request, "dashboard/maintenance.html", version, context, {"before": str(before)} if before else {})

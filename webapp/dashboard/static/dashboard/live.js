@@ -47,6 +47,7 @@
     if (now === isOffline) return;
     isOffline = now;
     document.body.classList.toggle("offline", now);
+    labelPause();
     notify(now ? "No response from the server. Retrying every second." : "");
   }
 
@@ -63,6 +64,12 @@
   let reconnectTimer = 0;
   let refusals = 0;
   let wasConnected = false;
+
+  function labelPause() {
+    if (!pause) return;
+    const isPaused = pause.getAttribute("aria-pressed") === "true";
+    pause.lastElementChild.textContent = isPaused ? "Paused" : isOffline ? "Disconnected" : "Live";
+  }
 
   function setConnected(now) {
     connected = now;
@@ -117,6 +124,8 @@
 
   const isDue = () => due || !connected || performance.now() - refreshedAt >= CONNECTED_REFRESH_MS;
 
+  window.addEventListener("offline", () => setOffline(true));
+  window.addEventListener("online", refresh);
   document.addEventListener("visibilitychange", followVisibility);
   window.addEventListener("pagehide", disconnect);
   window.addEventListener("pageshow", followVisibility);
@@ -169,7 +178,7 @@
     if (button && button === pause) {
       const now = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(now));
-      button.lastElementChild.textContent = now ? "Paused" : "Live";
+      labelPause();
       if (!now) refresh();
     } else if (button && button.dataset.copy) {
       await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);

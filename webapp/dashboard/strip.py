@@ -1,0 +1,66 @@
+"""The strip on top of every page: how many pipelines have which problem, among those that the user sees.
+
+It is also the beginning of the page's title, so that it shows in a tab in the background.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from webapp.core.system_snapshot import pipeline_statuses
+from webapp.states.queries import PipelineStatus
+from webapp.states.verdicts import WORST_FIRST, verdict
+from webapp.states.visible import of_request
+
+WORDS = {"stale": "lagging"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The pipelines of one verdict. address: of the pipeline, or of the overview if there are several."""
+
+    text: str
+    tone: str
+    names: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """pipelines: how many the user sees."""
+
+    marks: tuple[Mark, ...]
+    pipelines: int
+
+    @property
+    def title(self) -> str:
+        return " · ".join(mark.text for mark in self.marks)
+
+
+def strip(request: HttpRequest) -> Strip:
+    """Return the strip for a signed-in user; read once in a request."""
+    found: Strip | None = getattr(request, "_strip", None)
+    if found is None:
+        found = _strip(of_request(request).of_pipelines(pipeline_statuses()))
+        request._strip = found  # type: ignore[attr-defined]
+    return found
+
+
+def _strip(pipelines: list[PipelineStatus]) -> Strip:
+    by_verdict = defaultdict(list)
+    for pipeline in pipelines:
+        if verdict(pipeline).is_problem:
+            by_verdict[verdict(pipeline).name].append(pipeline)
+    marks = tuple(_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict)
+    return Strip(marks, len(pipelines))
+
+
+def _mark(name: str, pipelines: list[PipelineStatus]) -> Mark:
+    only = pipelines[0] if len(pipelines) == 1 else None
+    text = f"{len(pipelines)} {WORDS.get(name, name)}"
+    if only and name == "rejecting":
+        text = f"{only.rejected_share:.0%} rejected"
+    address = reverse("dashboard:pipeline", args=[only.name]) if only else reverse("dashboard:index")
+    return Mark(text, verdict(pipelines[0]).tone, ", ".join(pipeline.name for pipeline in pipelines), address)
