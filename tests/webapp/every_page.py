@@ -71,7 +71,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
     hourly = CrontabSchedule.objects.create(minute="0")
     task = PeriodicTask.objects.create(name="Compact", task="states.maintain_all", crontab=hourly)
     with committed_flights() as flights:
-        flights.commit({("LGA", "C01"): 3}, letters=[DeadLetter("day.json", "{", "not JSON")])
+        flights.commit({("LGA", "C01"): 3}, letters=[DeadLetter("day.json", "{", "not JSON", record={"line": "{"})])
         flights.fail("day.json: no such column 'carrier'", failures=2)
         run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
         batch = Batch.objects.get(txid=2)
