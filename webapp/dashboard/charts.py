@@ -6,7 +6,7 @@ and dots are zero-length strokes, whose width does not scale.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from webapp.states.batches import BatchSummary
 
@@ -69,13 +69,17 @@ class StepChart:
 
 @dataclass(frozen=True)
 class Sparkline:
-    """Rows per second, batch by batch. line, area: points for SVG, oldest batch first."""
+    """Rows per second of each batch, at the time of its commit. line, area: points for SVG, oldest batch first.
+
+    span: between the first and the last of these times.
+    """
 
     line: str
     area: str
     lowest: float
     highest: float
     batches: int
+    span: timedelta
 
 
 def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
@@ -118,21 +122,22 @@ def step_chart(versions: Sequence[tuple[datetime, float | None]]) -> StepChart |
 
 def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
     """Draw the committed batches of `batches`, which come newest first; None for fewer than two."""
-    rates = [batch.rows_per_second for batch in reversed(batches) if batch.status == "committed"]
+    rates = [(batch.committed_at, batch.rows_per_second) for batch in reversed(batches) if batch.committed_at]
     if len(rates) < 2:
         return None
-    top = max(rates) or 1
+    (since, _), (until, _) = rates[0], rates[-1]
+    lowest, highest = min(rate for _, rate in rates), max(rate for _, rate in rates)
     height = SPARKLINE_HEIGHT - 2 * SPARKLINE_MARGIN
     points = [
         (
-            round(index * SPARKLINE_WIDTH / (len(rates) - 1), 1),
-            round(SPARKLINE_HEIGHT - SPARKLINE_MARGIN - rate / top * height, 1),
+            round(_across(at, since, until) * SPARKLINE_WIDTH / WIDTH, 1),
+            round(SPARKLINE_HEIGHT - SPARKLINE_MARGIN - rate / (highest or 1) * height, 1),
         )
-        for index, rate in enumerate(rates)
+        for at, rate in rates
     ]
     line = " ".join(f"{x},{y}" for x, y in points)
-    area = f"0,{SPARKLINE_HEIGHT} {line} {SPARKLINE_WIDTH},{SPARKLINE_HEIGHT}"
-    return Sparkline(line, area, min(rates), max(rates), len(rates))
+    area = f"{points[0][0]},{SPARKLINE_HEIGHT} {line} {SPARKLINE_WIDTH},{SPARKLINE_HEIGHT}"
+    return Sparkline(line, area, lowest, highest, len(rates), until - since)
 
 
 def _bar_height(number: float, highest: float) -> float:

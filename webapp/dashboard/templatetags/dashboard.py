@@ -52,6 +52,14 @@ def rate(figure: float) -> str:
 
 
 @register.filter
+def share(figure: float | None) -> str:
+    """0.262 -> 26 %; what is not zero is not shown as zero."""
+    if figure is None:
+        return "—"
+    return "<1 %" if 0 < figure < 0.01 else f"{figure:.0%}".replace("%", " %")
+
+
+@register.filter
 def size(byte_count: int) -> str:
     figure = float(byte_count)
     for unit in ("B", "kB", "MB", "GB"):

@@ -11,6 +11,8 @@ from django.views.decorators.http import require_POST
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import IN_NO_GROUP, key_scope
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
+from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
+from webapp.dashboard.overview import tables as overview_tables
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.skew import skews
 from webapp.dashboard.views.dead_letters import may_view_input
@@ -32,7 +34,7 @@ from webapp.states.batches import (
     recent_batches,
 )
 from webapp.states.dead_letters import newest_dead_letters
-from webapp.states.verdicts import verdict, worst_first
+from webapp.states.verdicts import verdict
 from webapp.states.visible import of_request
 
 CONTROL = "states.change_pipeline"
@@ -55,17 +57,22 @@ def overview(request):
     version = pipelines_version(pipelines, members, standings)
     if is_current(request, version):
         return no_change()
-    batches = recent_batches(SPARKLINE_BATCHES)
+    query = OverviewQuery.parse(request.GET)
+    tables, batches = overview_tables(query, pipelines, visible.states()), recent_batches(SPARKLINE_BATCHES)
     shown = {
-        "cards": [(pipeline, sparkline(batches.get(pipeline.name, []))) for pipeline in worst_first(pipelines)],
+        "query": query,
+        "count": len(pipelines),
         "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
-        "states": visible.states(),
+        "tables": tables,
+        "rows": [(pipeline, sparkline(batches.get(pipeline.name, []))) for pipeline in tables.pipelines],
+        "pipeline_headings": pipeline_headings(query),
+        "state_headings": state_headings(query),
         "members": sorted(members, key=lambda member: member.healthy),
         "replicas": sorted(standings, key=lambda standing: standing.is_used),
         "is_restricted": not is_whole,
         "is_in_no_group": visible.scope is IN_NO_GROUP,
     }
-    return page(request, "dashboard/overview.html", version, shown)
+    return page(request, "dashboard/overview.html", version, shown, query.parts)
 
 
 @pipeline_page

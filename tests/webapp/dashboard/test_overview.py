@@ -1,0 +1,122 @@
+"""The overview: which pipelines and states it shows, in which order, and at what cost."""
+
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from state_backends import BatchLedger, Catalog, Count, StateSpec, driver_status
+from state_backends.dead_letters import DeadLetter
+from tests.webapp.dashboard.page_text import text
+from webapp.accounts.models import Restriction
+from webapp.dashboard import overview
+
+
+def pipelines(client: Client, query: str = "") -> list[str]:
+    return re.findall(r'<tr id="pipeline-([^"]*)"', client.get(f"/{query}").content.decode())
+
+
+def states(client: Client, query: str = "") -> list[str]:
+    return re.findall(r'<tr id="state-([^"]*)"', client.get(f"/{query}").content.decode())
+
+
+def link(client: Client, name: str, query: str = "") -> str:
+    """The address of the link with this id."""
+    return unescape(re.search(rf'id="{name}" href="/([^"]*)"', client.get(f"/{query}").content.decode())[1])
+
+
+@pytest.fixture
+def three(filled) -> None:
+    """`flights`, which runs, `broken`, which has failed, and `idle`, which was never started; `idle` has no states."""
+    conn = filled.conn
+    for name in ("broken", "idle"):
+        Catalog(conn).register_pipeline(name, spout="opaque", description=f"Orders of {name}")
+    BatchLedger(conn, "broken").acquire()
+    spec = StateSpec("orders", key={"shop": "text"}, measures={"orders": Count()})
+    Catalog(conn).register_states("broken", [spec], {"orders": "exactly once"})
+    driver_status.report(conn, "broken", "failed", "no such column")
+
+
+class TestOrder:
+    def test_the_worst_pipelines_come_first(self, three, reader):
+        assert pipelines(reader)[0] == "broken"
+        assert sorted(pipelines(reader)) == ["broken", "flights", "idle"]
+
+    def test_a_heading_sorts_and_sorts_the_other_way_when_asked_again(self, three, reader):
+        by_txid = link(reader, "sort-txid")
+        assert by_txid == "?sort=-txid"
+        assert pipelines(reader, by_txid)[0] == "flights"
+        assert link(reader, "sort-txid", by_txid) == "?sort=txid"
+        assert pipelines(reader, "?sort=txid")[-1] == "flights"
+        assert link(reader, "sort-name") == "?sort=name"
+
+    def test_what_is_not_known_comes_last_in_both_directions(self, three, reader):
+        assert pipelines(reader, "?sort=commit")[0] == pipelines(reader, "?sort=-commit")[0] == "flights"
+
+    def test_states_are_sorted_by_themselves(self, three, reader):
+        assert states(reader) == ["flights_by_carrier", "flights_by_hour", "orders", "totals"]
+        assert states(reader, "?states=-keys")[0] == "flights_by_carrier"
+        assert states(reader, "?states=pipeline")[0] == "orders"
+        assert link(reader, "states-size", "?sort=name") == "?sort=name&states=-size"
+
+    def test_what_is_no_order_is_ignored(self, three, reader):
+        assert pipelines(reader, "?sort=password&states=-x&show=y&all=2") == pipelines(reader)
+
+
+class TestFilter:
+    def test_pipelines_are_found_by_name_description_and_states(self, three, reader):
+        assert pipelines(reader, "?q=FLIGHTS") == ["flights"]
+        assert pipelines(reader, "?q=orders+of") == ["broken", "idle"]
+        assert pipelines(reader, "?q=totals") == ["flights"]
+
+    def test_states_are_found_by_name_pipeline_and_columns(self, three, reader):
+        assert states(reader, "?q=broken") == ["orders"]
+        assert states(reader, "?q=origin") == ["flights_by_carrier", "flights_by_hour"]
+
+    def test_those_that_need_attention_are_shown_alone(self, three, reader):
+        assert link(reader, "show-problems") == "?show=problems"
+        assert pipelines(reader, "?show=problems") == ["broken"]
+        assert states(reader, "?show=problems") == ["orders"]
+        assert "Need attention 1" in text(reader.get("/"))
+
+    def test_a_filter_that_leaves_nothing_says_so_and_leads_back(self, three, reader):
+        page = reader.get("/?q=nowhere&sort=name")
+
+        assert "No pipeline has nowhere in its name, description or states." in text(page)
+        assert 'href="/?sort=name"' in page.content.decode()
+
+    def test_a_refresh_keeps_filter_and_order(self, three, reader):
+        page = reader.get("/?q=flights&sort=-lag&states=-keys").content.decode()
+
+        poll = unescape(re.search(r'hx-vals="([^"]*)"', page)[1])
+        assert all(part in poll for part in ('"q":"flights"', '"sort":"-lag"', '"states":"-keys"'))
+
+
+class TestManyStates:
+    def test_the_first_ones_are_shown_and_all_on_request(self, three, reader, monkeypatch):
+        monkeypatch.setattr(overview, "MOST_STATES", 2)
+
+        assert states(reader) == ["flights_by_carrier", "flights_by_hour"]
+        assert "2 more. Show all" in text(reader.get("/"))
+        assert len(states(reader, "?all=1")) == 4
+
+
+class TestFigures:
+    def test_the_share_of_rejected_rows_links_to_the_dead_letters(self, filled, reader):
+        filled.commit({("JFK", "C00"): 9}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in (1, 2)])
+
+        page = reader.get("/").content.decode()
+
+        assert 'href="/pipelines/flights/dead-letters" title="2 dead letters in all">&lt;1 %</a>' in page
+
+    def test_a_failure_is_explained_in_a_row_of_its_own(self, three, reader):
+        assert "The pipeline failed. It is not tried again." in text(reader.get("/"))
+
+
+def test_a_restricted_person_finds_nothing_of_others(three, reader, django_user_model):
+    Restriction.objects.create(user=django_user_model.objects.get(username="reader"), states=["totals"])
+
+    for query in ("", "?q=o", "?show=problems", "?all=1", "?sort=name"):
+        assert set(pipelines(reader, query)) <= {"flights"}
+        assert set(states(reader, query)) <= {"totals"}
