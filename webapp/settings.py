@@ -128,7 +128,6 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "django_htmx",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
     "rest_framework",
     "webapp.accounts.audit",
     "webapp.states",
@@ -325,9 +324,6 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
     "ENFORCE_NON_BLANK_FIELDS": True,
     "COMPONENT_SPLIT_REQUEST": True,
     # They would repeat each name: `open` - open.

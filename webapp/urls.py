@@ -22,7 +22,7 @@ urlpatterns = [
     path("login", LoginView.as_view(redirect_authenticated_user=True, extra_context=SIGN_IN), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("api/schema", SchemaView.as_view(), name="schema"),
-    path("api/docs", DocsView.as_view(url_name="schema"), name="docs"),
+    path("api/docs", DocsView.as_view(), name="docs"),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("webapp.dashboard.urls")),
 ]

@@ -11,8 +11,11 @@ import orjson
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import render
 from django.urls import reverse
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from django.utils.timezone import now
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -31,6 +34,7 @@ from webapp.api.entries import history, page
 from webapp.api.export import FORMATS, stream
 from webapp.api.lookups import look_up, look_up_together
 from webapp.api.one_key import key_as_json, key_in_path, look_up_one
+from webapp.api.reference import reference
 from webapp.api.rendering import OrjsonRenderer, conditional, digest, is_known, known_etags, not_modified
 from webapp.api.requests import (
     EntriesParameters,
@@ -437,5 +441,18 @@ class SchemaView(AllowedMethods, SpectacularAPIView):
     pass
 
 
-class DocsView(AllowedMethods, SpectacularSwaggerSplitView):
-    pass
+class DocsView(AllowedMethods):
+    """The same document as a page."""
+
+    schema = None  # not a call of the API
+    authentication_classes = [SessionAuthentication]
+    permission_classes = SchemaView.permission_classes
+
+    def get(self, request: Request) -> HttpResponse:
+        document = SchemaView.generator_class().get_schema(public=True)
+        shown = {
+            "reference": reference(document, request.build_absolute_uri("/").rstrip("/")),
+            "layout": "dashboard/base.html",
+            "now": now(),
+        }
+        return render(request._request, "dashboard/reference.html", shown)

@@ -1,7 +1,7 @@
 """The Content-Security-Policy of each answer: what a browser may load and run, where it may connect, who may frame it.
 
 The dashboard loads only files from this server. The admin's theme also evaluates expressions in attributes and writes
-styles (Alpine), and the API's documentation writes styles (Swagger). No inline script is allowed anywhere.
+styles (Alpine). No inline script is allowed anywhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,6 @@ ADMIN = PAGES | {
     "style-src": "'self' 'unsafe-inline'",
     "img-src": "'self' data:",
 }
-DOCS = PAGES | {"style-src": "'self' 'unsafe-inline'", "img-src": "'self' data:"}
 API = {"default-src": "'none'", "frame-ancestors": "'none'"}
 
 # SecurityMiddleware adds nosniff and the opener policy.
@@ -49,13 +48,12 @@ class ContentSecurityPolicy:
 
 
 def policy_of(request: HttpRequest) -> str:
-    """Return the policy of the admin, the API's documentation, the API or the dashboard."""
+    """Return the policy of the admin, the API or the dashboard, which the API's reference belongs to."""
     match = request.resolver_match
     if match is not None and match.app_name == "admin":
         return _ADMIN
-    if match is not None and match.view_name == "docs":
-        return _DOCS
-    if request.path.startswith("/api/"):
+    is_page = match is not None and match.view_name == "docs"
+    if request.path.startswith("/api/") and not is_page:
         return _API
     return _pages(settings.TIDEMARK_EVENTS_URL)
 
@@ -71,4 +69,4 @@ def _joined(policy: Mapping[str, str]) -> str:
     return "; ".join(f"{directive} {sources}" for directive, sources in policy.items())
 
 
-_ADMIN, _DOCS, _API = _joined(ADMIN), _joined(DOCS), _joined(API)
+_ADMIN, _API = _joined(ADMIN), _joined(API)

@@ -47,6 +47,19 @@ def commands(message: str) -> SafeString:
 
 
 @register.filter
+def marked(text: str) -> SafeString:
+    """Show the code and the bold words of a text in Markdown."""
+    marks = ("{}", "<strong>{}</strong>")
+    parts = enumerate(text.split("**"))
+    return format_html_join("", "{}", ((format_html(marks[place % 2], commands(part)),) for place, part in parts))
+
+
+@register.filter
+def paragraphs(text: str) -> list[str]:
+    return [paragraph for paragraph in text.split("\n\n") if paragraph]
+
+
+@register.filter
 def rate(figure: float) -> str:
     return number(figure if 0 < figure < 10 else round(figure))
 
