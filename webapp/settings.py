@@ -164,6 +164,8 @@ WSGI_APPLICATION = "webapp.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # Before those of Unfold.
+        "DIRS": [Path(__file__).parent / "core" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -353,6 +355,8 @@ UNFOLD = {
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")},
     ],
+    "STYLES": [lambda request: static("dashboard/admin.css")],
+    "SCRIPTS": [lambda request: static("dashboard/admin.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,
     # The accent colour of the dashboard, light to dark.

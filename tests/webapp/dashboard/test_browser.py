@@ -266,6 +266,17 @@ def test_a_list_of_keys_is_pasted_and_answered_line_by_line(flights, page):
     expect(rows).to_have_count(4)
 
 
+def test_a_long_list_of_answers_scrolls_in_its_own_box(flights, page):
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(STATE)
+        page.get_by_label("One key per line").fill("EWR,C07\n" * 800)
+        page.get_by_role("button", name="Look up").click()
+
+        expect(page.locator(".answers tbody tr")).to_have_count(800)
+        assert page.evaluate("document.documentElement.scrollHeight") < 3_000
+
+
 def test_entries_have_a_next_page_and_back_returns(flights, page):
     page.goto(f"{STATE}?order=-flights")
     first = page.locator(".entries tbody th").first.inner_text()
