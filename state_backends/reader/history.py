@@ -1,4 +1,4 @@
-"""History: the committed versions of one key, newest first, from the changelog or else from the row itself.
+"""History: the committed versions of one key, from the changelog or else from the row itself; all, or one per step.
 
 Compaction, expiry and later batches delete versions without a trace, so an answer says whether it is complete.
 """
@@ -21,6 +21,9 @@ NONE_REVERTED: LiteralString = (
 # For a row of another backend with one version, written by batch %s: whether it never had another version.
 NEVER_ANOTHER = ledger_sql("s.oldest_txid = 0 AND " + NONE_REVERTED.format(txid="%s"))
 
+# The step of a range `r` in which a version `u` was written; all before the range are one.
+STEP = sql.SQL("CASE WHEN u.updated_at < r.since THEN -1 ELSE floor(extract(epoch FROM u.updated_at) / r.seconds) END")
+
 
 def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> sql.Composed:
     """Return the statement: COMMITTED_BATCH, the versions, their number, whether they are complete.
@@ -29,12 +32,10 @@ def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> 
     `before`; the number of versions; the state's name.
     """
     results = sql.SQL(
-        "SELECT coalesce(json_agg(json_build_object('txid', v.txid, 'at', v.updated_at, "
-        "'status', CASE WHEN v.removed THEN 'removed' ELSE 'found' END, "
-        "'value', CASE WHEN NOT v.removed THEN {value} END) ORDER BY v.txid DESC), '[]') AS results, "
+        "SELECT coalesce(json_agg({version} ORDER BY v.txid DESC), '[]') AS results, "
         "count(*) AS shown FROM (SELECT u.* FROM {versions} u WHERE {before} ORDER BY u.txid DESC LIMIT %s) v"
     ).format(
-        value=json_value(table.spec, "v", measures),
+        version=_json_version(table, measures),
         versions=_logged(table) if table.spec.changelog else _carried(table),
         before=sql.SQL("u.txid < %s" if before else "true"),
     )
@@ -42,11 +43,44 @@ def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> 
     return answer_now(results, sql.SQL("f.results::text, f.shown, {}").format(complete))
 
 
+def series_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
+    """Return the statement: COMMITTED_BATCH, and the versions of a range of time, oldest first.
+
+    Of the versions in one step the last one, and the last one before the range. Its parameters: the key,
+    `series_key_repeats` times; the range's beginning, the seconds of a step, the range's end; the state's name.
+    """
+    newest_before = "SELECT o.txid FROM u o WHERE o.updated_at < r.since ORDER BY o.txid DESC LIMIT 1"
+    results = sql.SQL(
+        "WITH u AS NOT MATERIALIZED (SELECT * FROM {versions} each) "
+        "SELECT coalesce(json_agg({version} ORDER BY v.updated_at), '[]') AS results "
+        "FROM (SELECT DISTINCT ON ({step}) u.* "
+        "FROM u, (SELECT %s::timestamptz AS since, %s::float8 AS seconds, %s::timestamptz AS until) r "
+        "WHERE {onward} AND u.updated_at < r.until ORDER BY {step}, u.txid DESC) v"
+    ).format(
+        version=_json_version(table, measures),
+        versions=_logged(table) if table.spec.changelog else _carried(table),
+        # A range of txids, so that the index finds the versions without those that are older.
+        onward=sql.SQL(f"u.txid >= coalesce(({newest_before}), 0)" if table.keeps_txid else "true"),
+        step=STEP,
+    )
+    return answer_now(results, sql.SQL("f.results::text"))
+
+
 def key_repeats(table: StateTable) -> int:
     """Return how many times the parameters of `history_sql` repeat the key."""
-    if table.spec.changelog:
-        return 1
-    return 3 if table.keeps_previous else 2
+    return series_key_repeats(table) + (not table.spec.changelog)
+
+
+def series_key_repeats(table: StateTable) -> int:
+    """Return how many times the parameters of `series_sql` repeat the key: once for each sub-select of versions."""
+    return 2 if table.keeps_previous and not table.spec.changelog else 1
+
+
+def _json_version(table: StateTable, measures: Sequence[str]) -> sql.Composed:
+    return sql.SQL(
+        "json_build_object('txid', v.txid, 'at', v.updated_at, "
+        "'status', CASE WHEN v.removed THEN 'removed' ELSE 'found' END, 'value', CASE WHEN NOT v.removed THEN {} END)"
+    ).format(json_value(table.spec, "v", measures))
 
 
 def _logged(table: StateTable) -> sql.Composed:

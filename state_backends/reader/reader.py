@@ -231,6 +231,13 @@ class Reader(Protocol):
         Raises KeyShapeError.
         """
 
+    def series(self, key: Key, *, since: datetime, until: datetime, step_seconds: float) -> Snapshot:
+        """Answer the committed versions of a key from `since` (with it) to `until` (without it), oldest first.
+
+        Of those in one step of time the last one, so their number is bounded; before them the last one that was written
+        before `since`. The versions are as in `history`. Raises KeyShapeError.
+        """
+
     def export(
         self,
         *,

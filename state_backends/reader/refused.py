@@ -1,6 +1,7 @@
 """RefusedReader: a reader of a state that is not served, as its store and the ledger do not agree."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Self
 
 import psycopg
@@ -47,6 +48,9 @@ class RefusedReader(Reader):
         raise self._refusal()
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
+        raise self._refusal()
+
+    def series(self, key: Key, *, since: datetime, until: datetime, step_seconds: float) -> Snapshot:
         raise self._refusal()
 
     def export(self, **asked: Any) -> Export:

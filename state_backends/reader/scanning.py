@@ -216,6 +216,17 @@ class ScanningReader(Reader):
         complete = whole or len(results) == limit
         return Snapshot(*batch.shown, json_form(results).encode(), complete=complete)
 
+    def series(self, key: Key, *, since: datetime, until: datetime, step_seconds: float) -> Snapshot:
+        if self._past is not None:
+            return self._past.series(key, since=since, until=until, step_seconds=step_seconds)
+        typed = self.spec.check_key(key)
+        # A row carries two versions at most.
+        txid, versions, _ = self._until_still(lambda: self._carried(typed))
+        dated = [(version.at, version) for version in reversed(versions) if version.at and version.at < until]
+        first = max(sum(at < since for at, _ in dated) - 1, 0)
+        shown = [self._shown(version) for _, version in dated[first:]]
+        return Snapshot(*self._published(txid, None).shown, json_form(shown).encode())
+
     def export(
         self,
         *,

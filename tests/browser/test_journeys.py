@@ -54,7 +54,7 @@ def test_a_reader_finds_a_value_its_history_and_downloads_the_state(page, demo):
     expect(page.get_by_role("heading", level=1)).to_have_text("JFK · AA")
     versions = page.locator("table.versions tbody tr")
     expect(versions.nth(1)).to_be_visible(timeout=TIMEOUT_MS)
-    expect(page.locator(".chart .line")).to_be_visible()
+    expect(page.locator("#chart-value .uplot")).to_be_visible()
     versions.first.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Batch ")
 

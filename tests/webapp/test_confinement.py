@@ -118,6 +118,7 @@ READS = [
     "/entries?order_by=-n",
     "/export.csv",
     "/history?key=[7]",
+    "/series?key=[7]",
     "/keys?key=[7]",
     "/keys?key=[7]&min_txid=1000000&wait_ms=1",
     "/keys/7",

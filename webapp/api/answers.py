@@ -288,6 +288,63 @@ class BatchSerializer(serializers.Serializer):
     metrics = MetricsSerializer(help_text="what Spark measured; empty until it has")
 
 
+class Numbers(serializers.ListField):
+    """One number for each time, null in a gap."""
+
+    def __init__(self, **options):
+        super().__init__(child=serializers.FloatField(allow_null=True), **options)
+
+
+class RangeOfAnswer(serializers.Serializer):
+    to = serializers.DateTimeField()
+    step_seconds = serializers.IntegerField(help_text="what one point stands for at most")
+    times = serializers.ListField(child=serializers.FloatField(), help_text="of the points, in seconds since 1970")
+
+    def get_fields(self):
+        # `from` is a keyword of Python.
+        return super().get_fields() | {"from": serializers.DateTimeField()}
+
+
+class PipelineFiguresSerializer(serializers.Serializer):
+    batches = Numbers(help_text="batches committed")
+    rows = Numbers(required=False, help_text="rows read; absent for a restricted caller")
+    rows_per_second = Numbers(
+        required=False, help_text="rows by seconds of the batches that read them; absent for a restricted caller"
+    )
+    seconds = Numbers(help_text="that a batch took on average")
+    longest_seconds = Numbers(help_text="that the longest batch took")
+    freshness_seconds = Numbers(
+        help_text="how old the values were that readers saw, when a batch replaced them; the most"
+    )
+    dead_letters = Numbers(help_text="input that could not be processed")
+    late = Numbers(help_text="events that came after the watermark")
+    dropped = Numbers(help_text="late events that were left out")
+    replays = Numbers(help_text="batches that took more than one attempt")
+
+
+@extend_schema_serializer(component_name="PipelineSeries")
+class PipelineSeriesSerializer(RangeOfAnswer):
+    pipeline = serializers.CharField()
+    epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
+    txid = BatchNumber(help_text="the committed batch")
+    series = PipelineFiguresSerializer(help_text="one number for each time; null where a gap begins")
+    phases = serializers.DictField(
+        child=Numbers(),
+        help_text="average seconds of a batch's parts, by Spark's names; empty for a restricted caller",
+    )
+
+
+@extend_schema_serializer(component_name="KeySeries")
+class KeySeriesSerializer(BatchOfAnswer, RangeOfAnswer):
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
+    key = KeyParts()
+    txids = serializers.ListField(child=BatchNumber(allow_null=True), help_text="the batch that wrote each value")
+    series = serializers.DictField(
+        child=Numbers(), help_text="by measure; null where the key did not exist, or the value is no number"
+    )
+
+
 class StepSerializer(serializers.Serializer):
     step = serializers.CharField()
     seen = serializers.IntegerField()

@@ -20,6 +20,7 @@ from state_backends import Snapshot, StateSpec
 from state_backends.errors import NotCommittedError, OutOfReachError
 from state_backends.reader.filters import Filter
 from state_backends.reader.reader import Reader
+from state_backends.row import Key
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
 from webapp.api.lookups import read
@@ -261,12 +262,8 @@ def history(name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, A
 
 
 def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
-    reader, key = readers.reader(conn, name), asked.get("key", "")
-    scope.prefix_of(reader.spec)  # first, since the refusal of a key names the key columns
-    if key == "" and reader.spec.key:
-        raise ParseError(f"key must be given, as a JSON list of {', '.join(reader.spec.key)}")
-    typed = reader.spec.check_key(parts_of(key, reader.spec))
-    scope.check_keys(reader.spec, [typed])
+    reader = readers.reader(conn, name)
+    typed = checked_key(reader.spec, asked.get("key", ""), scope)
     snapshot = reader.history(typed, limit=asked["limit"], before=asked.get("before"))
     return {
         "state": name,
@@ -278,6 +275,16 @@ def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scop
         "complete": snapshot.complete,
         "versions": orjson.Fragment(snapshot.results),
     }
+
+
+def checked_key(spec: StateSpec, key: list[Any] | str, scope: KeyScope) -> Key:
+    """Return the key of a parameter. Raises ParseError, KeyShapeError, OutsideError."""
+    scope.prefix_of(spec)  # first, since the refusal of a key names the key columns
+    if key == "" and spec.key:
+        raise ParseError(f"key must be given, as a JSON list of {', '.join(spec.key)}")
+    typed = spec.check_key(parts_of(key, spec))
+    scope.check_keys(spec, [typed])
+    return typed
 
 
 def parts_of(asked: list[Any] | str, spec: StateSpec) -> list[Any]:

@@ -15,7 +15,9 @@ from webapp.api.answers import (
     EntriesSerializer,
     HistorySerializer,
     KeyAnswerSerializer,
+    KeySeriesSerializer,
     PipelineSerializer,
+    PipelineSeriesSerializer,
     RunSerializer,
     StateAnswerSerializer,
     StateSerializer,
@@ -42,10 +44,12 @@ from webapp.api.requests import (
     HistoryParameters,
     KeyParameters,
     KeyPathParameters,
+    KeySeriesParameters,
     ListParameters,
     QueriesSerializer,
     QuerySerializer,
     RunsParameters,
+    SeriesParameters,
     UsageParameters,
 )
 from webapp.api.tokens import TokenBody, TokenSerializer
@@ -129,6 +133,16 @@ batches = extend_schema(
     "read and how many keys it wrote.",
     parameters=[ListParameters, *CONDITIONAL],
     responses=answers(200, _listed("batches", BatchSerializer), 404, description="The batches.") | UNCHANGED,
+)
+pipeline_series = extend_schema(
+    operation_id="get_pipeline_series",
+    tags=["pipelines"],
+    summary="Show what a pipeline did over time",
+    description="Rows per second, seconds of batches and of their parts, freshness, dead letters: one point for the "
+    "batches of each step of time, at the commit of the last one. The step is the shortest of 1, 2, 5, 10 or 30 "
+    "seconds, minutes or longer, that gives no more than `points`. A pause is marked by a time with nulls.",
+    parameters=[SeriesParameters, *CONDITIONAL],
+    responses=answers(200, PipelineSeriesSerializer, 404, description="The series.") | UNCHANGED,
 )
 pause = extend_schema(
     operation_id="pause_pipeline",
@@ -374,4 +388,15 @@ history = extend_schema(
     "there were older ones. For the next page send the last `txid` of this one as `before`.",
     parameters=[HistoryParameters, *CONDITIONAL],
     responses=answers(200, HistorySerializer, 404, description="The versions.") | UNCHANGED,
+)
+key_series = extend_schema(
+    operation_id="get_key_series",
+    tags=["states"],
+    summary="Show the values of a key over time",
+    description="One number for each measure and time, from the changelog: of the versions in one step of time the "
+    "last one. A value holds until the next time: the first one is that of the range's beginning, the last one that of "
+    "its end, or of now. Without a changelog there are the last one or two versions. Members of a "
+    "measure that has several, such as quantiles, are named `measure.member`.",
+    parameters=[KeySeriesParameters, *CONDITIONAL],
+    responses=answers(200, KeySeriesSerializer, 404, description="The series.") | UNCHANGED,
 )

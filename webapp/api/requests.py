@@ -5,6 +5,7 @@ ParseError, a 400 that names the member. Unknown members of a body and unknown q
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,10 +21,14 @@ from rest_framework.fields import empty
 from state_backends.reader.filters import MOST_FILTERS, OPERATORS
 from webapp.api.rendering import parse_json
 from webapp.states.models import MaintenanceRun
+from webapp.states.series import Range
 
 MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
 MAX_HOURS, MAX_USAGE = 400 * 24, 10_000
+MAX_POINTS, MAX_SECONDS = 1_000, 10 * 366 * 86_400
 LARGEST_TXID = 2**63 - 1
+FIRST_YEAR, LAST_YEAR = 1970, 9000
+FIRST_MOMENT = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 COMMITTED = "committed"  # a value of `as_of`: the batch that is committed when the first page is read
 
 KEYS = (
@@ -214,6 +219,21 @@ class ChoiceParameter(TextParameter):
         if super().to_internal_value(data) not in self._choices:
             raise ParseError(f"{self.field_name} must be one of {', '.join(self._choices)}, got {data!r}")
         return data
+
+
+class TimeParameter(Member, serializers.DateTimeField):
+    expected = "a time with its offset, as ISO 8601 writes it, from 1970 to 9000: 2026-11-20T07:09:00Z"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, **options)
+
+    def to_internal_value(self, data: Any) -> datetime:
+        try:
+            moment = datetime.fromisoformat(data)
+        except ValueError:
+            return self.fail("invalid")
+        is_usable = moment.tzinfo is not None and FIRST_YEAR <= moment.year <= LAST_YEAR
+        return moment if is_usable else self.fail("invalid")
 
 
 class NamesParameter(TextParameter):
@@ -504,6 +524,33 @@ class HistoryParameters(RequestSerializer):
     )
     limit = NumberParameter(1, MAX_VERSIONS, default=100, help_text="At most so many versions, the newest ones")
     before = NumberParameter(0, LARGEST_TXID, required=False, help_text="Only versions before this batch")
+
+
+class SeriesParameters(RequestSerializer):
+    to = TimeParameter(help_text="Up to this time; now if absent")
+    last = NumberParameter(1, MAX_SECONDS, default=3_600, help_text="So many seconds before `to`, if `from` is absent")
+    points = NumberParameter(10, MAX_POINTS, default=300, help_text="About so many points at most")
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        # `from` is a keyword of Python.
+        return super().get_fields() | {"from": TimeParameter(help_text="From this time on; if absent, as `last` says")}
+
+
+class KeySeriesParameters(SeriesParameters):
+    key = KeyPartsParameter(
+        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
+        "where there is none"
+    )
+    measures = NamesParameter(help_text=MEASURES)
+
+
+def read_range(asked: Mapping[str, Any]) -> Range:
+    """Return the range of time that `SeriesParameters` read. Raises ParseError."""
+    until = asked.get("to") or datetime.now(UTC)
+    since = asked.get("from") or max(FIRST_MOMENT, until - timedelta(seconds=asked["last"]))
+    if since >= until:
+        raise ParseError(f"from must be before to, got {since.isoformat()!r} and {until.isoformat()!r}")
+    return Range(since, until, asked["points"])
 
 
 class UsageParameters(RequestSerializer):

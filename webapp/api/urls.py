@@ -24,6 +24,7 @@ urlpatterns = [
     path("pipelines", views.PipelinesView.as_view(), name="pipelines"),
     path("pipelines/<name:name>", views.PipelineView.as_view(), name="pipeline"),
     path("pipelines/<name:name>/batches", views.BatchesView.as_view(), name="batches"),
+    path("pipelines/<name:name>/series", views.PipelineSeriesView.as_view(), name="pipeline_series"),
     path("pipelines/<name:name>/pause", views.PauseView.as_view(), name="pause"),
     path("pipelines/<name:name>/resume", views.ResumeView.as_view(), name="resume"),
     path(
@@ -49,6 +50,7 @@ urlpatterns = [
     path("states/<name:name>/export.ndjson", views.JsonLinesExportView.as_view(), name="export_ndjson"),
     path("states/<name:name>/export.arrow", views.ArrowExportView.as_view(), name="export_arrow"),
     path("states/<name:name>/history", views.HistoryView.as_view(), name="history"),
+    path("states/<name:name>/series", views.KeySeriesView.as_view(), name="key_series"),
     path("states/<name:name>/compaction", views.CompactionView.as_view(), name="compaction"),
     path("states/<name:name>/expiry", views.ExpiryView.as_view(), name="expiry"),
     path("query", views.QueriesView.as_view(), name="queries"),

@@ -42,21 +42,25 @@ from webapp.api.requests import (
     HistoryParameters,
     KeyParameters,
     KeyPathParameters,
+    KeySeriesParameters,
     ListParameters,
     RequestSerializer,
     RunsParameters,
+    SeriesParameters,
     UsageParameters,
     check_parameters,
     parameters_in,
     parameters_of,
     read_queries,
     read_query,
+    read_range,
 )
+from webapp.api.series import key_series
 from webapp.api.tokens import TokenBody, token_document
 from webapp.core.metrics import looked_up, phase_ended
 from webapp.core.pools import SEARCH_CURSOR, SEARCHED
 from webapp.states import queries, services
-from webapp.states.documents import batch_document, pipeline_document, run_document, state_document
+from webapp.states.documents import batch_document, pipeline_document, run_document, series_document, state_document
 from webapp.states.idempotency import IdempotentRequest
 from webapp.states.models import MaintenanceRun
 from webapp.states.visible import Visible, without_names
@@ -237,6 +241,17 @@ class HistoryView(ApiView):
         return Response(history(name, HistoryParameters.read(request.query_params.dict()), scope))
 
 
+class KeySeriesView(ApiView):
+    parameters = {"GET": KeySeriesParameters}
+
+    @operations.key_series
+    def get(self, request: Request, name: str) -> Response:
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = KeySeriesParameters.read(request.query_params.dict())
+        return Response(key_series(name, asked, read_range(asked), scope))
+
+
 def _link(request: Request, cursor: str | None) -> dict[str, str]:
     if cursor is None:
         return {}
@@ -280,6 +295,15 @@ class BatchesView(ApiView):
         asked = ListParameters.read(request.query_params.dict())
         found = _visible(request).batches(name, asked["limit"])
         return Response({"batches": [batch_document(batch) for batch in found]})
+
+
+class PipelineSeriesView(ApiView):
+    parameters = {"GET": SeriesParameters}
+
+    @operations.pipeline_series
+    def get(self, request: Request, name: str) -> Response:
+        asked = read_range(SeriesParameters.read(request.query_params.dict()))
+        return Response(series_document(_visible(request).series(name, asked)))
 
 
 class PauseView(ApiView):

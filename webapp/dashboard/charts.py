@@ -1,7 +1,6 @@
-"""Charts as coordinates for SVG: batch durations, the versions of a value over time, and sparklines.
+"""Charts as coordinates for SVG: durations of a page of batches, and sparklines. For a time axis see time_charts.py.
 
-The SVG is stretched to the width of its page, which would distort text and circles: templates write the axes in HTML,
-and dots are zero-length strokes, whose width does not scale.
+The SVG is stretched to the width of its page, which would distort text: templates write the axes in HTML.
 """
 
 from collections.abc import Sequence
@@ -52,22 +51,6 @@ class BarChart:
 
 
 @dataclass(frozen=True)
-class StepChart:
-    """A value over time. lines: one path per stretch without a gap. dots: one path with a point per change.
-
-    lowest, highest: the numbers at the bottom and at the top. since, until: the ends of the time axis.
-    """
-
-    lines: list[str]
-    dots: str
-    lowest: float
-    highest: float
-    since: datetime
-    until: datetime
-    points: int
-
-
-@dataclass(frozen=True)
 class Sparkline:
     """Rows per second of each batch, at the time of its commit. line, area: points for SVG, oldest batch first.
 
@@ -103,23 +86,6 @@ def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
     return BarChart(bars, highest)
 
 
-def step_chart(versions: Sequence[tuple[datetime, float | None]]) -> StepChart | None:
-    """Draw a number that holds until its next version, oldest first; None is a gap.
-
-    Returns None for fewer than two numbers.
-    """
-    numbers = [number for _, number in versions if number is not None]
-    if len(numbers) < 2:
-        return None
-    since, until = versions[0][0], versions[-1][0]
-    lowest, highest = min(numbers), max(numbers)
-    placed = [
-        (_across(at, since, until), None if number is None else _up(number, lowest, highest)) for at, number in versions
-    ]
-    dots = " ".join(f"M{x} {y}h0" for x, y in placed if y is not None)
-    return StepChart(_stretches(placed), dots, lowest, highest, since, until, len(numbers))
-
-
 def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
     """Draw the committed batches of `batches`, which come newest first; None for fewer than two."""
     rates = [(batch.committed_at, batch.rows_per_second) for batch in reversed(batches) if batch.committed_at]
@@ -148,19 +114,3 @@ def _bar_height(number: float, highest: float) -> float:
 def _across(at: datetime, since: datetime, until: datetime) -> float:
     whole = (until - since).total_seconds()
     return round(WIDTH * (at - since).total_seconds() / whole, 1) if whole else WIDTH
-
-
-def _up(number: float, lowest: float, highest: float) -> float:
-    share = (number - lowest) / (highest - lowest) if highest > lowest else 0.5
-    return round(HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN), 1)
-
-
-def _stretches(placed: Sequence[tuple[float, float | None]]) -> list[str]:
-    lines, line = [], ""
-    for x, y in placed:
-        if y is None:
-            lines.append(f"{line}H{x}" if line else "")
-            line = ""
-        else:
-            line = f"{line}H{x}V{y}" if line else f"M{x} {y}"
-    return [path for path in (*lines, line) if "H" in path]

@@ -13,8 +13,7 @@ from state_backends.row import Key
 from state_backends.types import shown
 from webapp.accounts.permissions import KeyScope
 from webapp.api.rendering import parse_json
-from webapp.dashboard.charts import StepChart, step_chart
-from webapp.dashboard.entries import cells, is_number
+from webapp.dashboard.entries import cells
 from webapp.dashboard.pasted import PastedKey, pasted_keys
 
 # In the order of the summary.
@@ -64,10 +63,6 @@ class Version:
     status: str
     cells: list[tuple[str, Any]]
 
-    def number(self, measure: str) -> float | None:
-        value = dict(self.cells).get(measure)
-        return value if is_number(value) else None
-
 
 @dataclass(frozen=True)
 class History:
@@ -79,9 +74,6 @@ class History:
     versions: list[Version]
     older: int | None
     complete: bool
-
-    def chart(self, measure: str) -> StepChart | None:
-        return step_chart([(version.at, version.number(measure)) for version in reversed(self.versions)])
 
 
 def look_up_pasted(reader: Reader, text: str, scope: KeyScope, *, limit: int, as_of: int | None) -> Lookup:

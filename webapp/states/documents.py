@@ -6,6 +6,7 @@ from typing import Any
 from webapp.states.batches import BatchSummary
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus, StateSummary
+from webapp.states.series import PipelineSeries, Range
 from webapp.states.verdicts import verdict
 
 
@@ -22,6 +23,15 @@ def state_document(state: StateSummary) -> dict[str, Any]:
 
 def batch_document(batch: BatchSummary) -> dict[str, Any]:
     return asdict(batch)
+
+
+def range_document(asked: Range) -> dict[str, Any]:
+    return {"from": asked.since, "to": asked.until, "step_seconds": asked.step_seconds}
+
+
+def series_document(found: PipelineSeries) -> dict[str, Any]:
+    own = {"pipeline": found.pipeline, "epoch": found.epoch, "txid": found.txid, "times": found.times}
+    return own | range_document(found.range) | {"series": found.series, "phases": found.phases}
 
 
 def run_document(run: MaintenanceRun) -> dict[str, Any]:

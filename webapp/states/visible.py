@@ -17,6 +17,7 @@ from webapp.states import queries, readers, services
 from webapp.states.batches import BatchDetail, BatchSummary, newest_batches
 from webapp.states.models import MaintenanceRun
 from webapp.states.queries import PipelineStatus, StateSummary
+from webapp.states.series import PipelineSeries, Range, pipeline_series
 from webapp.states.services import UnfinishedRunError, UnknownRunError
 
 NOT_SERVED = "the state is not served at present; the operators see why"
@@ -83,6 +84,13 @@ class Visible:
         if self.names is not None:
             self.pipeline(pipeline)
         return self.of_batches(newest_batches(pipeline, limit))
+
+    def series(self, pipeline: str, asked: Range) -> PipelineSeries:
+        """Return what a pipeline did over time. Raises UnknownPipelineError."""
+        if self.names is None:
+            return pipeline_series(pipeline, asked)
+        self.pipeline(pipeline)
+        return pipeline_series(pipeline, asked).without_whole_batches()
 
     def of_batches(self, batches: Iterable[BatchSummary]) -> list[BatchSummary]:
         return [self._of_batch(batch) for batch in batches]

@@ -49,7 +49,7 @@ from state_backends.errors import NotCommittedError, OutOfReachError, UnknownSta
 from state_backends.protocols import BACKENDS
 from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
 from state_backends.reader.filters import Where, check_where, narrowed, where_parameters
-from state_backends.reader.history import history_sql, key_repeats
+from state_backends.reader.history import history_sql, key_repeats, series_key_repeats, series_sql
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from state_backends.row import Key
@@ -152,6 +152,13 @@ class StateReader(Reader):
         parameters = [*typed * key_repeats(self._table), *onward, limit, self.spec.name]
         txid, attempt, at, epoch, results, shown, whole = self._row(statement, parameters)
         return Snapshot(txid, attempt, at, epoch, results.encode(), complete=whole or shown == limit)
+
+    def series(self, key: Key, *, since: datetime, until: datetime, step_seconds: float) -> Snapshot:
+        typed = self._table.key_values(self.spec.check_key(key))
+        statement = self._kept("series", lambda: series_sql(self._table, check_measures(self.spec, None)))
+        parameters = [*typed * series_key_repeats(self._table), since, step_seconds, until, self.spec.name]
+        txid, attempt, at, epoch, results = self._row(statement, parameters)
+        return Snapshot(txid, attempt, at, epoch, results.encode())
 
     def export(
         self,

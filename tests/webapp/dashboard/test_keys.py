@@ -28,12 +28,6 @@ class TestKeyPage:
         assert re.search(r" 2 [\d :-]+ UTC 1,100 12.50 1,040 1 [\d :-]+ UTC 100 12.50 140 ", text(response))
         assert b'<a href="/pipelines/flights/batches/2">2</a>' in response.content
 
-    def test_a_number_is_drawn_as_steps_over_time(self, filled, reader):
-        page = reader.get(f"{EWR}&by=max_delay").content.decode()
-
-        assert 'aria-label="max_delay in 2 versions, between 140 and 1,040; the table below has them all"' in page
-        assert '<path class="line" d="M0.0 97.0H1000.0V3.0"/>' in page
-
     def test_the_request_is_that_of_the_one_key(self, filled, reader):
         page = text(reader.get(EWR))
 

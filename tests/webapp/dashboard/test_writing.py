@@ -36,7 +36,10 @@ def test_sizes_are_in_the_unit_that_fits(count, written):
     ("length", "written"),
     [
         (None, "—"),
-        (0.421, "0.42 s"),
+        (0, "0 s"),
+        (0.421, "421 ms"),
+        (0.9996, "1.00 s"),
+        (6.034, "6.03 s"),
         (3, "3 s"),
         (119, "119 s"),
         (150, "2 min"),

@@ -84,10 +84,12 @@ def size(byte_count: int) -> str:
 
 @register.filter
 def duration(length: timedelta | float | None) -> str:
-    """In the largest fitting unit: 0.42 s, 12 s, 3 min, 5 h, 400 days."""
+    """In the largest fitting unit: 420 ms, 6.03 s, 12 s, 3 min, 5 h, 400 days."""
     if length is None:
         return "—"
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 10 and seconds % 1:
         return f"{seconds:.2f} s"
     for unit, unit_seconds, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
@@ -199,6 +201,17 @@ def query(parts: dict[str, str], before: str = "") -> str:
     return urlencode(parts | ({"before": before} if before else {}))
 
 
+@register.filter
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@register.filter
+def utc_field(moment: datetime) -> str:
+    """A time as the value of a field for one, which has no offset."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
 @register.filter(name="json")
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
@@ -291,9 +304,15 @@ def key_address(state: str, key: list[Any]) -> SafeString:
 def link_measure(request: HttpRequest, key: str, measure: str) -> SafeString:
     """As `link`, to the page of a key with the chart of another measure."""
     parts = {"key": key, "by": measure}
-    if before := request.GET.get("before"):
-        parts["before"] = before
+    parts |= {name: request.GET[name] for name in ("before", "range", "from", "to") if request.GET.get(name)}
     return link(f"?{urlencode(parts)}", request.path)
+
+
+@register.simple_tag
+def link_range(request: HttpRequest, name: str) -> SafeString:
+    """As `link`, to the same page with the charts of another range of time."""
+    kept = {part: request.GET[part] for part in ("key", "by") if request.GET.get(part)}
+    return link(f"?{urlencode(kept | {'range': name})}", request.path)
 
 
 @register.simple_tag

@@ -15,6 +15,7 @@ from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_he
 from webapp.dashboard.overview import tables as overview_tables
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.skew import skews
+from webapp.dashboard.time_charts import ShownRange, pipeline_charts
 from webapp.dashboard.views.dead_letters import may_view_input
 from webapp.dashboard.views.live import (
     is_current,
@@ -81,15 +82,18 @@ def pipeline(request, found, version):
     batches = visible.batches(found.name, SPARKLINE_BATCHES)
     has_letters = found.dead_letters and visible.scope.is_unrestricted
     letters = newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else []
+    shown_range = ShownRange.parse(request.GET)
     shown = {
         "pipeline": found,
+        "range": shown_range,
+        "charts": pipeline_charts(is_restricted=not visible.scope.is_unrestricted),
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
         "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
         "states": visible.states(found.name),
         "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
     }
-    return page(request, "dashboard/pipeline.html", version, shown)
+    return page(request, "dashboard/pipeline.html", version, shown, shown_range.query)
 
 
 @require_POST
@@ -142,7 +146,7 @@ def batch(request, pipeline, version, txid):
         "detail": found,
         "batch": found.summary,
         "skews": skews(found.summary),
-        "durations": [(phase, ms, round(100 * ms / max(durations[0][1], 1), 1)) for phase, ms in durations],
+        "durations": [(phase, ms / 1000, round(100 * ms / max(durations[0][1], 1), 1)) for phase, ms in durations],
         "newest": pipeline.open_txid or pipeline.committed_txid,
     }
     return page(request, "dashboard/batch.html", version, context)

@@ -28,6 +28,7 @@ from webapp.dashboard import api_panel, entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
 from webapp.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
 from webapp.dashboard.pasted import pasted_prefix, whole_number
+from webapp.dashboard.time_charts import ShownRange, value_chart
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 from webapp.states import readers
 from webapp.states.snippets import Snippets
@@ -115,6 +116,7 @@ def _only_value(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
 def key(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in ("key", "by", "before") if request.GET.get(part)}
+    shown_range = ShownRange.parse(request.GET)
     try:
         values = _versions(reader, asked, key_scope(request))
     except (KeyShapeError, OutsideError) as error:
@@ -131,8 +133,10 @@ def key(request, pipeline, version, name):
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
         "snippets": programs,
+        "range": shown_range,
+        "range_kept": {part: asked[part] for part in ("key", "by") if part in asked},
     }
-    return page(request, "dashboard/key.html", version, shown | values, asked)
+    return page(request, "dashboard/key.html", version, shown | values, asked | shown_range.query)
 
 
 def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[str, Any]:
@@ -153,7 +157,8 @@ def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[st
         "names": list(reader.spec.measures) or ["value"],
         "measures": measures,
         "measure": measure,
-        "chart": past.chart(measure) if measure else None,
+        "chart": value_chart(measure) if measure and past.versions else None,
+        "series_query": urlencode({"key": json.dumps(answer["key"]), "measures": measure}),
         "is_first": "before" not in asked,
     }
 

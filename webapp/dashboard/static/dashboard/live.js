@@ -16,6 +16,7 @@
       beforeNodeMorphed(node, next) {
         if (node.nodeName === "TIME" && node.dateTime === next.dateTime) return false;
         if (node.nodeType !== Node.ELEMENT_NODE) return true;
+        if (node.hasAttribute("data-keep")) return false; // its content is made by a script
         if (node.hasAttribute("data-live") && node.textContent !== next.textContent) changed.push(node);
         if (next.dataset.announce && node.dataset.announce !== next.dataset.announce) announced.push(next.dataset.announce);
         return true;

@@ -1,0 +1,75 @@
+"""Series of one key: its versions in a range of time as numbers for each measure, as charts draw them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+import psycopg
+
+from state_backends.reader.bounds import check_measures
+from webapp.accounts.permissions import KeyScope
+from webapp.api.entries import checked_key
+from webapp.api.lookups import read
+from webapp.states import readers
+from webapp.states.documents import range_document
+from webapp.states.series import Range
+
+
+def key_series(name: str, asked: Mapping[str, Any], span: Range, scope: KeyScope) -> dict[str, Any]:
+    """Return the series of one key. asked: what `KeySeriesParameters` read; span: the range that it names.
+
+    A value holds until the next version: the first number is that of the range's beginning, the last one that of its
+    end, or of now. Raises ParseError, UnknownStateError, KeyShapeError, OutsideError, SpecError.
+    """
+    return read(lambda conn: _key_series(conn, name, asked, span, scope))
+
+
+def _key_series(
+    conn: psycopg.Connection, name: str, asked: Mapping[str, Any], span: Range, scope: KeyScope
+) -> dict[str, Any]:
+    reader = readers.reader(conn, name)
+    key = checked_key(reader.spec, asked.get("key", ""), scope)
+    measures = check_measures(reader.spec, asked.get("measures"))
+    snapshot = reader.series(key, since=span.since, until=span.until, step_seconds=span.step_seconds)
+    versions = snapshot.parsed()
+    own = {
+        "state": name,
+        "epoch": snapshot.epoch,
+        "txid": snapshot.txid,
+        "as_of": snapshot.as_of,
+        "isolation": reader.isolation,
+        "key": list(key),
+    }
+    return own | range_document(span) | _columns(versions, measures, span)
+
+
+def _columns(versions: Sequence[Mapping[str, Any]], measures: Sequence[str], span: Range) -> dict[str, Any]:
+    points = [
+        (max(datetime.fromisoformat(version["at"]), span.since).timestamp(), _numbers(version["value"], measures))
+        for version in versions
+    ]
+    txids = [version["txid"] for version in versions]
+    end = min(span.until, datetime.now(UTC)).timestamp()
+    if points and end > points[-1][0]:
+        points.append((end, points[-1][1]))
+        txids.append(txids[-1])
+    names = dict.fromkeys([*measures, *(name for _, numbers in points for name in numbers)])
+    shown = {name: [numbers.get(name) for _, numbers in points] for name in names}
+    return {"times": [at for at, _ in points], "txids": txids, "series": shown}
+
+
+def _numbers(value: Any, measures: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of a value by measure; those of a measure with members as `measure.member`."""
+    found: dict[str, Any] = {}
+    for measure in measures:
+        number = value.get(measure) if isinstance(value, Mapping) else None
+        members = number.items() if isinstance(number, Mapping) else ()
+        named = {measure: number} | {f"{measure}.{member}": each for member, each in members}
+        found |= {name: each for name, each in named.items() if _is_number(each)}
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a finite number; JSON has texts for NaN and infinities."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

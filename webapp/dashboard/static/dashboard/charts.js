@@ -1,0 +1,336 @@
+/* Draws charts over time with uPlot: each figure with `data-series-url` names a series of the API and its lines.
+   Charts of one address are drawn from one answer. A range that ends now follows the clock, and reads its series again
+   when the page was refreshed, once per step at most. Dragging over a chart shows the dragged range. */
+(() => {
+  "use strict";
+
+  const HEIGHT = 180;
+  const LEAST_ZOOM_SECONDS = 2;
+  const drawn = new Map(); // id of a figure to { plot, answer }
+  const read = new Map(); // address to { answer, at }
+  let isDue = false; // the page was refreshed since the series were read
+
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const lineColor = (place) => color(`--series-${place}`);
+
+  // --- Writing numbers, as the pages do
+
+  const digits = (number, most = 2) => number.toLocaleString(undefined, { maximumFractionDigits: most });
+
+  function duration(seconds) {
+    const size = Math.abs(seconds);
+    if (size === 0) return "0 s";
+    if (size < 1) return `${digits(seconds * 1000, size < 0.01 ? 1 : 0)} ms`;
+    if (size < 120) return `${digits(seconds, size < 10 ? 2 : 0)} s`;
+    if (size < 7200) return `${digits(seconds / 60, 1)} min`;
+    return size < 172800 ? `${digits(seconds / 3600, 1)} h` : `${digits(seconds / 86400, 1)} days`;
+  }
+
+  function written(number, unit) {
+    if (number === null || number === undefined) return "—";
+    return unit === "s" ? duration(number) : digits(number);
+  }
+
+  const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 2 });
+  const onAxis = (number, unit) => (unit === "s" ? duration(number) : Math.abs(number) < 10000 ? digits(number, 6) : compact.format(number));
+
+  // What an axis of durations is divided by.
+  const DURATIONS = [1e-3, 1e-2, 1e-1].flatMap((each) => [each, 2 * each, 5 * each])
+    .concat([1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200])
+    .concat([1, 10, 100, 1000].flatMap((each) => [86400 * each, 172800 * each, 432000 * each]));
+
+  const TIME = { hour: "2-digit", minute: "2-digit" };
+  const SECONDS = { ...TIME, second: "2-digit" };
+  const DAY = { month: "short", day: "numeric" };
+  const moment = new Intl.DateTimeFormat(undefined, { ...DAY, ...SECONDS });
+  const formats = { day: new Intl.DateTimeFormat(undefined, DAY), minutes: new Intl.DateTimeFormat(undefined, TIME), seconds: new Intl.DateTimeFormat(undefined, SECONDS) };
+
+  function onTimeAxis(plot, splits, axis, space, step) {
+    return splits.map((at) => {
+      const date = new Date(at * 1000);
+      const isMidnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
+      return formats[step >= 86400 || isMidnight ? "day" : step < 60 ? "seconds" : "minutes"].format(date);
+    });
+  }
+
+  // --- Reading series
+
+  function address(figure) {
+    const { seriesUrl, from, to, last } = figure.dataset;
+    const url = new URL(seriesUrl, document.baseURI);
+    for (const [name, value] of Object.entries({ from, to, last })) if (value) url.searchParams.set(name, value);
+    return url.href;
+  }
+
+  async function series(url) {
+    const known = read.get(url);
+    if (known) return known;
+    const asked = fetch(url, { headers: { Accept: "application/json" } }).then((response) => {
+      if (!response.ok) throw new Error(`${response.status}`);
+      return response.json();
+    });
+    read.set(url, asked);
+    asked.then((answer) => { answer.readAt = performance.now(); }, () => read.delete(url));
+    return asked;
+  }
+
+  const valuesOf = (answer, name) => answer.series[name] || (answer.phases && answer.phases[name]) || answer.times.map(() => null);
+
+  // --- Drawing
+
+  const windowOf = (answer) => {
+    const passed = answer.isLive ? (performance.now() - answer.readAt) / 1000 : 0;
+    return [Date.parse(answer.from) / 1000 + passed, Date.parse(answer.to) / 1000 + passed];
+  };
+
+  const font = () => `12px ${getComputedStyle(document.body).fontFamily}`;
+
+  // The space of the axis reaches into the padding of the panel.
+  const widthOf = (drawing) => drawing.clientWidth + 12;
+
+  function axis(more) {
+    return {
+      stroke: () => color("--muted"),
+      font: font(),
+      grid: { stroke: () => color("--line"), width: 1 },
+      ticks: { stroke: () => color("--line"), width: 1, size: 5 },
+      ...more,
+    };
+  }
+
+  function line(form, place, label) {
+    return {
+      label,
+      stroke: () => lineColor(place),
+      width: 1.75,
+      paths: form === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined,
+      points: { size: 5, fill: () => lineColor(place), stroke: () => lineColor(place) },
+    };
+  }
+
+  function options(figure, lines, answer) {
+    const { unit, form } = figure.dataset;
+    const fromZero = form !== "steps";
+    return {
+      width: widthOf(figure.querySelector(".drawing")),
+      height: HEIGHT,
+      padding: [10, 24, 0, 0], // half of the last time on the axis
+      legend: { show: false },
+      cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false, dist: 5 }, points: { size: 8 }, bind: { dblclick: () => null } },
+      scales: {
+        x: { time: true, range: () => windowOf(drawn.get(figure.id).answer) },
+        y: fromZero ? { range: (plot, least, most) => [0, most > 0 ? most * 1.1 : 1] } : {},
+      },
+      axes: [
+        axis({ values: onTimeAxis, space: 70, size: 30 }),
+        axis({
+          values: (plot, splits) => splits.map((each) => onAxis(each, unit)),
+          ...(unit === "s" ? { incrs: DURATIONS } : { label: unit || lines[0][1], labelSize: 18, labelFont: font() }),
+          size: 60,
+          space: 36,
+        }),
+      ],
+      series: [{}, ...lines.map(([, label], place) => line(form, place + 1, label))],
+      hooks: { setCursor: [(plot) => tip(plot, lines, unit)], setSelect: [zoom], ready: [addTip] },
+    };
+  }
+
+  function show(figure, answer) {
+    const lines = JSON.parse(figure.dataset.lines);
+    const data = [answer.times, ...lines.map(([name]) => valuesOf(answer, name))];
+    const drawing = figure.querySelector(".drawing");
+    const key = JSON.stringify([lines, figure.dataset.unit, figure.dataset.form]);
+    answer.isLive = Boolean(figure.dataset.last);
+    const held = drawn.get(figure.id);
+    if (held && held.key === key && held.plot.root.isConnected) {
+      held.answer = answer;
+      held.plot.setData(data);
+    } else {
+      if (held) held.plot.destroy();
+      drawing.replaceChildren();
+      const place = { key, answer, plot: null };
+      drawn.set(figure.id, place);
+      place.plot = new uPlot(options(figure, lines, answer), data, drawing);
+      drawing.append(message(), table(figure, lines));
+      sizes.observe(drawing);
+    }
+    const latest = data.slice(1).map((values, place) => [lines[place][1], values.findLast((value) => value !== null)]);
+    const isEmpty = latest.every(([, value]) => value === undefined);
+    const text = isEmpty ? "No data in this range." : "";
+    const summary = latest.map(([label, value]) => `${label}: ${written(value, figure.dataset.unit)}`).join(", ");
+    drawing.querySelector(".message").textContent = text;
+    drawn.get(figure.id).plot.root.setAttribute("role", "img");
+    drawn.get(figure.id).plot.root.setAttribute("aria-label", text || `${answer.times.length} points, the latest: ${summary}`);
+    fill(drawing.querySelector("details"), lines, figure.dataset.unit, data);
+  }
+
+  function message() {
+    const shown = document.createElement("p");
+    shown.className = "message muted small";
+    return shown;
+  }
+
+  // --- The same figures as a table
+
+  function table(figure, lines) {
+    const details = document.createElement("details");
+    const summary = document.createElement("summary");
+    const title = document.createElement("span");
+    title.className = "visually-hidden";
+    title.textContent = ` of ${figure.querySelector("h3").textContent}`;
+    summary.append("Table", title);
+    const scroll = document.createElement("div");
+    scroll.className = "scroll";
+    scroll.tabIndex = 0;
+    scroll.setAttribute("role", "region");
+    scroll.setAttribute("aria-label", `Table${title.textContent}`);
+    const rows = document.createElement("table");
+    rows.createTHead().insertRow().append(...["Time", ...lines.map(([, label]) => label)].map((text) => {
+      const head = document.createElement("th");
+      head.scope = "col";
+      head.textContent = text;
+      return head;
+    }));
+    rows.createTBody();
+    scroll.append(rows);
+    details.append(summary, scroll);
+    details.addEventListener("toggle", () => fill(details, details.values.lines, details.values.unit, details.values.data));
+    return details;
+  }
+
+  function fill(details, lines, unit, data) {
+    details.values = { lines, unit, data };
+    const body = details.querySelector("tbody");
+    body.replaceChildren();
+    if (!details.open) return;
+    for (let place = data[0].length - 1; place >= 0; place -= 1) {
+      const row = body.insertRow();
+      row.insertCell().textContent = moment.format(new Date(data[0][place] * 1000));
+      for (const values of data.slice(1)) row.insertCell().textContent = written(values[place], unit);
+    }
+  }
+
+  // --- The values at the cursor
+
+  function addTip(plot) {
+    plot.tip = document.createElement("div");
+    plot.tip.className = "tip";
+    plot.tip.hidden = true;
+    plot.over.append(plot.tip);
+  }
+
+  function tip(plot, lines, unit) {
+    const { idx, left } = plot.cursor;
+    if (!plot.tip) return;
+    plot.tip.hidden = idx === null || idx === undefined || left < 0 || !plot.over.matches(":hover");
+    if (plot.tip.hidden) return;
+    const at = document.createElement("strong");
+    at.textContent = moment.format(new Date(plot.data[0][idx] * 1000));
+    const rows = lines.map(([, label], place) => {
+      const row = document.createElement("div");
+      const mark = document.createElement("span");
+      mark.className = `mark mark-${place + 1}`;
+      const isGap = plot.data[place + 1][idx] === null;
+      const value = document.createElement("b");
+      value.textContent = `${written(plot.data[place + 1][idx], unit)}${isGap || !unit || unit === "s" ? "" : ` ${unit}`}`;
+      row.append(mark, `${label} `, value);
+      return row;
+    });
+    plot.tip.replaceChildren(at, ...rows);
+    const { clientWidth } = plot.over;
+    const wanted = left > clientWidth / 2 ? left - plot.tip.offsetWidth - 12 : left + 12;
+    plot.tip.style.left = `${Math.max(-50, Math.min(wanted, clientWidth - plot.tip.offsetWidth))}px`;
+  }
+
+  // --- Ranges: the fields are in the reader's time zone, addresses in UTC
+
+  const field = (date) => new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+
+  function localFields() {
+    const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
+    document.querySelectorAll("#ranges [data-zone]").forEach((each) => { if (each.textContent !== zone) each.textContent = zone; });
+    document.querySelectorAll("#ranges [data-moment]").forEach((each) => { if (each !== document.activeElement) each.value = field(new Date(each.dataset.moment)); });
+  }
+
+  function zoom(plot) {
+    const { left, width } = plot.select;
+    // The selection is shown in all charts; the one that is dragged over knows its exact ends.
+    if (width < 5 || !plot.over.matches(":hover")) return;
+    const [since, until] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")].map(Math.round);
+    plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    document.getElementById("range-from").value = field(new Date(since * 1000));
+    document.getElementById("range-to").value = field(new Date(Math.max(until, since + LEAST_ZOOM_SECONDS) * 1000));
+    document.getElementById("range-form").requestSubmit();
+  }
+
+  document.addEventListener("htmx:configRequest", ({ detail }) => {
+    if (detail.elt.id !== "range-form") return;
+    for (const name of ["from", "to"]) detail.formData.set(name, new Date(detail.formData.get(name)).toISOString().replace(".000Z", "Z"));
+  });
+
+  // --- Following the page
+
+  const figures = () => [...document.querySelectorAll("figure[data-series-url]")];
+
+  async function draw(figure) {
+    const url = address(figure);
+    try {
+      const answer = await series(url);
+      if (figure.isConnected && address(figure) === url) show(figure, answer);
+    } catch (error) {
+      const shown = figure.querySelector(".drawing .message") || figure.querySelector(".drawing").appendChild(message());
+      shown.textContent = "The series cannot be read at present.";
+    }
+  }
+
+  function drawAll() {
+    localFields();
+    const shown = figures();
+    for (const [id, { plot }] of drawn) {
+      if (!shown.some((figure) => figure.id === id)) {
+        plot.destroy();
+        drawn.delete(id);
+      }
+    }
+    const wanted = new Set(shown.map(address));
+    for (const url of read.keys()) if (!wanted.has(url)) read.delete(url);
+    shown.forEach(draw);
+  }
+
+  /* Reads the series again if the page was refreshed, else moves the window; both once per step at most. */
+  async function follow() {
+    const pause = document.getElementById("pause");
+    if (document.hidden || (pause && pause.getAttribute("aria-pressed") === "true")) return;
+    const shown = figures().filter((figure) => figure.dataset.last && drawn.has(figure.id));
+    if (!shown.length) return;
+    const { answer } = drawn.get(shown[0].id);
+    const now = performance.now();
+    const isTime = now - Math.max(answer.readAt, answer.movedAt || 0) >= 1000 * Math.max(1, answer.step_seconds / 2);
+    if (!isTime) return;
+    if (isDue) {
+      isDue = false;
+      new Set(shown.map(address)).forEach((url) => read.delete(url));
+      shown.forEach(draw);
+    } else {
+      answer.movedAt = now;
+      shown.forEach((figure) => drawn.get(figure.id).plot.setData(drawn.get(figure.id).plot.data));
+    }
+  }
+
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const held = drawn.get(target.closest("figure").id);
+      if (held && target.clientWidth && held.plot.width !== widthOf(target)) held.plot.setSize({ width: widthOf(target), height: HEIGHT });
+    }
+  });
+
+  document.addEventListener("htmx:afterSwap", () => {
+    isDue = true;
+    drawAll();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(({ plot }) => plot.redraw(false, true)));
+  document.addEventListener("DOMContentLoaded", () => {
+    drawAll();
+    setInterval(follow, 1000);
+  });
+})();

@@ -1,0 +1,100 @@
+"""Charts with a time axis: which range of time a page shows, and which lines its charts have.
+
+The page names the series, and charts.js reads them from the API and draws them. The range is in the page's address:
+`range=24h`, or `from` and `to`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from webapp.states.series import PHASES
+
+# Name to seconds.
+RANGES = {"15m": 900, "1h": 3_600, "24h": 86_400, "7d": 604_800}
+LABELS = {"15m": "15 m", "1h": "1 h", "24h": "24 h", "7d": "7 d"}
+DEFAULT = "1h"
+
+
+@dataclass(frozen=True)
+class ShownRange:
+    """name: one of RANGES, which ends now; empty where since and until are given. is_default: no choice was made."""
+
+    name: str
+    since: datetime | None = None
+    until: datetime | None = None
+    is_default: bool = False
+
+    @classmethod
+    def parse(cls, asked: Mapping[str, str]) -> "ShownRange":
+        """Return the range of an address; the default one where it names none, or none that can be shown."""
+        since, until = _moment(asked.get("from", "")), _moment(asked.get("to", ""))
+        if since and until and since < until:
+            return cls("", since, until)
+        name = asked.get("range", "")
+        return cls(name) if name in RANGES else cls(DEFAULT, is_default=True)
+
+    @property
+    def seconds(self) -> int:
+        """The length of a range that ends now; 0 for any other."""
+        return RANGES.get(self.name, 0)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of an address that shows this range."""
+        if self.since and self.until:
+            return {"from": self.since.isoformat(), "to": self.until.isoformat()}
+        return {} if self.is_default else {"range": self.name}
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        return list(LABELS.items())
+
+
+@dataclass(frozen=True)
+class Chart:
+    """name: part of its id. unit: `s`, which is shown as a duration, or any other. lines: (series, label).
+
+    form: line, or steps for values that hold until the next one. of_whole_batches: not shown to a restricted user.
+    """
+
+    name: str
+    title: str
+    unit: str
+    lines: Sequence[tuple[str, str]]
+    form: str = "line"
+    of_whole_batches: bool = False
+
+
+PIPELINE_CHARTS = (
+    Chart("rate", "Rows per second", "rows/s", [("rows_per_second", "Rows per second")], of_whole_batches=True),
+    Chart("freshness", "Freshness", "s", [("freshness_seconds", "Age of the values served, at most")]),
+    Chart("duration", "Batch duration", "s", [("longest_seconds", "Longest"), ("seconds", "Average")]),
+    Chart("phases", "Parts of a batch", "s", [(name, name) for name in PHASES], of_whole_batches=True),
+    Chart(
+        "rejected",
+        "Rejected and late rows",
+        "rows",
+        [("dead_letters", "Dead letters"), ("late", "Late"), ("dropped", "Dropped")],
+    ),
+)
+
+
+def pipeline_charts(*, is_restricted: bool) -> list[Chart]:
+    return [chart for chart in PIPELINE_CHARTS if not (is_restricted and chart.of_whole_batches)]
+
+
+def value_chart(measure: str) -> Chart:
+    """Return the chart of a key's measure, whose values hold until the next version."""
+    return Chart("value", measure, "", [(measure, measure)], form="steps")
+
+
+def _moment(text: str) -> datetime | None:
+    """Return a time of an address, in UTC where it has no offset; None for any other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if not 1970 <= moment.year <= 9000:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
