@@ -233,7 +233,8 @@ class TimeParameter(Member, serializers.DateTimeField):
         except ValueError:
             return self.fail("invalid")
         is_usable = moment.tzinfo is not None and FIRST_YEAR <= moment.year <= LAST_YEAR
-        return moment if is_usable else self.fail("invalid")
+        # PostgreSQL takes no offset of 16 hours or more.
+        return moment.astimezone(UTC) if is_usable else self.fail("invalid")
 
 
 class NamesParameter(TextParameter):

@@ -27,6 +27,8 @@ CHECKS = {
     "positive_data_acceptance": {"enabled": False},
     # A batch that is not committed in time is a 503, as documented.
     "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
+    # An invalid list may also be too long for an address.
+    "negative_data_rejection": {"expected-statuses": ["400", "401", "403", "404", "406", "414", "422", "428", "5xx"]},
 }
 
 

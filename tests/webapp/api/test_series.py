@@ -31,6 +31,13 @@ class TestPipelineSeries:
         assert (found["times"], found["step_seconds"]) == ([], 120)
         assert datetime.fromisoformat(found["from"]) == datetime(2013, 1, 1, 4, 30, tzinfo=UTC)
 
+    def test_an_offset_that_the_database_refuses_is_taken(self, filled, api):
+        asked = urlencode({"from": "2013-01-01T10:00:00-20:29", "to": "2013-01-03T10:00:00+23:59"})
+
+        found = api.ask("GET", f"{FLIGHTS}?{asked}").json()
+
+        assert datetime.fromisoformat(found["from"]) == datetime(2013, 1, 2, 6, 29, tzinfo=UTC)
+
     @pytest.mark.parametrize(
         ("asked", "said"),
         [

@@ -142,8 +142,8 @@ class TestPages:
         lost = reader.get("/")
 
         assert "need" not in text(healthy).partition("States")[0]
-        assert "Pipelines 1 needs attention flights lost" in text(lost)
-        assert b'class="panel pipeline is-bad"' in lost.content
+        assert "Pipelines 1 needs attention " in text(lost)
+        assert b'<tr id="pipeline-flights" class="is-bad">' in lost.content
 
     def test_input_that_waits_too_long_is_explained(self, filled, reader):
         oldest = datetime.now(UTC) - timedelta(minutes=16, seconds=5)
