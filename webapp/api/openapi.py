@@ -7,7 +7,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
-from webapp.api.problems import CODES, MEDIA_TYPE, PAGE, PROBLEMS, TOO_LONG, codes_of, problem
+from webapp.api.problems import CODES, MEDIA_TYPE, PAGE, PROBLEMS, codes_of, problem
 
 HEADER: Literal["header"] = "header"
 METHODS = ("get", "post", "delete")
@@ -215,7 +215,6 @@ def describe_everywhere(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         for status, response in call["responses"].items():
             headers = HEADERS | HEADERS_OF_STATUS.get(status, {})
             response["headers"] = _described(headers) | response.get("headers", {})
-        call["responses"] |= TOO_LONG if "parameters" in call else {}
     return result
 
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from structlog.contextvars import get_contextvars
 
 MEDIA_TYPE = "application/problem+json"
-# Of the server before any code of ours, so without a body.
-TOO_LONG = {"414": {"description": "The address is longer than 65,534 bytes: ask for less at a time, or by POST."}}
 PAGE = "/problems"
 
 

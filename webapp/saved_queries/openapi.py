@@ -8,7 +8,7 @@ from uuid import UUID
 
 from state_backends import StateSpec
 from state_backends.types import SqlType, type_of
-from webapp.api.problems import CODES, MEDIA_TYPE, TOO_LONG
+from webapp.api.problems import CODES, MEDIA_TYPE
 from webapp.saved_queries.definition import Definition, Read
 from webapp.saved_queries.models import SavedQuery
 from webapp.saved_queries.parameters import MOST_VALUES, Parameter, as_json
@@ -95,7 +95,7 @@ def _operation(query: SavedQuery, definition: Definition) -> Schema:
         "operationId": query.name.replace("-", "_"),
         "summary": query.description.partition("\n")[0] or query.name,
         "parameters": [*map(_parameter, definition.parameters.values()), *more],
-        "responses": {"200": {"description": "The answer, of one batch.", "content": result}, **problems, **TOO_LONG},
+        "responses": {"200": {"description": "The answer, of one batch.", "content": result}, **problems},
     }
 
 
