@@ -31,6 +31,7 @@ AND (%(reason)s::text IS NULL OR strpos(l.reason, %(reason)s) > 0)
 AND (%(pattern)s::text IS NULL OR {HAS_PATTERN})
 AND (%(since)s::timestamptz IS NULL OR l.at >= %(since)s)
 AND (%(ids)s::bigint[] IS NULL OR l.id = ANY(%(ids)s))
+AND (%(until)s::bigint IS NULL OR l.txid <= %(until)s)
 """  # noqa: S608  fixed texts
 
 FOUND = f"""
@@ -78,12 +79,14 @@ class Choice:
     """Which dead letters of a pipeline's sources to replay; by default all.
 
     reason: a part of its text. pattern: the whole reason without what differs from letter to letter (REASON_PATTERN).
+    until: the txid of the last batch whose letters are meant.
     """
 
     reason: str | None = None
     since: datetime | None = None
     ids: Collection[int] | None = None
     pattern: str | None = None
+    until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -168,4 +171,5 @@ def _chosen(pipeline: str, choice: Choice) -> dict[str, Any]:
         "since": choice.since,
         "ids": ids,
         "pattern": choice.pattern,
+        "until": choice.until,
     }

@@ -81,7 +81,9 @@ def test_an_operator_pauses_resumes_compacts_and_cancels(page, demo):
     expect(page.locator(".headline .status")).to_have_text(re.compile("caught up|catching up"), timeout=TIMEOUT_MS)
 
     page.get_by_role("link", name="Maintenance").click()
-    page.get_by_role("button", name="Compact flights_by_carrier now").click()
+    page.get_by_role("link", name="Compact flights_by_carrier").click()
+    expect(page.get_by_role("row", name="flights_by_carrier")).to_contain_text("entries of its changelog")
+    page.get_by_role("button", name="Compact").click()
     expect(page.locator(".headline .status")).to_have_text("done", timeout=TIMEOUT_MS)
     figures = page.get_by_role("region", name="Before and after").locator("tr", has_text="changelog rows")
     before, after = (int(figures.locator("td").nth(n).inner_text().replace(",", "")) for n in (0, 1))
@@ -89,7 +91,8 @@ def test_an_operator_pauses_resumes_compacts_and_cancels(page, demo):
 
     with stopped(worker_pid(page)):
         page.get_by_role("link", name="Maintenance").first.click()
-        page.get_by_role("button", name="Compact routes now").click()
+        page.get_by_role("link", name="Compact routes").click()
+        page.get_by_role("button", name="Compact").click()
         expect(page.locator(".headline .status")).to_have_text("queued")
         page.get_by_role("button", name="Cancel run").click()
         expect(page.locator(".headline .status")).to_have_text("cancelled")

@@ -21,7 +21,7 @@ register_converter(NumberConverter, "number")
 
 app_name = "dashboard"
 
-COMPACTION, EXPIRY = {"kind": MaintenanceRun.Kind.COMPACTION}, {"kind": MaintenanceRun.Kind.EXPIRY}
+Kind = MaintenanceRun.Kind
 
 urlpatterns = [
     path("", pipelines.overview, name="index"),
@@ -36,8 +36,9 @@ urlpatterns = [
     path("states/<resource:name>/", states.state, name="state"),
     path("states/<resource:name>/key", states.key, name="key"),
     path("states/<resource:name>/lookup", states.lookup, name="lookup"),
-    path("states/<resource:name>/compact", operations.request_run, COMPACTION, name="compact"),
-    path("states/<resource:name>/expire", operations.request_run, EXPIRY, name="expire"),
+    path("states/<resource:name>/compact", operations.request_run, {"kind": Kind.COMPACTION}, name="compact"),
+    path("states/<resource:name>/expire", operations.request_run, {"kind": Kind.EXPIRY}, name="expire"),
+    path("states/<resource:name>/audit", operations.request_run, {"kind": Kind.AUDIT}, name="audit"),
     path("maintenance", operations.maintenance, name="maintenance"),
     path("maintenance/<number:run_id>", operations.run, name="run"),
     path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),

@@ -21,7 +21,8 @@ from webapp.saved_queries.definition import Definition
 from webapp.saved_queries.models import SavedQuery
 from webapp.saved_queries.parameters import DefinitionError
 from webapp.saved_queries.selectors import problems_of
-from webapp.states.admin.base import Confirmation, confirmation_page, is_confirmed, link_to_audit
+from webapp.states.admin.base import confirmation_page, link_to_audit
+from webapp.states.confirmation import Confirmation, is_confirmed
 
 STATUSES = {"draft": "info", "published": "success", "withdrawn": "warning"}
 EXAMPLE = {

@@ -102,6 +102,7 @@ def replay_dead_letters(*, name: str, choice: Choice, requested_by: str, dry_run
             "group": choice.pattern,
             "since": choice.since.isoformat() if choice.since else None,
             "ids": None if choice.ids is None else len(choice.ids),
+            "until": choice.until,
         }
         detail = chosen | {"letters": requested, "began": began["at"].isoformat()}
         record(ACTION, f"pipeline {name}", by=requested_by, **detail)

@@ -20,7 +20,8 @@ from unfold.decorators import action, display
 from webapp.accounts.admin import RotateForm
 from webapp.accounts.audit.admin import AuditedEdits
 from webapp.core.admin import LongListAdmin
-from webapp.states.admin.base import Confirmation, confirmation_page, link_to, link_to_audit, link_to_list, moment
+from webapp.states.admin.base import confirmation_page, link_to, link_to_audit, link_to_list, moment
+from webapp.states.confirmation import Confirmation
 from webapp.webhooks import services
 from webapp.webhooks.addresses import AddressError, check_url
 from webapp.webhooks.forms import WebhookForm

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Permission
 from state_backends.batch import lock_fence
 from state_backends.dead_letter_replay import put_back, take
 from state_backends.dead_letters import DeadLetter, write_dead_letters
+from tests.webapp.confirming import confirm
 from tests.webapp.dashboard.page_text import text
 
 REPLAY = "/pipelines/flights/dead-letters/replay"
@@ -155,7 +156,7 @@ class TestReplay:
     def test_a_group_with_raw_records_offers_it_to_those_who_may(self, letters, operator):
         page = operator.get("/pipelines/flights/dead-letters")
 
-        assert page.content.decode().count(f'action="{REPLAY}"') == 1
+        assert page.content.decode().count(f'href="{REPLAY}') == 1
         assert "Replay 2 letters: n: expected int, got …" in text(page)
         assert REPLAY not in operator.get("/pipelines/flights/dead-letters?txid=3").content.decode()
 
@@ -164,7 +165,7 @@ class TestReplay:
         assert reader.post(REPLAY).status_code == 403
 
     def test_the_page_follows_it_to_its_end(self, letters, operator):
-        asked = operator.post(REPLAY, {"reason": "n: expected int, got …"}, follow=True)
+        asked = confirm(operator, f"{REPLAY}?reason=n: expected int, got …", follow=True)
         waiting = text(operator.get("/pipelines/flights/dead-letters"))
         with letters.conn.transaction():
             batch = letters.open({("JFK", "C00"): 1})
@@ -181,7 +182,7 @@ class TestReplay:
     def test_a_refusal_says_why(self, letters, operator):
         letters.die()
 
-        page = text(operator.post(REPLAY, follow=True))
+        page = text(confirm(operator, REPLAY, follow=True))
 
         assert "Pipeline 'flights' has no driver that runs" in page
         assert "`python manage.py replay_dead_letters flights`" in page

@@ -8,6 +8,7 @@ from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
 from state_backends.state_lock import state_lock
+from tests.webapp.confirming import confirm
 from tests.webapp.dashboard.page_text import text, with_steady_ages
 from webapp.celery import app
 from webapp.dashboard.maintenance import RunView
@@ -175,7 +176,7 @@ class TestRequestingARun:
         self, filled, operator, sent, django_capture_on_commit_callbacks
     ):
         with django_capture_on_commit_callbacks(execute=True):
-            response = operator.post(f"/states/{CARRIERS}/compact", follow=True)
+            response = confirm(operator, f"/states/{CARRIERS}/compact", follow=True)
         queued = MaintenanceRun.objects.get()
 
         assert sent == [queued.id]
@@ -187,7 +188,7 @@ class TestRequestingARun:
     def test_a_busy_state_redirects_to_its_active_run(self, filled, operator, sent):
         queued = run(status="queued")
 
-        response = operator.post(f"/states/{CARRIERS}/expire", follow=True)
+        response = confirm(operator, f"/states/{CARRIERS}/expire", follow=True)
 
         assert response.redirect_chain == [(f"/maintenance/{queued.id}", 302)]
         assert f"State 'flights_by_carrier': compaction {queued.id} is queued already, asked for by ann" in text(
@@ -201,10 +202,11 @@ class TestRequestingARun:
         assert response.status_code == 404
         assert "No state named nothing Existing states: flights_by_carrier" in text(response)
 
-    @pytest.mark.parametrize("kind", ["compact", "expire"])
-    def test_others_get_no_button_and_no_access(self, filled, reader, sent, kind):
-        assert b"<button" not in reader.get("/maintenance").content.partition(b"<main")[2]
-        assert reader.post(f"/states/{CARRIERS}/{kind}").status_code == 403
+    @pytest.mark.parametrize("kind", ["compact", "expire", "audit"])
+    def test_others_get_no_link_and_no_access(self, filled, reader, sent, kind):
+        assert f"/{kind}" not in reader.get("/maintenance").content.decode().partition("<main")[2]
+        assert reader.get(f"/states/{CARRIERS}/{kind}").status_code == 403
+        assert reader.post(f"/states/{CARRIERS}/{kind}", {"confirmed": "yes"}).status_code == 403
         assert Client().post(f"/states/{CARRIERS}/{kind}").status_code == 302
         assert not MaintenanceRun.objects.exists()
 
@@ -213,7 +215,7 @@ class TestRequestingARun:
         visitor.force_login(admin_user)
 
         assert visitor.post(f"/states/{CARRIERS}/compact").status_code == 403
-        assert visitor.get(f"/states/{CARRIERS}/compact").status_code == 405
+        assert visitor.get(f"/states/{CARRIERS}/compact?confirmed=yes").status_code == 200
         assert not MaintenanceRun.objects.exists()
 
 

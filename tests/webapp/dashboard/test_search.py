@@ -123,7 +123,7 @@ class TestActions:
         assert search(operator, "pause") == {"Actions": ["Pause flights"]}
         assert search(operator, "compact totals")["Actions"] == ["Compact totals"]
         assert search(operator, "expire")["Actions"] == ["Expire flights_by_carrier"]
-        assert address(operator, "compact totals", "Actions") == "/states/totals/#maintenance"
+        assert address(operator, "compact totals", "Actions") == "/states/totals/compact"
 
     def test_a_paused_pipeline_can_be_resumed(self, filled, operator):
         pause_pipeline(name="flights", requested_by="ann")

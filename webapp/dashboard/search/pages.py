@@ -1,4 +1,4 @@
-"""Results of a search that are pages, or pages with the button of an action."""
+"""Results of a search that are pages, or pages on which an action is confirmed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Result:
 
 
 def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: Sequence[StateSpec]) -> Iterator[Result]:
-    """Yield what the user may do, as links to the pages with the buttons."""
+    """Yield what the user may do, as links to the pages on which it is done."""
     may, scope = request.user.has_perm, key_scope(request)
     if scope.is_unrestricted and may(STEER_PIPELINES):
         for row in pipelines:
@@ -37,10 +37,12 @@ def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: S
             yield Result(f"{verb} {row['name']}", "pipeline", reverse("dashboard:pipeline", args=[row["name"]]))
     if not scope.key_prefix and may(REQUEST_MAINTENANCE):
         for spec in states:
-            address = f"{reverse('dashboard:state', args=[spec.name])}#maintenance"
-            yield Result(f"Compact {spec.name}", "state", address, "compaction run")
+            args = [spec.name]
+            yield Result(f"Compact {spec.name}", "state", reverse("dashboard:compact", args=args), "compaction run")
             if spec.ttl:
-                yield Result(f"Expire {spec.name}", "state", address, "expiry ttl run")
+                yield Result(f"Expire {spec.name}", "state", reverse("dashboard:expire", args=args), "expiry ttl run")
+            if spec.changelog:
+                yield Result(f"Audit {spec.name}", "state", reverse("dashboard:audit", args=args), "compare run")
     if scope.is_unrestricted and may(ADD_KEYS) and request.user.is_staff:
         yield Result("New API key", "admin", reverse("admin:api_keys_apikey_add"), "create token")
 

@@ -1,25 +1,31 @@
 """The dead letters of a pipeline: grouped by reason, those of one group, and all of them; and their replay."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
 
 from state_backends.dead_letter_replay import Choice
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS, key_scope
 from webapp.dashboard.charts import BarChart, bar_chart
 from webapp.dashboard.pasted import whole_number
-from webapp.dashboard.views.live import page, pipeline_page, sentence, unknown_pipeline
+from webapp.dashboard.views.live import confirm, name_link, page, pipeline_page, sentence, unknown_pipeline
+from webapp.states import queries
+from webapp.states.confirmation import MovedError, is_confirmed, replay_confirmation
 from webapp.states.dead_letters import SOURCE, LetterFilter, LetterGroup, dead_letter_page, letter_groups
 from webapp.states.replay import (
     NotDrivenError,
     NothingToReplayError,
     ReplayUnderWayError,
     last_replay,
+    replay_dead_letters,
     request_replay,
 )
 
@@ -61,17 +67,42 @@ def dead_letters(request, pipeline, version):
     return page(request, "dashboard/dead_letters.html", version, context, asked)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
 @login_required
 @permission_required(REPLAY_DEAD_LETTERS, raise_exception=True)
 def replay(request, name):
-    """Request a replay of the letters with the `reason` of the form, or of all."""
+    """Show which letters with a `reason`, or of all, a replay would count; once it is confirmed, request it."""
     key_scope(request).check_unrestricted()
-    reason = request.POST.get("reason", "").replace("\0", "") or None
+    asked = request.POST if request.method == "POST" else request.GET
+    reason = asked.get("reason", "").replace("\0", "") or None
     try:
-        found = request_replay(name=name, choice=Choice(pattern=reason), requested_by=request.user.get_username())
+        pipeline = queries.pipeline(name)
     except UnknownPipelineError:
         return unknown_pipeline(request, name)
+    # Letters of batches after those that the page counted are not meant.
+    until = (whole_number(asked.get("until", "")) if is_confirmed(request) else None) or pipeline.committed_txid
+    choice = Choice(pattern=reason, until=until)
+    found = replay_dead_letters(name=name, choice=choice, requested_by="", dry_run=True)
+    confirmation = replay_confirmation(
+        {name: found},
+        [pipeline],
+        cancel_url=reverse("dashboard:dead_letters", args=[name]),
+        link_pipeline=partial(name_link, "pipeline"),
+        hidden=[("until", str(until)), *([("reason", reason)] if reason else [])],
+    )
+    if not is_confirmed(request):
+        return confirm(request, confirmation)
+    try:
+        confirmation.check_unmoved(request)
+    except MovedError as moved:
+        return confirm(request, confirmation, moved)
+    return _request_replay(request, name, choice)
+
+
+def _request_replay(request: HttpRequest, name: str, choice: Choice) -> HttpResponse:
+    try:
+        found = request_replay(name=name, choice=choice, requested_by=request.user.get_username())
     except (NothingToReplayError, ReplayUnderWayError, NotDrivenError) as error:
         messages.warning(request, sentence(error))
     else:

@@ -18,6 +18,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.timezone import now
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -29,6 +31,7 @@ from state_backends.synchronizer.membership import Member
 from webapp.accounts.permissions import OutsideError, key_scope
 from webapp.dashboard.strip import strip
 from webapp.states import queries
+from webapp.states.confirmation import Confirmation, MovedError
 from webapp.states.queries import PipelineStatus
 from webapp.states.standing import Standing
 from webapp.states.verdicts import verdict
@@ -133,6 +136,16 @@ def page(
 def static_page(request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200) -> HttpResponse:
     """Render a page that does not refresh itself, such as the result of a form."""
     return render(request, template, {**context, "layout": "dashboard/base.html", "now": now()}, status=status)
+
+
+def confirm(request: HttpRequest, confirmation: Confirmation, moved: MovedError | None = None) -> HttpResponse:
+    """Render the page that says what an act does. moved: why the one that was confirmed is refused."""
+    context = {"confirmation": confirmation, "moved": moved and sentence(moved)}
+    return static_page(request, "dashboard/confirmation.html", context, status=409 if moved else 200)
+
+
+def name_link(kind: Kind, name: str) -> SafeString:
+    return format_html('<a class="mono" href="{}">{}</a>', reverse(f"dashboard:{kind}", args=[name]), name)
 
 
 def sentence(message: object) -> str:

@@ -1,5 +1,6 @@
 """Pages for operators: maintenance runs, their schedule, requesting and cancelling them; API keys; and problems."""
 
+from functools import partial
 from hashlib import blake2s
 from typing import Any
 
@@ -7,7 +8,11 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST, require_safe
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from state_backends.errors import UnknownStateError
 from webapp.accounts import queries as accounts
@@ -16,7 +21,9 @@ from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.views.live import (
+    confirm,
     is_current,
+    name_link,
     no_change,
     page,
     sentence,
@@ -26,6 +33,8 @@ from webapp.dashboard.views.live import (
     unknown_state,
 )
 from webapp.states import queries, services
+from webapp.states.confirmation import MovedError, is_confirmed, maintenance_confirmation
+from webapp.states.maintenance import plans
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
@@ -75,12 +84,33 @@ def run(request, run_id):
     return page(request, "dashboard/run.html", version, context)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
 @login_required
 @permission_required(MAINTAIN, raise_exception=True)
 def request_run(request, name, kind):
-    """Request a run of a kind, which the route sets."""
+    """Show what a run of a kind, which the route sets, would do; once it is confirmed, request it."""
     key_scope(request).check_whole_state(name)
+    planned = plans(kind, [name])
+    if not planned:
+        return unknown_state(request, name)
+    confirmation = maintenance_confirmation(
+        kind,
+        planned,
+        cancel_url=reverse("dashboard:state", args=[name]),
+        link_state=partial(name_link, "state"),
+        link_run=_run_link,
+    )
+    if not is_confirmed(request):
+        return confirm(request, confirmation)
+    try:
+        confirmation.check_unmoved(request)
+    except MovedError as moved:
+        return confirm(request, confirmation, moved)
+    return _request_run(request, name, kind)
+
+
+def _request_run(request: HttpRequest, name: str, kind: str) -> HttpResponse:
     try:
         queued = services.request_maintenance(kind=kind, state=name, requested_by=request.user.get_username())
     except UnknownStateError:
@@ -113,6 +143,10 @@ def cancel(request, run_id):
 def api_keys(request):
     key_scope(request).check_unrestricted()
     return static_page(request, "dashboard/keys.html", {"keys": accounts.api_keys()})
+
+
+def _run_link(run: MaintenanceRun, text: str) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse("dashboard:run", args=[run.id]), text)
 
 
 def _redirect(request: HttpRequest, level: int, message: object, route: str, *parts: Any) -> HttpResponse:

@@ -1,8 +1,7 @@
 """What the admin pages share: the sidebar, links between pages, and confirmation pages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,6 +15,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 from unfold.admin import ModelAdmin
+
+from webapp.states.confirmation import Confirmation
 
 # The sidebar and the front page, by model: title, icon, description.
 GROUPS = {
@@ -60,29 +61,6 @@ GROUPS = {
         "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
     },
 }
-
-UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
-
-CONFIRMED = "confirmed"
-
-
-@dataclass(frozen=True)
-class Confirmation:
-    """A page between choosing an action and running it.
-
-    button: its label, empty if there is nothing to confirm. cancel_url: where Cancel leads. notes: what applies to all
-    rows. headers, rows: a table of what happens to each. danger: the action cannot be undone. hidden: name and value of
-    what the form submits again.
-    """
-
-    title: str
-    button: str
-    cancel_url: str
-    notes: Sequence[str] = ()
-    headers: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] = ()
-    danger: bool = False
-    hidden: Sequence[tuple[str, str]] = field(default_factory=list)
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
@@ -138,22 +116,6 @@ def moment(at: datetime | None) -> str | None:
     return None if at is None else localize(localtime(at))
 
 
-def time_to_live(ttl: timedelta | None) -> str:
-    """Return a retention in words: 400 days, 1 day 12 hours, unlimited."""
-    if ttl is None:
-        return "unlimited"
-    left, words = ttl.total_seconds(), []
-    for unit, seconds in UNITS.items():
-        count, left = divmod(left, seconds)
-        if count:
-            words.append(f"{count:,.0f} {unit}{'' if count == 1 else 's'}")
-    return " ".join(words) or f"{left:g} seconds"
-
-
-def is_confirmed(request: HttpRequest) -> bool:
-    return CONFIRMED in request.POST
-
-
 def confirmation_page(admin: ModelAdmin, request: HttpRequest, confirmation: Confirmation) -> TemplateResponse:
     """Return the page. Its form posts to the same address, with `confirmed` and the hidden values."""
     context = {
@@ -162,7 +124,7 @@ def confirmation_page(admin: ModelAdmin, request: HttpRequest, confirmation: Con
         "title": confirmation.title,
         "confirmation": confirmation,
         "table": {"headers": list(confirmation.headers), "rows": [list(row) for row in confirmation.rows]},
-        "hidden": [*confirmation.hidden, (CONFIRMED, "yes")],
+        "hidden": confirmation.posted,
     }
     return TemplateResponse(request, "admin/states/confirmation.html", context)
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 
 from django.contrib import admin, messages
 from django.contrib.admin import EmptyFieldListFilter
@@ -14,7 +15,8 @@ from state_backends.dead_letter_replay import Choice
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS
 from webapp.core.admin import LongListAdmin
 from webapp.states import queries
-from webapp.states.admin.base import Confirmation, confirmation_page, is_confirmed, link_to, link_to_list, selection
+from webapp.states.admin.base import confirmation_page, link_to, link_to_list, selection
+from webapp.states.confirmation import Confirmation, MovedError, is_confirmed, replay_confirmation
 from webapp.states.models import Batch, DeadLetter, Pipeline, State
 from webapp.states.replay import (
     NotDrivenError,
@@ -119,8 +121,14 @@ class DeadLetterAdmin(LongListAdmin):
         chosen: dict[str, list[int]] = defaultdict(list)
         for pipeline, letter_id in queryset.filter(pipeline__reprocesses=None).values_list("pipeline_id", "id"):
             chosen[pipeline].append(letter_id)
+        confirmation = _replay_confirmation(request, chosen)
         if not is_confirmed(request):
-            return confirmation_page(self, request, _replay_confirmation(request, chosen))
+            return confirmation_page(self, request, confirmation)
+        try:
+            confirmation.check_unmoved(request)
+        except MovedError as error:
+            messages.warning(request, str(error))
+            return confirmation_page(self, request, confirmation)
         for pipeline, ids in chosen.items():
             try:
                 found = request_replay(name=pipeline, choice=Choice(ids=ids), requested_by=request.user.get_username())
@@ -180,19 +188,10 @@ def _replay_confirmation(request: HttpRequest, chosen: Mapping[str, list[int]]) 
         for pipeline, ids in chosen.items()
     }
     ids = [str(letter_id) for each in chosen.values() for letter_id in each]
-    return Confirmation(
-        title=f"Replay {len(ids)} dead letter{'' if len(ids) == 1 else 's'}?",
-        button="Replay",
+    return replay_confirmation(
+        found,
+        queries.pipelines(),
         cancel_url=request.get_full_path(),
-        notes=[
-            "The driver reads them again with the pipeline's present code, in a batch of their own; each counts once.",
-            "What cannot be read now either stays a dead letter. Letters of states and those without a raw record "
-            "cannot be replayed.",
-        ],
-        headers=["pipeline", "chosen", "replayed", "without a raw record"],
-        rows=[
-            [link_to(Pipeline, name), len(chosen[name]), each.letters, each.without_record]
-            for name, each in found.items()
-        ],
+        link_pipeline=partial(link_to, Pipeline),
         hidden=selection(request, ids),
     )

@@ -12,9 +12,9 @@ from state_backends.errors import SpecError
 from state_backends.schema.definition import from_definition
 from state_backends.schema.overrides import DECLARED, Terms, Ttl, changed
 from webapp.states import maintenance, readers
-from webapp.states.admin.base import UNITS, time_to_live
 from webapp.states.models import State
 from webapp.states.queries import StateSummary
+from webapp.states.retention import UNITS, time_to_live
 
 ON_OFF = {True: "on", False: "off"}
 EXPIRED_ROWS_RETURN = "Rows that were past the old retention are visible again unless expiry has removed them."

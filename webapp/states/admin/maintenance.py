@@ -1,9 +1,9 @@
 """Maintenance runs: progress and results, cancelling, and requesting runs of states with a confirmation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -12,16 +12,15 @@ from django.urls import path, reverse
 from unfold.decorators import display
 
 from webapp.core.admin import LongListAdmin
-from webapp.states import maintenance, services
+from webapp.states import services
 from webapp.states.admin.base import (
-    Confirmation,
     link_to,
     link_to_audit,
     link_to_list,
     list_address,
     selection,
-    time_to_live,
 )
+from webapp.states.confirmation import Confirmation, maintenance_confirmation
 from webapp.states.maintenance import Plan
 from webapp.states.models import MaintenanceRun, State
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError
@@ -34,10 +33,6 @@ STATUS_COLOURS = {
     "done": "success",
     "failed": "danger",
 }
-TITLES = {Kind.COMPACTION: "Compact", Kind.EXPIRY: "Expire", Kind.AUDIT: "Audit"}
-CONTINUES = (
-    "Readers and pipelines continue during a run. A run can be cancelled; what it has removed by then stays removed."
-)
 
 
 @admin.register(MaintenanceRun)
@@ -109,17 +104,14 @@ class MaintenanceRunAdmin(LongListAdmin):
         return run.finished_at and run.started_at and round((run.finished_at - run.started_at).total_seconds(), 2)
 
 
-def maintenance_confirmation(request: HttpRequest, kind: Kind, planned: Sequence[Plan]) -> Confirmation:
-    """Return the confirmation of a run of each state, with the effect on each state."""
-    useful = [plan for plan in planned if not plan.is_idle]
-    label = TITLES[kind]
-    return Confirmation(
-        title=f"{label} {len(planned)} state{'' if len(planned) == 1 else 's'}?",
-        button=f"{label} {len(useful)} of them" if 0 < len(useful) < len(planned) else label * bool(useful),
+def confirmation_of_runs(request: HttpRequest, kind: Kind, planned: Sequence[Plan]) -> Confirmation:
+    """Return the confirmation of a run of each selected state."""
+    return maintenance_confirmation(
+        kind,
+        planned,
         cancel_url=request.get_full_path(),
-        notes=NOTES[kind](),
-        headers=["state", "keys (estimate)", "size", "effect", "active run"],
-        rows=[_plan_row(plan) for plan in planned],
+        link_state=partial(link_to, State),
+        link_run=lambda run, text: link_to(MaintenanceRun, run.id, text),
         hidden=selection(request, [plan.state.name for plan in planned]),
     )
 
@@ -155,68 +147,6 @@ def _figure(name: str, before: int, after: int | None) -> list[str]:
     change = after - before
     sign = "-" if change < 0 else "+"
     return [name.replace("_", " "), shown(before), shown(after), f"{sign}{shown(abs(change))}" if change else "none"]
-
-
-def _plan_row(plan: Plan) -> list[Any]:
-    state, run = plan.state, plan.busy
-    active = run and link_to(MaintenanceRun, run.id, f"{run.kind} {run.id} is {run.status}: no other run is queued")
-    return [
-        link_to(State, state.name), f"{state.keys_estimate:,}", filesizeformat(state.bytes), EFFECTS[plan.kind](plan),
-        active or "none",
-    ]  # fmt: skip
-
-
-def _compaction_effect(plan: Plan) -> str:
-    if not plan.state.changelog:
-        return "remove tombstones and free unused space; it has no changelog"
-    if plan.horizon is None:
-        missing = f"is older than {time_to_live(plan.keeps)} yet" if plan.keeps else "can be removed yet"
-        return f"free unused space; no history {missing}"
-    txid, time = plan.horizon
-    entries = "entries" if plan.removable is None else f"up to {plan.removable:,} entries"
-    return f"remove {entries} of its changelog up to batch {txid:,} of {time:%Y-%m-%d %H:%M} UTC"
-
-
-def _expiry_effect(plan: Plan) -> str:
-    if plan.is_idle:
-        return "none: its retention is unlimited"
-    rows = "rows" if plan.removable is None else f"{plan.removable:,} rows"
-    return f"remove {rows} not updated for {time_to_live(plan.state.ttl)}"
-
-
-def _compaction_notes() -> list[str]:
-    older = f"History older than {time_to_live(maintenance.keeps())}" if maintenance.keeps() else "Committed history"
-    return [
-        f"{older} is reduced to the newest version of each key; reads of earlier batches are then no longer possible.",
-        CONTINUES,
-    ]
-
-
-def _expiry_notes() -> list[str]:
-    return [
-        "Readers no longer see rows past their retention; this frees their space. Rows of an open batch are kept.",
-        CONTINUES,
-    ]
-
-
-def _audit_effect(plan: Plan) -> str:
-    return "none: it has no changelog" if plan.is_idle else f"compare {settings.TIDEMARK_AUDIT_KEYS:,} keys or more"
-
-
-def _audit_notes() -> list[str]:
-    return [
-        "Keys chosen at random are compared with the changelog; nothing is changed. A run fails if a key deviates.",
-        "What was never counted is found by `manage.py audit`, which reads the source again.",
-        "Readers and pipelines continue during a run.",
-    ]
-
-
-NOTES = {Kind.COMPACTION: _compaction_notes, Kind.EXPIRY: _expiry_notes, Kind.AUDIT: _audit_notes}
-EFFECTS: dict[str, Callable[[Plan], str]] = {
-    Kind.COMPACTION: _compaction_effect,
-    Kind.EXPIRY: _expiry_effect,
-    Kind.AUDIT: _audit_effect,
-}
 
 
 def _request_run(request: HttpRequest, kind: Kind, state: str) -> int | None:

@@ -12,15 +12,14 @@ from unfold.decorators import display
 from webapp.core.admin import ReadOnlyAdmin
 from webapp.states import queries, services
 from webapp.states.admin.base import (
-    Confirmation,
     confirmation_page,
-    is_confirmed,
     link_to,
     link_to_audit,
     link_to_list,
     moment,
     selection,
 )
+from webapp.states.confirmation import Confirmation, is_confirmed
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
 from webapp.states.queries import PipelineStatus
 

@@ -15,16 +15,15 @@ from webapp.core.admin import ReadOnlyAdmin
 from webapp.states import maintenance, queries, readers, services
 from webapp.states.admin import editing
 from webapp.states.admin.base import (
-    Confirmation,
     confirmation_page,
-    is_confirmed,
     link_to,
     link_to_audit,
     link_to_list,
-    time_to_live,
 )
-from webapp.states.admin.maintenance import maintenance_confirmation, request_runs
+from webapp.states.admin.maintenance import confirmation_of_runs, request_runs
+from webapp.states.confirmation import Confirmation, MovedError, is_confirmed
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
+from webapp.states.retention import time_to_live
 from webapp.states.services import CatalogBusyError
 
 Kind = MaintenanceRun.Kind
@@ -63,7 +62,7 @@ class StateAdmin(ReadOnlyAdmin):
     list_display = ["name", "of_pipeline", "kind", "retention", "changelog_state", "keys", "bytes", "active_run"]
     list_filter = ["pipeline", KindFilter, OverriddenFilter]
     search_fields = ["name", "pipeline__name"]
-    actions = ["compact", "expire"]
+    actions = ["compact", "expire", "audit_keys"]
     warn_unsaved_form = True
     settings_fieldset: tuple[str, dict[str, Any]] = (
         "Settings",
@@ -143,9 +142,15 @@ class StateAdmin(ReadOnlyAdmin):
 
     def _maintain(self, request: HttpRequest, kind: Kind, queryset: QuerySet[State]) -> HttpResponse | None:
         planned = maintenance.plans(kind, sorted(state.name for state in queryset))
-        if is_confirmed(request):
-            return request_runs(request, kind, [plan for plan in planned if not plan.is_idle])
-        return confirmation_page(self, request, maintenance_confirmation(request, kind, planned))
+        confirmation = confirmation_of_runs(request, kind, planned)
+        if not is_confirmed(request):
+            return confirmation_page(self, request, confirmation)
+        try:
+            confirmation.check_unmoved(request)
+        except MovedError as error:
+            messages.warning(request, str(error))
+            return confirmation_page(self, request, confirmation)
+        return request_runs(request, kind, [plan for plan in planned if not plan.is_idle])
 
     def _confirmation(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
         """Return the confirmation page of an edit; None if the edit is invalid or not allowed."""

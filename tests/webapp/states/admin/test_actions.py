@@ -19,8 +19,12 @@ CARRIERS = "flights_by_carrier"
 
 
 def act(client, action, *rows, confirmed=True, at=STATES, **options):
-    yes = {"confirmed": "yes"} if confirmed else {}
-    return client.post(at, {"action": action, "_selected_action": rows, **yes}, **options)
+    """Choose an action, and confirm what its page says."""
+    page = client.post(at, {"action": action, "_selected_action": rows})
+    if not confirmed:
+        return page
+    posted = form_values(page) if "confirmation" in (page.context or {}) else {"confirmed": "yes"}
+    return client.post(at, {"action": action, "_selected_action": rows, **posted}, **options)
 
 
 def rows_of(page):
@@ -44,11 +48,9 @@ class TestConfirmation:
 
         assert page.status_code == 200
         assert not MaintenanceRun.objects.exists()
-        assert form_values(page) == {
-            "action": ["compact"],
-            "_selected_action": [CARRIERS, "totals"],
-            "confirmed": ["yes"],
-        }
+        posted = form_values(page)
+        assert posted.pop("seen")
+        assert posted == {"action": ["compact"], "_selected_action": [CARRIERS, "totals"], "confirmed": ["yes"]}
 
     def test_its_form_posts_the_selection(self, filled, admin_client, sent):
         page = act(admin_client, "compact", CARRIERS, "totals", confirmed=False)
@@ -71,7 +73,8 @@ class TestConfirmation:
         page = act(admin_client, "compact", CARRIERS, "totals", confirmed=False)
 
         rows = rows_of(page)
-        assert "remove up to 61 entries of its changelog up to batch 2 of" in rows[CARRIERS][2]
+        assert "remove 1 of 62 entries of its changelog, up to batch 2 of" in rows[CARRIERS][2]
+        assert rows[CARRIERS][2].endswith("UTC; batch 1 can no longer be read")
         assert rows["totals"][2] == "remove tombstones and free unused space; it has no changelog"
         assert "older than 7 days" in page.context["confirmation"].notes[0]
 
@@ -86,7 +89,7 @@ class TestConfirmation:
 
         page = act(admin_client, "expire", CARRIERS, confirmed=False)
 
-        assert rows_of(page)[CARRIERS][2] == "remove 59 rows not updated for 400 days"
+        assert rows_of(page)[CARRIERS][2] == "remove 59 of 60 rows, not updated for 400 days"
 
     def test_it_counts_by_the_overridden_ttl(self, filled, admin_client):
         let_time_pass(filled.conn, [BY_CARRIER], "flights", timedelta(days=2))
@@ -94,7 +97,7 @@ class TestConfirmation:
 
         page = act(admin_client, "expire", CARRIERS, confirmed=False)
 
-        assert rows_of(page)[CARRIERS][2] == "remove 60 rows not updated for 1 day"
+        assert rows_of(page)[CARRIERS][2] == "remove 60 of 60 rows, not updated for 1 day"
 
     def test_keys_and_bytes_are_those_of_now(self, filled, admin_client):
         page = act(admin_client, "expire", CARRIERS, confirmed=False)
@@ -227,7 +230,7 @@ class TestReplay:
         before = DeadLetterRow.objects.exclude(replay_at=None).count()
         done = act(admin_client, "replay", letters[0], letters[2], at=LETTERS, follow=True)
 
-        assert rows_of(page)["flights"] == ["2", "1", "1"]
+        assert rows_of(page)["flights"] == ["1", "1", "0", "3"]
         assert before == 0
         assert "replay of 1 letters requested" in done.content.decode()
         assert [str(letter.pk) for letter in DeadLetterRow.objects.exclude(replay_at=None)] == letters[:1]
