@@ -46,7 +46,8 @@ from webapp.states import readers
 from webapp.states.management.child_process import Child
 
 PIPELINE = "flights"
-FLIGHTS = f"pipelines.jobs.flights:{PIPELINE}"  # a pipeline of the user's may have the name
+# By module, as pipelines of the user's may have the names. Both read the flights; the first is the one recounted.
+FLIGHTS, AIRCRAFT = "pipelines.jobs.flights:flights", "pipelines.jobs.aircraft:aircraft"
 ADMIN = "admin"
 NEEDED_BYTES = 1_000_000_000  # the input, Spark's scratch files and a year of write-ahead log
 HEALTHY_WITHIN_SECONDS = 60.0
@@ -93,7 +94,7 @@ def prepare(*, with_flights: bool = True) -> None:
 
 def names_of(references: Sequence[str]) -> list[str]:
     """Return the names of pipelines to run, by default the demo's. Raises PipelineError for one that is not found."""
-    return [find(reference).name for reference in references] or [PIPELINE]
+    return [find(reference).name for reference in references or (FLIGHTS, AIRCRAFT)]
 
 
 @contextmanager
@@ -174,7 +175,7 @@ def start_children(
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
     # Where the pipelines' modules are; `-m` finds a checkout from its own folder alone.
     program = [str(REPOSITORY / "manage.py")] if is_checkout() else ["-m", "tidemark"]
-    pipelines = references or [FLIGHTS, "--input", str(input_folder())]
+    pipelines = references or [FLIGHTS, AIRCRAFT, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]
     return [
         Child("web", [*granian, str(port), *serving.WEB], logs / "web.log", environ=web_role),

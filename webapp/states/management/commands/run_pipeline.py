@@ -28,7 +28,6 @@ SPARK_UI_PORT = 4040
 
 # What only one pipeline at a time can be told.
 OF_ONE = {
-    "--input": "input",
     "--checkpoint": "checkpoint",
     "--rebind": "rebind",
     "--accept-gap": "accept_gap",
@@ -55,7 +54,7 @@ class Command(BaseCommand):
             metavar="NAME",
             help="a pipeline's name, or where it is declared, as acme.orders:orders; `pipelines declared` lists them",
         )
-        parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/NAME)")
+        parser.add_argument("--input", type=Path, help="input folder, of each that is named (default: DATA/input/NAME)")
         parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/NAME)")
         parser.add_argument("--files-per-batch", type=int, help="maximum number of files in a batch")
         parser.add_argument("--once", action="store_true", help="process the existing input, then end")
