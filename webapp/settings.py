@@ -355,12 +355,35 @@ UNFOLD = {
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")},
     ],
-    "STYLES": [lambda request: static("dashboard/admin.css")],
-    "SCRIPTS": [lambda request: static("dashboard/admin.js")],
+    "ENVIRONMENT_TITLE_PREFIX": "webapp.dashboard.strip.title_prefix",
+    "STYLES": [lambda request: static("dashboard/shell.css"), lambda request: static("dashboard/admin.css")],
+    "SCRIPTS": [lambda request: static("dashboard/shell.js"), lambda request: static("dashboard/admin.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,
-    # The accent colour of the dashboard, light to dark.
+    "BORDER_RADIUS": "8px",
+    # Those of the dashboard (shell.css), light to dark.
     "COLORS": {
+        "base": {
+            "50": "#f5f7f8",
+            "100": "#eef2f4",
+            "200": "#dde4e8",
+            "300": "#b9c6cd",
+            "400": "#93a7b2",
+            "500": "#566873",
+            "600": "#3b4f5b",
+            "700": "#2f414c",
+            "800": "#213039",
+            "900": "#111c23",
+            "950": "#0b1318",
+        },
+        "font": {
+            "subtle-light": "#566873",
+            "subtle-dark": "#93a7b2",
+            "default-light": "#10212b",
+            "default-dark": "#e4ecf0",
+            "important-light": "#10212b",
+            "important-dark": "#e4ecf0",
+        },
         "primary": {
             "50": "#eff8fa",
             "100": "#dcedf1",
@@ -373,7 +396,7 @@ UNFOLD = {
             "800": "#094453",
             "900": "#083845",
             "950": "#04232c",
-        }
+        },
     },
     "SIDEBAR": {"navigation": "webapp.states.admin.base.sidebar"},
 }

@@ -8,6 +8,7 @@ from django.urls import include, path
 from state_backends.extras import naming_the_extra
 from webapp.api.errors import events_are_elsewhere
 from webapp.api.views import DocsView, SchemaView
+from webapp.core.admin import sign_in
 from webapp.core.health import healthz, metrics, readyz
 
 # What the page offers.
@@ -18,6 +19,8 @@ urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
+    path("admin/login/", sign_in),
+    path("admin/logout/", LogoutView.as_view()),
     path("admin/", admin.site.urls),
     path("login", LoginView.as_view(redirect_authenticated_user=True, extra_context=SIGN_IN), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
@@ -32,7 +35,6 @@ if settings.OIDC_ISSUER:
         from webapp.accounts.oidc_views import CallbackView, SignInView, SignOutView
 
     urlpatterns[:0] = [
-        path("admin/login/", LoginView.as_view(extra_context=SIGN_IN)),  # instead of the admin's, for passwords alone
         path("logout", SignOutView.as_view()),
         path("admin/logout/", SignOutView.as_view()),
         path("oidc/sign-in", SignInView.as_view(), name="oidc_authentication_init"),

@@ -12,7 +12,7 @@ from webapp.accounts.audit.services import record
 from webapp.accounts.services import create_api_key
 from webapp.states.models import Batch, MaintenanceRun
 
-SIGN_IN = ["/login", "/admin/login/"]
+SIGN_IN = ["/login"]
 MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
 
 DASHBOARD = [

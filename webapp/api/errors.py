@@ -39,6 +39,7 @@ from webapp.api.one_key import KeyNotFoundError
 from webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
 from webapp.api.requests import TooManyKeysError, UnknownParameterError
+from webapp.core.middleware import unavailable_page
 from webapp.core.pooler import NoSessionError
 from webapp.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
 from webapp.states.idempotency import IdempotencyKeyReusedError
@@ -125,7 +126,10 @@ def problem_response(error: Exception, context: Mapping[str, Any]) -> HttpRespon
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     answer = _answer(request, "not_found", f"there is nothing at {request.path}")
-    return answer or defaults.page_not_found(request, exception)
+    try:
+        return answer or defaults.page_not_found(request, exception)
+    except DATABASE_GONE as gone:  # the page names who is signed in
+        return unavailable_page(request, gone)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

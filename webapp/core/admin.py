@@ -1,11 +1,15 @@
-"""Read-only lists of the admin, and lists of millions of rows."""
+"""Read-only lists of the admin, lists of millions of rows, and the way in for those who are not signed in."""
 
 from typing import Any, cast
 
+from django.contrib import admin
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import connections
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin
 
@@ -46,3 +50,12 @@ class LongListAdmin(ReadOnlyAdmin):
     paginator = NewestRows
     show_full_result_count = False
     ordering = ["-id"]
+
+
+def sign_in(request: HttpRequest) -> HttpResponse:
+    """Lead to the one page where people sign in. Who is signed in, and is led here, may not use the admin."""
+    if admin.site.has_permission(request):
+        return HttpResponseRedirect(reverse("admin:index"))
+    if request.user.is_authenticated:
+        raise PermissionDenied("your account may not use the admin")
+    return redirect_to_login(request.GET.get("next") or reverse("admin:index"), reverse("login"))

@@ -134,7 +134,7 @@ def _actor(request: HttpRequest) -> str:
 
 
 class DatabaseUnavailableMiddleware:
-    """Answers a page with a 503 if the database is unavailable or too slow. API and admin handle that themselves."""
+    """Answers a page with a 503 if the database is unavailable or too slow. The API handles that itself."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -143,12 +143,12 @@ class DatabaseUnavailableMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not isinstance(exception, DATABASE_ERRORS) or request.path.startswith(("/api/", "/admin/")):
+        if not isinstance(exception, DATABASE_ERRORS) or request.path.startswith("/api/"):
             return None
-        return _unavailable_page(request, exception)
+        return unavailable_page(request, exception)
 
 
-def _unavailable_page(request: HttpRequest, exception: Exception) -> HttpResponse:
+def unavailable_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     is_slow = isinstance(exception.__cause__ or exception, psycopg.errors.QueryCanceled)
     # Rendered without the request, whose context processors would query the database for the user.
     page = loader.render_to_string("dashboard/unavailable.html", {"is_slow": is_slow, "seconds": RETRY_SECONDS})

@@ -64,3 +64,9 @@ def _mark(name: str, pipelines: list[PipelineStatus]) -> Mark:
         text = f"{only.rejected_share:.0%} rejected"
     address = reverse("dashboard:pipeline", args=[only.name]) if only else reverse("dashboard:index")
     return Mark(text, verdict(pipelines[0]).tone, ", ".join(pipeline.name for pipeline in pipelines), address)
+
+
+def title_prefix(request: HttpRequest) -> str:
+    """Return the beginning of the title of a page of the admin."""
+    title = strip(request).title if request.user.is_authenticated else ""
+    return f"{title} —" if title else ""

@@ -26,8 +26,8 @@ def ada(db, django_user_model):
     return django_user_model.objects.create_user("ada", password=PASSWORD)
 
 
-def sign_in(password, name="ada", address="192.0.2.7", path="/login"):
-    return Client(REMOTE_ADDR=address).post(path, {"username": name, "password": password})
+def sign_in(password, name="ada", address="192.0.2.7"):
+    return Client(REMOTE_ADDR=address).post("/login", {"username": name, "password": password})
 
 
 def entries():
@@ -51,9 +51,8 @@ def test_a_sign_out_is_recorded(ada):
     assert entries()[-1] == ("user.sign_out", "user ada", "ada")
 
 
-@pytest.mark.parametrize("path", ["/login", "/admin/login/"])
-def test_a_failed_sign_in_is_recorded_without_the_password(ada, path):
-    sign_in("hunter2", path=path)
+def test_a_failed_sign_in_is_recorded_without_the_password(ada):
+    sign_in("hunter2")
 
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.target, entry.actor) == ("user.failed_sign_in", "user ada", "nobody")

@@ -1,3 +1,3 @@
-"""How the admin writes times: to the second, in an order that sorts."""
+"""How the admin writes times: to the second, in UTC, in an order that sorts."""
 
-DATETIME_FORMAT = "Y-m-d H:i:s"
+DATETIME_FORMAT = r"Y-m-d H:i:s \U\T\C"

@@ -64,9 +64,8 @@ GROUPS = {
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    dashboard = {"items": [{"title": "Dashboard", "icon": "monitoring", "link": "/", "active": False}]}
-    groups = [{"title": title, "separator": True, "items": _items(request, models)} for title, models in GROUPS.items()]
-    return [dashboard, *(group for group in groups if group["items"])]
+    groups = [{"title": title, "items": _items(request, models)} for title, models in GROUPS.items()]
+    return [group for group in groups if group["items"]]
 
 
 def _items(request: HttpRequest, models: dict[str, tuple[str, str, str]]) -> list[dict[str, Any]]:

@@ -10,7 +10,14 @@
   const read = new Map(); // address to { answer, at }
   let isDue = false; // the page was refreshed since the series were read
 
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const probe = document.createElement("i");
+
+  // A canvas does not know light-dark(), which the variables are made of.
+  function color(name) {
+    probe.style.color = `var(${name})`;
+    if (!probe.isConnected) document.head.append(probe);
+    return getComputedStyle(probe).color;
+  }
   const lineColor = (place) => color(`--series-${place}`);
 
   // --- Writing numbers, as the pages do
@@ -328,7 +335,9 @@
     isDue = true;
     drawAll();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(({ plot }) => plot.redraw(false, true)));
+  const repaint = () => drawn.forEach(({ plot }) => plot.redraw(false, true));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  document.addEventListener("themechange", repaint);
   document.addEventListener("DOMContentLoaded", () => {
     drawAll();
     setInterval(follow, 1000);

@@ -47,7 +47,8 @@
   const isField = (element) => element.closest("input, textarea, select, [contenteditable]") !== null;
   const isShortcut = (event) =>
     (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) ||
-    (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !isField(event.target));
+    (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !isField(event.target) &&
+      document.documentElement.dataset.slash !== "off");
 
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || !isShortcut(event)) return;

@@ -1,0 +1,80 @@
+/* The theme, applied before the page is painted, and the choices in the menu of the bar. They are kept in this browser and hold in
+   dashboard and admin: the theme is where the admin's own (Unfold) keeps it, as JSON. */
+(() => {
+  "use strict";
+
+  const THEME = "adminTheme", SLASH = "tidemarkSlash";
+  const root = document.documentElement;
+
+  function stored(key) {
+    try {
+      return JSON.parse(localStorage.getItem(key));
+    } catch {
+      return null;
+    }
+  }
+
+  function store(key, value) {
+    try {
+      localStorage.setItem(key, JSON.stringify(value));
+    } catch {
+      // Without storage a choice holds until the next page.
+    }
+  }
+
+  function applyTheme(theme) {
+    root.dataset.theme = theme;
+    if (window.Alpine) window.Alpine.$data(root).switchTheme(theme);
+    document.dispatchEvent(new Event("themechange"));
+  }
+
+  function applySlash(isOn) {
+    root.dataset.slash = isOn ? "on" : "off";
+  }
+
+  function applyStored() {
+    const theme = stored(THEME);
+    applyTheme(theme === "light" || theme === "dark" ? theme : "auto");
+    applySlash(stored(SLASH) !== "off");
+  }
+
+  // --- The menu
+
+  function show(menu) {
+    const slash = menu.querySelector(".slash");
+    menu.querySelector(".themes").hidden = false;
+    menu.querySelector(`[name=theme][value=${root.dataset.theme}]`).checked = true;
+    if (!slash) return;
+    slash.hidden = false;
+    slash.querySelector("input").checked = root.dataset.slash === "on";
+  }
+
+  function change({ target }) {
+    if (target.name === "theme") {
+      store(THEME, target.value);
+      applyTheme(target.value);
+    } else if (target.name === "slash") {
+      store(SLASH, target.checked ? "on" : "off");
+      applySlash(target.checked);
+    }
+  }
+
+  function closeOn(event, menu) {
+    if (!menu.open || (event.key !== "Escape" && (event.key || menu.contains(event.target)))) return;
+    menu.open = false;
+    if (event.key) menu.querySelector("summary").focus();
+  }
+
+  applyStored();
+  document.addEventListener("DOMContentLoaded", () => {
+    const menu = document.querySelector(".menu");
+    if (!menu) return;
+    show(menu);
+    menu.addEventListener("change", change);
+    window.addEventListener("storage", () => {
+      applyStored();
+      show(menu);
+    });
+    for (const kind of ["click", "keydown"]) document.addEventListener(kind, (event) => closeOn(event, menu));
+  });
+})();
