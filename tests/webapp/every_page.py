@@ -34,6 +34,7 @@ DASHBOARD = [
     "/states/flights_by_carrier/lookup?keys=EWR,C00%0AEWR,nothing%0AEWR",
     "/maintenance",
     "/keys",
+    "/keys/new",
     "/problems",
     "/search?q=flights",
 ]
@@ -87,6 +88,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
             f"/admin/states/maintenancerun/{run.id}/change/",
             f"/admin/api_keys/apikey/{key.pk}/change/",
             f"/admin/api_keys/apikey/{key.pk}/rotate/",
+            f"/keys/{key.pk}/revoke",
             f"/admin/audit/auditentry/{entry.pk}/change/",
             f"/admin/auth/user/{admin.pk}/change/",
             f"/admin/auth/user/{admin.pk}/password/",

@@ -32,7 +32,7 @@ from unfold.widgets import (
 from webapp.accounts import queries, revoked_tokens, services, usage
 from webapp.accounts.audit.admin import AuditedEdits
 from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
-from webapp.accounts.permissions import key_scope
+from webapp.accounts.permissions import key_scope, missing_to_give
 from webapp.core.admin import LongListAdmin
 from webapp.saved_queries.models import published_names
 from webapp.states.admin.base import link_to_list
@@ -168,6 +168,10 @@ def _may_edit(request: HttpRequest, user: User | None) -> bool:
 
 
 class ApiKeyForm(KeyScopeForm):
+    """giver: the user who creates the key."""
+
+    giver: Any = None
+
     scopes = forms.MultipleChoiceField(
         choices=Scope,
         initial=[Scope.READ],
@@ -191,6 +195,13 @@ class ApiKeyForm(KeyScopeForm):
             "burst": "how many of them at once; empty: the requests of one minute",
             "expires_at": "in UTC; empty: never",
         }
+
+    def clean_scopes(self) -> list[str]:
+        scopes: list[str] = self.cleaned_data["scopes"]
+        for scope in scopes:
+            if lacking := missing_to_give(self.giver, scope):
+                raise forms.ValidationError(f"you may not give the scope {scope!r}: you lack {', '.join(lacking)}")
+        return scopes
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -252,6 +263,11 @@ class ApiKeyAdmin(ModelAdmin):
         options = ["key", "status", "has_scopes", "confined_to", "limit", "expires_at"]
         dates = ["created_at", "created_by", "last_used_at", "rotated_at", "previous_until", "revoked_at"]
         return ["name", *options, *dates, "last_day", "last_month"]
+
+    def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any):
+        form = super().get_form(request, obj, change=change, **kwargs)
+        form.giver = request.user  # of a class that is made for each request
+        return form
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm, change: bool) -> None:
         created, obj.shown_once = services.create_api_key(created_by=_user(request), **form.cleaned_data)

@@ -28,7 +28,19 @@ VIEW_DEAD_LETTERS = "states.view_dead_letters"
 REPLAY_DEAD_LETTERS = "states.replay_dead_letters"
 READ_USAGE = "api_keys.view_usagehour"
 VIEW_KEYS = "api_keys.view_apikey"
-REVOKE_TOKENS = "api_keys.change_apikey"
+CREATE_KEYS = "api_keys.add_apikey"
+REVOKE_KEYS = REVOKE_TOKENS = "api_keys.change_apikey"
+
+# Nobody gives a key what they may not do themselves.
+NEEDED_TO_GIVE: dict[str, tuple[str, ...]] = {
+    Scope.MAINTAIN: (REQUEST_MAINTENANCE, STEER_PIPELINES, REPLAY_DEAD_LETTERS),
+    Scope.DEAD_LETTERS: (VIEW_DEAD_LETTERS,),
+}
+
+
+def missing_to_give(user: Any, scope: str) -> list[str]:
+    """Return the permissions that a user lacks to create an API key with a scope."""
+    return [permission for permission in NEEDED_TO_GIVE.get(scope, ()) if not user.has_perm(permission)]
 
 
 class HasScope(BasePermission):

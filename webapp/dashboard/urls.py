@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import dead_letters, operations, pipelines, search, states
+from webapp.dashboard.views import api_keys, dead_letters, operations, pipelines, search, states
 from webapp.states.models import MaintenanceRun
 
 
@@ -42,6 +42,8 @@ urlpatterns = [
     path("maintenance", operations.maintenance, name="maintenance"),
     path("maintenance/<number:run_id>", operations.run, name="run"),
     path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),
-    path("keys", operations.api_keys, name="keys"),
+    path("keys", api_keys.api_keys, name="keys"),
+    path("keys/new", api_keys.create, name="create_key"),
+    path("keys/<number:key_id>/revoke", api_keys.revoke, name="revoke_key"),
     path("problems", operations.problems, name="problems"),
 ]

@@ -8,10 +8,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from state_backends import StateSpec
-from webapp.accounts.permissions import REQUEST_MAINTENANCE, STEER_PIPELINES, VIEW_KEYS, key_scope
+from webapp.accounts.permissions import CREATE_KEYS, REQUEST_MAINTENANCE, STEER_PIPELINES, VIEW_KEYS, key_scope
 from webapp.api.problems import PROBLEMS
-
-ADD_KEYS = "api_keys.add_apikey"
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: S
                 yield Result(f"Expire {spec.name}", "state", reverse("dashboard:expire", args=args), "expiry ttl run")
             if spec.changelog:
                 yield Result(f"Audit {spec.name}", "state", reverse("dashboard:audit", args=args), "compare run")
-    if scope.is_unrestricted and may(ADD_KEYS) and request.user.is_staff:
-        yield Result("New API key", "admin", reverse("admin:api_keys_apikey_add"), "create token")
+    if scope.is_unrestricted and request.user.has_perms([VIEW_KEYS, CREATE_KEYS]):
+        yield Result("New API key", "access", reverse("dashboard:create_key"), "create token")
 
 
 def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Pages for operators: maintenance runs, their schedule, requesting and cancelling them; API keys; and problems."""
+"""Pages for operators: maintenance runs, their schedule, requesting and cancelling them; and problems."""
 
 from functools import partial
 from hashlib import blake2s
@@ -15,8 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from state_backends.errors import UnknownStateError
-from webapp.accounts import queries as accounts
-from webapp.accounts.permissions import VIEW_KEYS, key_scope
+from webapp.accounts.permissions import key_scope
 from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
@@ -135,14 +134,6 @@ def cancel(request, run_id):
     except RunFinishedError as error:
         messages.warning(request, sentence(error))
     return redirect("dashboard:run", run_id)
-
-
-@require_safe
-@signed_in
-@permission_required(VIEW_KEYS, raise_exception=True)
-def api_keys(request):
-    key_scope(request).check_unrestricted()
-    return static_page(request, "dashboard/keys.html", {"keys": accounts.api_keys()})
 
 
 def _run_link(run: MaintenanceRun, text: str) -> SafeString:

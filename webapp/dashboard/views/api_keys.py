@@ -1,0 +1,93 @@
+"""API keys: their list, creating one, whose secret is shown once, and revoking one after a confirmation."""
+
+from shlex import quote as in_shell
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_http_methods, require_safe
+
+from webapp.accounts import queries, services
+from webapp.accounts.models import ApiKey, Scope
+from webapp.accounts.permissions import CREATE_KEYS, REVOKE_KEYS, VIEW_KEYS, key_scope
+from webapp.dashboard.key_form import KeyForm
+from webapp.dashboard.views.live import confirm, signed_in, static_page
+from webapp.states.confirmation import Confirmation, MovedError, is_confirmed
+from webapp.states.snippets import Server
+
+REVOKED = "Requests with this key and its tokens are refused from then on; event streams end. This cannot be undone."
+
+
+@require_safe
+@signed_in
+@permission_required(VIEW_KEYS, raise_exception=True)
+def api_keys(request):
+    key_scope(request).check_unrestricted()
+    return static_page(request, "dashboard/keys.html", {"keys": queries.api_keys()})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@login_required
+@permission_required([VIEW_KEYS, CREATE_KEYS], raise_exception=True)
+@sensitive_variables("secret")
+def create(request):
+    """Show the form; for a valid one create the key, and show its secret in this answer, the only one that has it."""
+    key_scope(request).check_unrestricted()
+    form = KeyForm(request.user, request.POST if request.method == "POST" else None)
+    if request.method != "POST" or not form.is_valid():
+        return static_page(request, "dashboard/key_form.html", {"form": form}, 400 if form.errors else 200)
+    key, secret = services.create_api_key(created_by=request.user, **form.cleaned_data)
+    context = {"key": key, "secret": secret, "curl": _first_request(request, key, secret)}
+    return static_page(request, "dashboard/key_created.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+@login_required
+@permission_required([VIEW_KEYS, REVOKE_KEYS], raise_exception=True)
+def revoke(request, key_id):
+    """Show who uses the key; once it is confirmed, revoke it."""
+    key_scope(request).check_unrestricted()
+    key = get_object_or_404(ApiKey, pk=key_id)
+    if key.revoked_at is not None:
+        messages.info(request, f"{key} is revoked already.")
+        return redirect("dashboard:keys")
+    confirmation = _revocation(key)
+    if not is_confirmed(request):
+        return confirm(request, confirmation)
+    try:
+        confirmation.check_unmoved(request)
+    except MovedError as moved:
+        return confirm(request, confirmation, moved)
+    services.revoke_api_key(key, by=request.user)
+    messages.success(request, f"{key} is revoked.")
+    return redirect("dashboard:keys")
+
+
+def _revocation(key: ApiKey) -> Confirmation:
+    used = f"{key.last_used_at:%Y-%m-%d %H:%M} UTC" if key.last_used_at else "never"
+    scope = queries.describe_key_scope(key) or "all states"
+    return Confirmation(
+        title=f"Revoke {key}?",
+        button="Revoke",
+        cancel_url=reverse("dashboard:keys"),
+        notes=[REVOKED],
+        headers=["key", "status", "scopes", "access to", "last used"],
+        rows=[[str(key), key.status, ", ".join(key.scopes), scope, used]],
+        danger=True,
+        seen={f"API key {key}": {"secret": key.rotated_at.isoformat() if key.rotated_at else "as created"}},
+    )
+
+
+def _first_request(request: HttpRequest, key: ApiKey, secret: str) -> str:
+    """Return a curl that the key may do; empty for a key that reads no state."""
+    server = Server(request.build_absolute_uri("/").rstrip("/"))
+    if not key.allows(Scope.READ):
+        return ""
+    path = ["queries", key.queries[0]] if key.queries else ["states", *key.states[:1]]
+    return f"curl -fsS {in_shell(server.address(*path))} \\\n  -H {in_shell(f'Authorization: Bearer {secret}')}"
