@@ -65,9 +65,13 @@ class TestMaintenance:
         assert answer.status_code == (202 if may else 403)
 
     def test_the_admin_agrees(self, filled, no_broker, group, may):
-        asked = {"action": "compact", "_selected_action": [STATE], "confirmed": "yes"}
+        chosen, person = {"action": "compact", "_selected_action": [STATE]}, member(group)
 
-        member(group).post("/admin/states/state/", asked)
+        page = person.post("/admin/states/state/", chosen)
+        confirmation = (page.context or {}).get("confirmation")
+        person.post(
+            "/admin/states/state/", chosen | dict(confirmation.posted if confirmation else [("confirmed", "yes")])
+        )
 
         assert MaintenanceRun.objects.exists() == may
 
@@ -109,7 +113,7 @@ class TestReplay:
     def test_the_dashboard_agrees(self, filled, group, may):
         answer = member(group).post(f"/pipelines/{PIPELINE}/dead-letters/replay")
 
-        assert answer.status_code == (302 if may else 403)
+        assert answer.status_code == (200 if may else 403)
 
 
 @pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", False), ("admin", True)])
