@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from webapp.states.batches import BatchSummary
+from webapp.states.batches import BatchRate, BatchSummary
 
 WIDTH, HEIGHT = 1000, 100
 SPARKLINE_WIDTH, SPARKLINE_HEIGHT = 240, 40
@@ -15,6 +15,7 @@ SPARKLINE_WIDTH, SPARKLINE_HEIGHT = 240, 40
 # Room for the stroke at the highest and the lowest point.
 MARGIN = 3
 SPARKLINE_MARGIN = 2
+SPARKLINE_OUTSIDE = 9
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class BarChart:
 
 @dataclass(frozen=True)
 class Sparkline:
-    """Rows per second of each batch, at the time of its commit. line, area: points for SVG, oldest batch first.
+    """Rows per second of each batch, at the time of its commit. outline: points for SVG, oldest batch first.
 
-    span: between the first and the last of these times.
+    It is closed outside of the drawing, so that of its edge only the line shows. span: between the first and the last
+    of these times.
     """
 
-    line: str
-    area: str
+    outline: str
     lowest: float
     highest: float
     batches: int
@@ -86,7 +87,7 @@ def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
     return BarChart(bars, highest)
 
 
-def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
+def sparkline(batches: Sequence[BatchSummary | BatchRate]) -> Sparkline | None:
     """Draw the committed batches of `batches`, which come newest first; None for fewer than two."""
     rates = [(batch.committed_at, batch.rows_per_second) for batch in reversed(batches) if batch.committed_at]
     if len(rates) < 2:
@@ -101,9 +102,10 @@ def sparkline(batches: Sequence[BatchSummary]) -> Sparkline | None:
         )
         for at, rate in rates
     ]
-    line = " ".join(f"{x},{y}" for x, y in points)
-    area = f"{points[0][0]},{SPARKLINE_HEIGHT} {line} {SPARKLINE_WIDTH},{SPARKLINE_HEIGHT}"
-    return Sparkline(line, area, lowest, highest, len(rates), until - since)
+    left, right, below = -SPARKLINE_OUTSIDE, SPARKLINE_WIDTH + SPARKLINE_OUTSIDE, SPARKLINE_HEIGHT + SPARKLINE_OUTSIDE
+    points = [(left, below), (left, points[0][1]), *points, (right, points[-1][1]), (right, below)]
+    outline = " ".join(f"{x:g},{y:g}" for x, y in points)
+    return Sparkline(outline, lowest, highest, len(rates), until - since)
 
 
 def _bar_height(number: float, highest: float) -> float:

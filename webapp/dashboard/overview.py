@@ -12,7 +12,7 @@ from webapp.states.queries import PipelineStatus, StateSummary
 from webapp.states.verdicts import verdict, worst_first
 
 # Rows of the table of states, unless all are asked for.
-MOST_STATES = 100
+MOST_STATES = 50
 
 PROBLEMS = "problems"
 

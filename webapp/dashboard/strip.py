@@ -4,6 +4,7 @@ It is also the beginning of the page's title, so that it shows in a tab in the b
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.http import HttpRequest
@@ -46,6 +47,11 @@ def strip(request: HttpRequest) -> Strip:
         found = _strip(of_request(request).of_pipelines(pipeline_statuses()))
         request._strip = found  # type: ignore[attr-defined]
     return found
+
+
+def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> None:
+    """Make the strip from the pipelines that a page has read, all that the user sees, instead of reading them again."""
+    request._strip = _strip(list(pipelines))  # type: ignore[attr-defined]
 
 
 def _strip(pipelines: list[PipelineStatus]) -> Strip:

@@ -1,6 +1,7 @@
 """Queries for batches: the newest ones, pages of older ones, and one in detail."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -47,6 +48,14 @@ class BatchSummary:
 
 
 @dataclass(frozen=True)
+class BatchRate:
+    """What is left of a batch in a sparkline."""
+
+    committed_at: datetime
+    rows_per_second: float
+
+
+@dataclass(frozen=True)
 class BatchDetail:
     """offsets: up to which the source was read, in the source's own format; None if it has none."""
 
@@ -70,6 +79,14 @@ def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
     found = defaultdict(list)
     for row in fetch(BATCHES, {"name": None, "limit": limit}):
         found[row["pipeline"]].append(BatchSummary(**row))
+    return dict(found)
+
+
+def recent_rates(pipelines: Sequence[str], limit: int) -> dict[str, list[BatchRate]]:
+    """Return the newest committed batches of each of these pipelines, by its name, the newest first."""
+    found = defaultdict(list)
+    for row in fetch(RATES, {"names": list(pipelines), "limit": limit}):
+        found[row["pipeline"]].append(BatchRate(row["committed_at"], row["rows_per_second"]))
     return dict(found)
 
 
@@ -100,6 +117,18 @@ CROSS JOIN LATERAL (
 ) b
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
 ORDER BY b.pipeline, b.txid DESC
+"""
+
+RATES = """
+SELECT p.name AS pipeline, b.committed_at,
+       coalesce(b.rows_in / nullif(extract(epoch FROM b.committed_at - b.started_at), 0), 0)::float8 AS rows_per_second
+FROM tidemark.pipeline p
+CROSS JOIN LATERAL (
+    SELECT b.committed_at, b.started_at, b.rows_in FROM tidemark.batch b
+    WHERE b.pipeline = p.name AND b.txid <= p.committed_txid ORDER BY b.txid DESC LIMIT %(limit)s
+) b
+WHERE p.name = ANY(%(names)s) AND b.committed_at IS NOT NULL
+ORDER BY p.name, b.committed_at DESC
 """
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any, get_args
 
 import psycopg
@@ -26,8 +27,10 @@ from webapp.states import readers
 # Statuses that a driver reports while it runs. If the driver is gone they are outdated, and the pipeline is `lost`.
 ALIVE_STATUSES = {"starting", "running", "paused", "restarting"}
 
-# Rows of a table up to this size are counted (about 5 ms), those of a larger one estimated.
+# Rows of tables up to this size in all are counted (about 5 ms), the smallest tables first; those of others estimated.
 COUNTED_BYTES = 8 * 1024 * 1024
+# As much as an empty table counts for: its statement takes about 0.4 ms to plan.
+LEAST_COUNTED_BYTES = COUNTED_BYTES // 20
 
 # Django leaves jsonb as text, for its own fields to parse.
 JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
@@ -122,8 +125,8 @@ class StateSummary:
     """One state at its pipeline's committed batch.
 
     key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
-    backend: where its rows are stored. keys_estimate: live keys, counted if the table is small; for other backends
-        than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
+    backend: where its rows are stored. keys_estimate: live keys, counted if the table is one of few small ones; for
+        other backends than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
     epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state
         counts everything, or 0. last_fed_txid: the last batch that fed it, None while it is fed.
         finding: why it is not served, "" where nothing is wrong. warning: about the settings of its store.
@@ -250,7 +253,8 @@ LEFT JOIN LATERAL (
                    AS rows_per_second
         FROM tidemark.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
     ) done
-    WHERE n.reprocesses = p.name AND n.name = p.name || '@reprocess'
+    -- Not null follows from the rest, but only this keeps the planner from adding up the batches of every pipeline.
+    WHERE n.reprocesses = p.name AND n.name = p.name || '@reprocess' AND n.reprocesses IS NOT NULL
 ) reprocess ON true
 LEFT JOIN LATERAL (
     SELECT jsonb_build_object('swapped_at', r.swapped_at, 'lacks', r.accepted, 'bytes', kept.bytes,
@@ -260,17 +264,29 @@ LEFT JOIN LATERAL (
         SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint AS bytes
         FROM jsonb_object_keys(r.kept) k (state), unnest(ARRAY[
             to_regclass(format('tidemark_kept_state.%%I', k.state)),
-            to_regclass(format('tidemark_kept_changelog.%%I', k.state))]) t (oid), pg_class c
-        WHERE c.oid = t.oid OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid)
+            to_regclass(format('tidemark_kept_changelog.%%I', k.state))]) t (oid), LATERAL (
+            SELECT t.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid
+        ) c (oid)
     ) kept
     WHERE r.pipeline = p.name AND r.phase IN ('swapped', 'settled') ORDER BY r.id DESC LIMIT 1
 ) last_reprocess ON true
 LEFT JOIN LATERAL (
-    -- Over the batches of the last ten seconds, or over the last batch if it took longer than that.
-    SELECT sum(b.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(b.started_at)), 0) AS rows_per_second
-    FROM tidemark.batch b
-    WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 1000 AND p.committed_txid
-      AND b.committed_at > clock_timestamp() - greatest('10 s', 1.5 * (last.committed_at - last.started_at))
+    -- Over the batches of the last ten seconds, or over the last batch if it took longer than that; from the last one
+    -- back, as batches have no index by time.
+    WITH RECURSIVE back AS (
+        SELECT last.txid, last.rows_in, last.started_at, last.committed_at,
+               clock_timestamp() - greatest('10 s', 1.5 * (last.committed_at - last.started_at)) AS since
+        UNION ALL
+        SELECT before.*, back.since FROM back CROSS JOIN LATERAL (
+            -- The limit keeps the planner from reading all batches at once.
+            SELECT b.txid, b.rows_in, b.started_at, b.committed_at FROM tidemark.batch b
+            WHERE b.pipeline = p.name AND b.txid = back.txid - 1 LIMIT 1
+        ) before
+        WHERE back.committed_at > back.since
+    )
+    SELECT sum(back.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(back.started_at)), 0)
+        AS rows_per_second
+    FROM back WHERE back.committed_at > back.since
 ) recent ON true
 LEFT JOIN LATERAL (
     -- Of the last 20 batches, as long as they are recent: a fault that was corrected is forgotten. Several states may
@@ -297,8 +313,9 @@ LEFT JOIN LATERAL (
     -- The rows of a partitioned table are in its partitions. reltuples lags behind, the live counters do not.
     SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
            sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)) FILTER (WHERE c.relkind = 'r') AS keys
-    FROM pg_class c, to_regclass(format('tidemark_state.%%I', s.name)) AS t (oid)
-    WHERE c.oid = t.oid OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid)
+    FROM to_regclass(format('tidemark_state.%%I', s.name)) AS t (oid), LATERAL (
+        SELECT t.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid
+    ) r (oid) JOIN pg_class c ON c.oid = r.oid
 ) stored ON true
 WHERE (%(name)s::text IS NULL OR s.name = %(name)s) AND (%(pipeline)s::text IS NULL OR s.pipeline = %(pipeline)s)
 ORDER BY s.name
@@ -375,7 +392,7 @@ def _lag_seconds(pending: dict[str, Any] | None, since: datetime | None) -> floa
 
 
 def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
-    counted = _counted([row["name"] for row in rows if 0 < row["state_bytes"] <= COUNTED_BYTES])
+    counted = _counted(_smallest(rows))
     specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
     external = readers.external_sizes(specs)
     sizes = {
@@ -426,6 +443,13 @@ def _measures(spec: StateSpec, since: Mapping[str, int], last_fed: Mapping[str, 
 
 def _unknown(kind: former.Kind, name: str, names: list[str]) -> UnknownNameError:
     return readers.read(lambda conn: former.unknown(conn, kind, name, names))
+
+
+def _smallest(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the smallest states, of COUNTED_BYTES in all."""
+    by_size = sorted((row for row in rows if row["state_bytes"]), key=lambda row: row["state_bytes"])
+    totals = accumulate(max(row["state_bytes"], LEAST_COUNTED_BYTES) for row in by_size)
+    return [row["name"] for row, total in zip(by_size, totals, strict=True) if total <= COUNTED_BYTES]
 
 
 def _counted(names: Sequence[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -101,11 +101,10 @@ class TestSparkline:
     def test_the_oldest_batch_is_on_the_left_and_the_fastest_on_top(self):
         newest, middle, oldest = batch(3, rows=100), batch(2, rows=50), batch(1, rows=0)
 
-        line = sparkline([newest, middle, oldest]).line
+        outline = sparkline([newest, middle, oldest]).outline
 
-        assert (
-            line == f"0.0,{SPARKLINE_HEIGHT - 2}.0 {SPARKLINE_WIDTH / 2},{SPARKLINE_HEIGHT / 2} {SPARKLINE_WIDTH}.0,2.0"
-        )
+        line = f"0,{SPARKLINE_HEIGHT - 2} {SPARKLINE_WIDTH / 2:g},{SPARKLINE_HEIGHT / 2:g} {SPARKLINE_WIDTH},2"
+        assert outline == f"-9,49 -9,38 {line} 249,2 249,49"
 
     def test_the_open_batch_has_no_rate_yet(self):
         assert sparkline([batch(3, rows=0, status="open"), batch(2, rows=5), batch(1, rows=5)]).batches == 2
@@ -115,7 +114,8 @@ class TestSparkline:
 
 
 def batch(txid: int, rows: int, status: str = "committed") -> BatchSummary:
-    return BatchSummary("flights", txid, 1, status, None, None, 1.0, rows, {}, 0)
+    committed_at = datetime(2013, 1, 1, 10, 0, txid, tzinfo=UTC) if status == "committed" else None
+    return BatchSummary("flights", txid, 1, status, None, committed_at, 1.0, rows, {}, 0)
 
 
 def test_a_measure_of_several_values_is_a_list_of_names_and_values():

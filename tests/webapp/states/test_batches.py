@@ -6,7 +6,7 @@ from state_backends.batch import record_metrics
 from state_backends.dead_letters import DeadLetter
 from state_backends.errors import UnknownPipelineError
 from webapp.states import queries
-from webapp.states.batches import batch_page, newest_batches, recent_batches
+from webapp.states.batches import BatchRate, batch_page, newest_batches, recent_batches, recent_rates
 from webapp.states.dead_letters import newest_dead_letters
 
 BAD_LINE = DeadLetter("/input/2013-01-01.jsonl", '{"origin": "JFK"', "not JSON", line_number=7)
@@ -40,6 +40,20 @@ class TestBatches:
 
         assert [batch.txid for batch in newest_batches("flights", 2)] == [4, 3]
         assert [batch.txid for batch in recent_batches(3)["flights"]] == [4, 3, 2]
+        assert len(recent_rates(["flights"], 3)["flights"]) == 3
+
+
+def test_the_rates_are_those_of_the_committed_batches(flights):
+    for rows in (3, 9):
+        flights.commit({("JFK", "AA"): rows})
+    flights.open({("JFK", "AA"): 5})
+
+    newest, before = recent_rates(["flights", "nothing"], 10)["flights"]
+
+    last = newest_batches("flights")[1]
+    assert newest == BatchRate(last.committed_at, pytest.approx(last.rows_per_second))
+    assert newest.committed_at > before.committed_at
+    assert recent_rates([], 10) == {}
 
 
 def test_a_dead_letter_has_its_position_and_its_reason(flights):

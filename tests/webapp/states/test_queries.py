@@ -142,6 +142,17 @@ class TestPipelines:
         assert (before.wanted, before.wanted_by, before.wanted_at) == ("running", "", None)
         assert (status.status, status.wanted, status.wanted_by) == ("running", "paused", "ann")
 
+    def test_old_batches_are_not_read(self, flights):
+        for _ in range(100):
+            flights.commit({("JFK", "AA"): 1})
+        flights.conn.execute("UPDATE tidemark.batch SET committed_at = committed_at - interval '2 days'")
+        flights.conn.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        before = rows_read(flights, "batch")
+        queries.pipelines()
+
+        # The last 20 for the rejected share, the last one for the rest.
+        assert rows_read(flights, "batch") - before < 30
+
     def test_a_pipeline_has_the_weakest_guarantee_of_its_states(self, flights):
         flights.conn.execute("UPDATE tidemark.state SET guarantee = 'at least once' WHERE name = 'totals'")
 
@@ -184,6 +195,16 @@ class TestStates:
 
         assert queries.state("flights_by_hour").keys_estimate == 6
 
+    def test_of_many_states_the_smallest_are_counted(self, flights, monkeypatch):
+        flights.commit({("JFK", "AA"): 1, ("EWR", "UA"): 1})
+        sizes = sorted((queries.state(spec.name).bytes, spec.name) for spec in SPECS)
+        monkeypatch.setattr(queries, "LEAST_COUNTED_BYTES", queries.COUNTED_BYTES)
+
+        keys = {state.name: state.keys_estimate for state in queries.states()}
+
+        # The statistics know nothing of the rows of an open transaction.
+        assert keys == {name: int(name == sizes[0][1]) for _, name in sizes}
+
     def test_a_states_pipeline_is_found_by_the_states_name(self, flights):
         assert queries.pipeline_of("totals") == queries.pipeline("flights")
 
@@ -195,6 +216,20 @@ class TestStates:
     def test_states_take_two_statements_however_many_there_are(self, flights, django_assert_num_queries):
         with django_assert_num_queries(2):
             queries.states()
+
+    def test_sizes_are_found_without_a_search_of_all_tables(self, flights):
+        before = rows_read(flights, "pg_class")
+        queries.states()
+
+        assert rows_read(flights, "pg_class") - before < 100
+
+
+def rows_read(flights, table):
+    """How many rows of a table this transaction has read."""
+    row = flights.conn.execute(
+        "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_all_tables WHERE relname = %s", [table]
+    ).fetchone()
+    return row[0]
 
 
 @pytest.mark.parametrize(

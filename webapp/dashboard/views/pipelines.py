@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import IN_NO_GROUP, key_scope
+from webapp.dashboard import strip
 from webapp.dashboard.charts import BarChart, bar_chart, sparkline
 from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
 from webapp.dashboard.overview import tables as overview_tables
@@ -32,7 +33,7 @@ from webapp.states.batches import (
     BatchSummary,
     batch_detail,
     batch_page,
-    recent_batches,
+    recent_rates,
 )
 from webapp.states.dead_letters import newest_dead_letters
 from webapp.states.verdicts import verdict
@@ -41,6 +42,7 @@ from webapp.states.visible import of_request
 CONTROL = "states.change_pipeline"
 
 SPARKLINE_BATCHES = 60
+OVERVIEW_BATCHES = 30
 SHOWN_BATCHES = 12
 SHOWN_DEAD_LETTERS = 5
 PAGE_BATCHES = 50
@@ -55,17 +57,19 @@ def overview(request):
     is_whole = visible.scope.is_unrestricted
     pipelines, members = visible.pipelines(), queries.members() if is_whole else []
     standings = replicas.configured.standings() if is_whole else []
+    strip.keep(request, pipelines)
     version = pipelines_version(pipelines, members, standings)
     if is_current(request, version):
         return no_change()
     query = OverviewQuery.parse(request.GET)
-    tables, batches = overview_tables(query, pipelines, visible.states()), recent_batches(SPARKLINE_BATCHES)
+    tables = overview_tables(query, pipelines, visible.states())
+    rates = recent_rates([pipeline.name for pipeline in tables.pipelines], OVERVIEW_BATCHES)
     shown = {
         "query": query,
         "count": len(pipelines),
         "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
         "tables": tables,
-        "rows": [(pipeline, sparkline(batches.get(pipeline.name, []))) for pipeline in tables.pipelines],
+        "rows": [(pipeline, sparkline(rates.get(pipeline.name, []))) for pipeline in tables.pipelines],
         "pipeline_headings": pipeline_headings(query),
         "state_headings": state_headings(query),
         "members": sorted(members, key=lambda member: member.healthy),
@@ -73,7 +77,8 @@ def overview(request):
         "is_restricted": not is_whole,
         "is_in_no_group": visible.scope is IN_NO_GROUP,
     }
-    return page(request, "dashboard/overview.html", version, shown, query.parts)
+    rows = len(tables.pipelines) + len(tables.states)
+    return page(request, "dashboard/overview.html", version, shown, query.parts, rows=rows)
 
 
 @pipeline_page

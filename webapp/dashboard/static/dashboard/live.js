@@ -1,6 +1,6 @@
 /* Keeps a page up to date: new content is merged into the page, so scroll position, focus, selection and typed text
    stay, and figures that changed are highlighted for a moment. The page asks for new content when the events process
-   reports a commit; without that connection it asks every second. */
+   reports a commit; without that connection it asks every second, or every few seconds if it is large. */
 (() => {
   "use strict";
 
@@ -49,7 +49,7 @@
     isOffline = now;
     document.body.classList.toggle("offline", now);
     labelPause();
-    notify(now ? "No response from the server. Retrying every second." : "");
+    notify(now ? "No response from the server. Retrying." : "");
   }
 
   // --- When to refresh: on pushed commits, else by polling
@@ -74,14 +74,22 @@
 
   function setConnected(now) {
     connected = now;
-    if (pause) pause.title = now ? "Live: updates on every commit" : "Live: updates every second";
+    const seconds = pollSeconds();
+    const often = seconds === 1 ? "every second" : `every ${seconds} seconds`;
+    if (pause) pause.title = !now ? `Live: updates ${often}` : seconds === 1 ? "Live: updates on every commit" : `Live: updates on commits, at most ${often}`;
     document.body.dataset.updates = now ? "live" : "polling";
   }
 
+  function pollSeconds() {
+    const poll = document.getElementById("poll");
+    return poll ? Number(poll.dataset.seconds) : 1;
+  }
+
+  // At most as often as the page polls: a refresh that comes earlier is left to the next poll.
   function refresh() {
     due = true;
     const poll = document.getElementById("poll");
-    if (poll) htmx.trigger(poll, "refresh");
+    if (poll && performance.now() - refreshedAt >= pollSeconds() * 1000) htmx.trigger(poll, "refresh");
   }
 
   function connect() {
