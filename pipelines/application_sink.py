@@ -24,7 +24,7 @@ from pipelines.checkpoint import last_batch, note_batch
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, failure_reason
 from pipelines.pipeline import Pipeline
-from pipelines.query import ProgressLog
+from pipelines.progress import ProgressLog
 from pipelines.running_query import NO_CONNECT, RunningQuery, active, batch_session, in_session
 from pipelines.sources.source import GivenSource, as_progress
 from pipelines.spark import is_local, ship
@@ -192,7 +192,7 @@ class ApplicationRun:
         with active(self._spark):
             batch = self._runner.run(in_session(frame, self._spark), batch_id)
         if batch is not None:
-            self._progress.expect(batch_id, batch)
+            self._progress.expect(batch_id, batch, self._runner.newest_event)
             note_batch(self.query.checkpoint, batch)
 
     def close(self) -> None:

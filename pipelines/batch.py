@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import psycopg
@@ -68,6 +69,7 @@ class BatchRunner:
 
     conn: the driver's connection in autocommit mode, which it alone uses meanwhile; its ledger has been acquired.
     dsn: where executors connect to. shadow: feed the shadows of the states.
+    newest_event: the latest event time of the last batch; None where it has none.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class BatchRunner:
         self._shadow = shadow
         self._writers = writer_limit(conn)
         self._rows_before = FEW_ROWS
+        self.newest_event: datetime | None = None
         self._planned: dict[Hashable, SinkPlan] = {}
         # Every state the catalog knows: one that is no longer fed still says which batch it shows, and a failed attempt
         # may have run with more of them than this one has.
@@ -188,6 +191,7 @@ class BatchRunner:
         finally:
             frames.forget()
         self._rows_before = batch_input.rows
+        self.newest_event = progress.newest
         progress = replace(progress, dropped=progress.dropped + late.dropped)
         return _figures(batch_input, progress, written, letters + late.letters)
 

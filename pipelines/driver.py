@@ -112,7 +112,8 @@ class Driver:
         self._clock = BatchClock(max_skew())
         self._failures = self.commits = 0
         self._reason = ""  # of the last failure, until a batch is committed
-        self._left: Pending | None = None
+        self._left: Pending | None = None  # of the input, as the source said when it was asked last
+        self._is_new = False  # whether that was just now
         self._look_at = 0.0
 
     def stop(self) -> None:
@@ -177,8 +178,9 @@ class Driver:
             query.start()
             self._report(session, "running")
             while not query.await_end(WATCH_SECONDS):
+                measured = query.progress.take()
                 self._report(session, "running", query.progress.pending)
-                session.record(query.progress.take())
+                session.record(measured, self._left if self._is_new else None)
                 query.ask_if_idle()
                 desired = session.desired_state()
                 # Letters that waited at the start wait for the first batch.
@@ -190,8 +192,8 @@ class Driver:
             return not query.was_ended and not more
         finally:
             query.close()
-            with suppress(psycopg.Error):
-                session.record(query.progress.take())
+            with suppress(psycopg.Error, OSError):
+                session.record(query.progress.take(), self._pending("ended"))
 
     def _after_commit(self, batch: Batch) -> None:
         self._failures, self._reason = 0, ""
@@ -237,7 +239,8 @@ class Driver:
 
     def _pending(self, status: str) -> Pending | None:
         """Return what is left of the input. While batches run, a store is asked less often, as it may cost."""
-        if status != "running" or time.monotonic() >= self._look_at:
+        self._is_new = status != "running" or time.monotonic() >= self._look_at
+        if self._is_new:
             self._left = self.pipeline.source.pending(self._options.checkpoint)
             is_stored = isinstance(self._options.checkpoint, StorePath)
             self._look_at = time.monotonic() + (STORE_SECONDS if is_stored else 0)

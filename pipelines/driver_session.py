@@ -13,9 +13,11 @@ from pipelines.checkpoint import checkpoint_id, plan_without_input
 from pipelines.checkpoint_files import CheckpointPath
 from pipelines.connections import connect
 from pipelines.pipeline import Pipeline
+from pipelines.progress import Measured
+from pipelines.sources.source import Pending
 from state_backends import dead_letter_replay, driver_status, findings
 from state_backends.backfill import check_live
-from state_backends.batch import Batch, record_metrics
+from state_backends.batch import Batch
 from state_backends.batch_time import DATABASE_CLOCK, BatchClock
 from state_backends.driver_status import DesiredState
 from state_backends.epochs import LastBatch
@@ -134,10 +136,10 @@ class DriverSession:
         with self.conn.transaction():
             return self.ledger.start(self.ledger.lock_committed())
 
-    def record(self, measured: Iterable[tuple[Batch, Mapping[str, Any]]]) -> None:
-        """Keep what Spark measured of some batches."""
-        for batch, metrics in measured:
-            record_metrics(self._reports, batch, metrics)
+    def record(self, measured: Iterable[Measured], left: Pending | None = None) -> None:
+        """Keep what was measured of some batches. left: as Measured.record takes it, asked for after they ended."""
+        for each in measured:
+            each.record(self._reports, left)
 
     def _take_over(self) -> None:
         """Register the pipeline, acquire its ledger, register its states; tell the backends what is committed."""

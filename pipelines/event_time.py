@@ -44,7 +44,7 @@ class EventTime:
 
     marks: of each stream that has had a time, by its place among the watermarks: `0`, `1`, .. seen: the time of the
     last batch that brought it a tuple, or of the first batch. late: tuples of the batch that came after the watermark;
-    dropped: those of them that were left out.
+    dropped: those of them that were left out. newest: the latest time that the batch brought; None if it brought none.
     """
 
     marks: Mapping[str, datetime] = field(default_factory=dict)
@@ -52,6 +52,7 @@ class EventTime:
     watermark: datetime | None = None
     late: int = 0
     dropped: int = 0
+    newest: datetime | None = None
 
     @property
     def stored(self) -> dict[str, datetime]:
@@ -90,23 +91,27 @@ def advance(pipeline: "Pipeline", frames: "Frames", before: EventTime, context: 
     """Look through a batch for its latest times and its late tuples, one Spark job per watermark."""
     now = context.batch.batch_time
     marks, seen, late, dropped = dict(before.marks), dict(before.seen), 0, 0
+    times: list[datetime] = []
     for number, stream in enumerate(pipeline.watermarked):
         assert stream.watermark is not None
         place = str(number)
         found = _measure(frames.of(stream.inputs[0]), stream.watermark, context)
         late += found.late
         dropped += found.late if stream.watermark.drop_late else 0
+        times += [found.newest] if found.newest is not None else []
         if found.mark is not None and (place not in marks or found.mark > marks[place]):
             marks[place] = found.mark
         if found.tuples or place not in seen:
             seen[place] = now
     after = EventTime(marks, seen, before.watermark, late, dropped)
-    return EventTime(marks, seen, after.watermark_at(pipeline.watermarks, now), late, dropped)
+    watermark = after.watermark_at(pipeline.watermarks, now)
+    return EventTime(marks, seen, watermark, late, dropped, max(times, default=None))
 
 
 class _Found(NamedTuple):
-    """What a batch brought of a stream. tuples: those with a time."""
+    """What a batch brought of a stream. newest: the latest time; mark: less the delay. tuples: with a time."""
 
+    newest: datetime | None
     mark: datetime | None
     tuples: int
     late: int
@@ -121,11 +126,15 @@ def _measure(events: "DataFrame", watermark: "Watermark", context: "BatchContext
     late = F.lit(0) if late_before is None else F.count(F.when(time < F.lit(late_before), 1))
     mark = F.expr(f"{quoted(watermark.column)} - interval '{watermark.delay}'")
     possible = (time <= F.lit(context.batch.batch_time + MOST_AHEAD)) & (F.year(mark) >= 1)
-    latest = F.unix_micros(F.max(F.when(possible, mark)))
-    [row] = events.agg(latest.alias("mark"), F.count(time).alias("tuples"), late.alias("late")).collect()
+    newest, latest = (F.unix_micros(F.max(F.when(possible, each))) for each in (time, mark))
+    figures = newest.alias("newest"), latest.alias("mark"), F.count(time).alias("tuples"), late.alias("late")
+    [row] = events.agg(*figures).collect()
+    return _Found(_moment(row.newest), _moment(row.mark), row.tuples, row.late)
+
+
+def _moment(micros: int | None) -> datetime | None:
     # As a number: Spark returns a datetime in the machine's time zone.
-    at = None if row.mark is None else datetime.fromtimestamp(row.mark / 1_000_000, UTC)
-    return _Found(at, row.tuples, row.late)
+    return None if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
 def interval(given: str | timedelta) -> timedelta:

@@ -1,6 +1,7 @@
-"""Lag: the input that a query's progress shows and that no batch has read, where Spark or its source tells."""
+"""Lag: the input that no batch has read, where Spark or its source tells, and what the ledger keeps of it by batch."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
@@ -14,6 +15,22 @@ FILES = "numFilesOutstanding"
 def lag(progress: StreamingQueryProgress) -> Pending | None:
     """Return what all sources together have pending, or None where none of them tells."""
     return combined([_pending(source) for source in progress.sources])
+
+
+def lag_figures(pending: Pending | None) -> tuple[dict[str, Any], dict[str, datetime]]:
+    """Return what the ledger keeps of input that was pending after a batch: figures, and times that become ages.
+
+    A lag in seconds is not known where the source does not say when its oldest input came.
+    """
+    if pending is None:
+        return {}, {}
+    figures = {"pending": {"count": pending.count, "unit": pending.unit}}
+    if not pending.count:
+        return figures | {"lag_seconds": 0}, {}
+    if pending.oldest is None:
+        return figures, {}
+    oldest = datetime.fromisoformat(pending.oldest)
+    return figures, {"lag_seconds": oldest if oldest.tzinfo else oldest.replace(tzinfo=UTC)}
 
 
 def _pending(source: SourceProgress) -> Pending | None:

@@ -1,20 +1,17 @@
-"""QueryRun: one run of a pipeline's streaming query, with what Spark measures of each batch.
+"""QueryRun: one run of a pipeline's streaming query.
 
 It is bound to its checkpoint, processes batch by batch, and ends between two batches.
 """
 
-import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pipelines.batch import BatchRunner
 from pipelines.checkpoint import batch_offsets, fit_ticks, last_committed
@@ -22,8 +19,7 @@ from pipelines.checkpoint_disk import set_aside_torn
 from pipelines.checkpoint_files import CheckpointPath, StorePath, as_location
 from pipelines.driver_session import DriverSession
 from pipelines.errors import InputLostError, PipelineError
-from pipelines.lag import lag
-from pipelines.sources.source import Pending
+from pipelines.progress import ProgressLog
 from pipelines.spark_conf import manage_files_of_stores
 from state_backends.batch import Batch
 from state_backends.errors import TidemarkError
@@ -35,18 +31,6 @@ OnBatch = Callable[[Batch], object]
 # at the next start, and is then counted again unless its source is transactional.
 COMMIT_LOG_SECONDS = 5.0
 POLL_SECONDS = 0.02
-
-# Spark's names for the parts of a trigger, in milliseconds.
-DURATIONS = (
-    "triggerExecution",
-    "latestOffset",
-    "getBatch",
-    "queryPlanning",
-    "walCommit",
-    "addBatch",
-    "commitOffsets",
-    "commitBatch",
-)
 
 
 class QueryRun:
@@ -206,60 +190,5 @@ class QueryRun:
         self.progress.collect(self._query)
         batch = self._runner.run(frame, batch_id)
         if batch is not None:
-            self.progress.expect(batch_id, batch)
+            self.progress.expect(batch_id, batch, self._runner.newest_event)
             self._on_batch(batch)
-
-
-class ProgressLog:
-    """What Spark measured of each batch of one streaming query, until it is taken.
-
-    Spark shows the latest progress and keeps few older ones, so it is collected before each batch and twice a second:
-    none is missed, however short the batches are. Progress of an idle query belongs to no batch and is left out.
-    One thread runs batches while another may take.
-    pending: what the latest of them says that no batch has read; None where the sources do not tell Spark.
-    """
-
-    def __init__(self) -> None:
-        self.pending: Pending | None = None
-        self._expected: dict[int, Batch] = {}
-        self._measured: deque[tuple[Batch, dict[str, Any]]] = deque()
-
-    def expect(self, batch_id: int, batch: Batch) -> None:
-        """Note that Spark's batch `batch_id` was applied as `batch`; its progress comes later."""
-        self._expected[batch_id] = batch
-
-    def collect(self, query: StreamingQuery) -> bool:
-        """Read what the query shows. Returns True if no more progress is expected."""
-        if self._expected:
-            last = query.lastProgress
-            # Another last one is either older, and ours comes later, or of an idle query, and ours is among the recent.
-            shown = [last] if last is not None and last.batchId in self._expected else query.recentProgress
-            for progress in shown:
-                batch = self._expected.pop(progress.batchId, None) if _has_run(progress) else None
-                if batch is not None:
-                    self._measured.append((batch, metrics(progress)))
-                    self.pending = lag(progress)
-        return not self._expected
-
-    def take(self) -> Iterator[tuple[Batch, dict[str, Any]]]:
-        """Yield and forget the batches measured so far."""
-        while self._measured:
-            yield self._measured.popleft()
-
-
-def metrics(progress: StreamingQueryProgress) -> dict[str, Any]:
-    """Return what the ledger keeps of a progress: durations of a trigger's parts in ms, rows, rates per second."""
-    rates = {
-        "input_rows_per_second": progress.inputRowsPerSecond,
-        "processed_rows_per_second": progress.processedRowsPerSecond,
-    }
-    return {
-        "duration_ms": {part: progress.durationMs[part] for part in DURATIONS if part in progress.durationMs},
-        "input_rows": progress.numInputRows,
-        # The first batch has no input rate, since none came before it.
-        **{name: rate for name, rate in rates.items() if rate is not None and math.isfinite(rate)},
-    }
-
-
-def _has_run(progress: StreamingQueryProgress) -> bool:
-    return "addBatch" in progress.durationMs

@@ -62,10 +62,22 @@ SELECT b.pipeline, b.txid, b.offsets, b.input FROM tidemark.batch b WHERE b.pipe
 ON CONFLICT (pipeline) DO UPDATE SET txid = excluded.txid, offsets = excluded.offsets, input = excluded.input
 """
 
+METRICS = """
+UPDATE tidemark.batch SET metrics = %(metrics)s::jsonb || coalesce((
+    SELECT jsonb_object_agg(each.key, greatest(0, extract(epoch FROM committed_at - each.value::timestamptz)))
+    FROM jsonb_each_text(%(times)s::jsonb) each), '{}')
+WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND attempt = %(attempt)s AND fence = %(fence)s AND token = %(token)s
+    AND committed_at IS NOT NULL
+"""
+
 TTLS = """
 SELECT t.key, t.value::interval FROM tidemark.batch b, jsonb_each_text(b.ttls) t
 WHERE b.pipeline = %s AND b.txid = %s
 """
+
+
+# What tells an attempt at a batch from any other.
+IDENTITY = ("pipeline", "txid", "attempt", "fence", "token")
 
 
 @dataclass(frozen=True)
@@ -156,13 +168,16 @@ def input_difference(
     return difference(stored[0] if stored else None, held)
 
 
-def record_metrics(conn: psycopg.Connection, batch: Batch, metrics: Mapping[str, Any]) -> None:
-    """Store the engine's metrics of a committed batch, any JSON object, unless another attempt has replaced it."""
-    conn.execute(
-        "UPDATE tidemark.batch SET metrics = %s::jsonb "
-        "WHERE pipeline = %s AND txid = %s AND attempt = %s AND fence = %s AND token = %s AND committed_at IS NOT NULL",
-        [json.dumps(dict(metrics)), batch.pipeline, batch.txid, batch.attempt, batch.fence, batch.token],
-    )
+def record_metrics(
+    conn: psycopg.Connection, batch: Batch, metrics: Mapping[str, Any], times: Mapping[str, datetime] | None = None
+) -> None:
+    """Store the engine's metrics of a committed batch, any JSON object, unless another attempt has replaced it.
+
+    times: name to a time, timezone-aware. Each is stored among the metrics as its age at the commit, in seconds; 0 for
+    one after it.
+    """
+    figures = {"metrics": json.dumps(dict(metrics)), "times": json.dumps(dict(times or {}), default=datetime.isoformat)}
+    conn.execute(METRICS, figures | {name: getattr(batch, name) for name in IDENTITY})
 
 
 def _record_files(conn: psycopg.Connection, batch: Batch, held: Sequence[SourceInput | None]) -> None:

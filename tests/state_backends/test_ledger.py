@@ -406,6 +406,15 @@ class TestBatches:
         assert none == [({},)]
         assert metrics(conn, name) == [({"input_rows": 3},)]
 
+    def test_times_are_kept_as_their_age_at_the_commit(self, ledger, conn, name):
+        batch = ledger.begin(0)
+        ledger.commit(batch)
+        [(at,)] = conn.execute("SELECT committed_at FROM tidemark.batch WHERE pipeline = %s", [name]).fetchall()
+
+        record_metrics(conn, batch, {"rows": 1}, {"old": at - timedelta(seconds=90.5), "new": at + timedelta(hours=1)})
+
+        assert metrics(conn, name) == [({"rows": 1, "old": 90.5, "new": 0},)]
+
     def test_a_commit_notifies_listeners_once_it_is_visible(self, ledger, connect, name):
         listener = connect()
         listener.execute(f"LISTEN {CHANNEL}")

@@ -260,6 +260,13 @@ class TasksSerializer(serializers.Serializer):
     largest = serializers.IntegerField(help_text="keys of the task that had the most")
 
 
+class PendingAtCommitSerializer(serializers.Serializer):
+    """Input that no batch had read when the driver looked after the commit."""
+
+    count = serializers.IntegerField()
+    unit = serializers.CharField()
+
+
 class MetricsSerializer(serializers.Serializer):
     duration_ms = serializers.DictField(
         child=serializers.IntegerField(), required=False, help_text="by Spark's names: triggerExecution, addBatch, .."
@@ -267,6 +274,13 @@ class MetricsSerializer(serializers.Serializer):
     input_rows = serializers.IntegerField(required=False)
     input_rows_per_second = serializers.FloatField(required=False)
     processed_rows_per_second = serializers.FloatField(required=False)
+    pending = PendingAtCommitSerializer(required=False)
+    lag_seconds = serializers.FloatField(
+        required=False, help_text="how long the oldest input not read had waited at the commit; 0 where none did"
+    )
+    event_age_seconds = serializers.FloatField(
+        required=False, help_text="how old the batch's newest event was at the commit; of pipelines with event time"
+    )
 
 
 class BatchSerializer(serializers.Serializer):
@@ -285,7 +299,7 @@ class BatchSerializer(serializers.Serializer):
     dropped = serializers.IntegerField(help_text="late events that were left out")
     tasks = serializers.DictField(child=TasksSerializer(), help_text="by state: how its keys were spread over tasks")
     watermark = serializers.DateTimeField(allow_null=True, help_text="the event time that the batch had reached")
-    metrics = MetricsSerializer(help_text="what Spark measured; empty until it has")
+    metrics = MetricsSerializer(help_text="what Spark and the source measured; empty until they have")
 
 
 class Numbers(serializers.ListField):
@@ -315,6 +329,11 @@ class PipelineFiguresSerializer(serializers.Serializer):
     longest_seconds = Numbers(help_text="that the longest batch took")
     freshness_seconds = Numbers(
         help_text="how old the values were that readers saw, when a batch replaced them; the most"
+    )
+    lag_seconds = Numbers(help_text="how long the oldest input not read had waited at a commit; null if unknown")
+    pending = Numbers(help_text="input not read after a commit, in the source's unit, the most; null if unknown")
+    event_age_seconds = Numbers(
+        help_text="how old the newest event of a batch was at its commit, the most; null without event time"
     )
     dead_letters = Numbers(help_text="input that could not be processed")
     late = Numbers(help_text="events that came after the watermark")

@@ -1,7 +1,4 @@
-"""Charts as coordinates for SVG: durations of a page of batches, and sparklines. For a time axis see time_charts.py.
-
-The SVG is stretched to the width of its page, which would distort text: templates write the axes in HTML.
-"""
+"""Charts as coordinates for SVG without axes: bars and sparklines of tables. For a time axis see time_charts.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,35 +17,20 @@ SPARKLINE_OUTSIDE = 9
 
 @dataclass(frozen=True)
 class ChartBar:
-    """x, y, width, height: in units of the chart. txid: the batch shown. tone: `watch` to mark it."""
+    """In units of the chart."""
 
     x: float
     y: float
     width: float
     height: float
-    txid: int
-    number: float
-    tone: str = ""
 
 
 @dataclass(frozen=True)
 class BarChart:
-    """bars: oldest first. highest: the number at the top of the chart."""
+    """highest: the number at the top of the chart."""
 
     bars: list[ChartBar]
     highest: float
-
-    @property
-    def is_marked(self) -> bool:
-        return any(bar.tone for bar in self.bars)
-
-    @property
-    def first_txid(self) -> int:
-        return self.bars[0].txid
-
-    @property
-    def last_txid(self) -> int:
-        return self.bars[-1].txid
 
 
 @dataclass(frozen=True)
@@ -66,11 +48,11 @@ class Sparkline:
     span: timedelta
 
 
-def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
-    """Draw (txid, number, tone), oldest first; None for fewer than two."""
+def bar_chart(numbers: Sequence[float]) -> BarChart | None:
+    """Draw numbers from left to right; None for fewer than two."""
     if len(numbers) < 2:
         return None
-    highest = max(number for _, number, _ in numbers) or 1.0
+    highest = max(numbers) or 1.0
     slot = WIDTH / len(numbers)
     bars = [
         ChartBar(
@@ -78,11 +60,8 @@ def bar_chart(numbers: Sequence[tuple[int, float, str]]) -> BarChart | None:
             y=round(HEIGHT - _bar_height(number, highest), 2),
             width=round(0.8 * slot, 2),
             height=round(_bar_height(number, highest), 2),
-            txid=txid,
-            number=number,
-            tone=tone,
         )
-        for index, (txid, number, tone) in enumerate(numbers)
+        for index, number in enumerate(numbers)
     ]
     return BarChart(bars, highest)
 
@@ -109,7 +88,7 @@ def sparkline(batches: Sequence[BatchSummary | BatchRate]) -> Sparkline | None:
 
 
 def _bar_height(number: float, highest: float) -> float:
-    # A batch that took almost no time stays visible.
+    # A number that is almost 0 stays visible.
     return max(1.0, number / highest * (HEIGHT - MARGIN))
 
 

@@ -5,9 +5,10 @@ The page names the series, and charts.js reads them from the API and draws them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
+from webapp.states.batches import BatchSummary
 from webapp.states.series import PHASES
 
 # Name to seconds.
@@ -34,6 +35,12 @@ class ShownRange:
         name = asked.get("range", "")
         return cls(name) if name in RANGES else cls(DEFAULT, is_default=True)
 
+    @classmethod
+    def of_batches(cls, batches: Sequence[BatchSummary]) -> "ShownRange | None":
+        """Return the range in which batches were committed, the newest first; None for fewer than two."""
+        times = [batch.committed_at for batch in batches if batch.committed_at is not None]
+        return cls("", times[-1], times[0] + timedelta(milliseconds=1)) if len(times) > 1 else None
+
     @property
     def seconds(self) -> int:
         """The length of a range that ends now; 0 for any other."""
@@ -56,6 +63,7 @@ class Chart:
     """name: part of its id. unit: `s`, which is shown as a duration, or any other. lines: (series, label).
 
     form: line, or steps for values that hold until the next one. of_whole_batches: not shown to a restricted user.
+    of_event_time: shown where the pipeline has it.
     """
 
     name: str
@@ -64,12 +72,17 @@ class Chart:
     lines: Sequence[tuple[str, str]]
     form: str = "line"
     of_whole_batches: bool = False
+    of_event_time: bool = False
 
 
+DURATION = Chart("duration", "Batch duration", "s", [("longest_seconds", "Longest"), ("seconds", "Average")])
 PIPELINE_CHARTS = (
     Chart("rate", "Rows per second", "rows/s", [("rows_per_second", "Rows per second")], of_whole_batches=True),
+    Chart("lag", "Lag", "s", [("lag_seconds", "Oldest input not counted")]),
+    Chart("pending", "Pending input", "", [("pending", "Pending")]),
     Chart("freshness", "Freshness", "s", [("freshness_seconds", "Age of the values served, at most")]),
-    Chart("duration", "Batch duration", "s", [("longest_seconds", "Longest"), ("seconds", "Average")]),
+    Chart("event-age", "Newest event", "s", [("event_age_seconds", "Its age when committed")], of_event_time=True),
+    DURATION,
     Chart("phases", "Parts of a batch", "s", [(name, name) for name in PHASES], of_whole_batches=True),
     Chart(
         "rejected",
@@ -80,8 +93,12 @@ PIPELINE_CHARTS = (
 )
 
 
-def pipeline_charts(*, is_restricted: bool) -> list[Chart]:
-    return [chart for chart in PIPELINE_CHARTS if not (is_restricted and chart.of_whole_batches)]
+def pipeline_charts(*, is_restricted: bool, has_event_time: bool, pending_unit: str) -> list[Chart]:
+    return [
+        replace(chart, unit=pending_unit) if chart.name == "pending" else chart
+        for chart in PIPELINE_CHARTS
+        if not (is_restricted and chart.of_whole_batches) and (has_event_time or not chart.of_event_time)
+    ]
 
 
 def value_chart(measure: str) -> Chart:

@@ -18,7 +18,8 @@ class BatchSummary:
     late: events after the watermark; dropped: those left out. watermark: the event time that the batch reached.
     tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
     metrics: of Spark, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
-        `processed_rows_per_second`; empty until Spark reports them. epoch: the ledger's, when the batch was begun.
+        `processed_rows_per_second`; `pending`, `lag_seconds`, `event_age_seconds` where they are known. Empty until the
+        driver has recorded them. epoch: the ledger's, when the batch was begun.
     """
 
     pipeline: str

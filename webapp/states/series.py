@@ -68,8 +68,8 @@ class PipelineSeries:
 
 def pipeline_series(name: str, asked: Range) -> PipelineSeries:
     """Raises UnknownPipelineError."""
-    parameters = {"name": name, "since": asked.since, "until": asked.until, "step": asked.step_seconds}
-    rows = fetch(SERIES, parameters)
+    span = {"since": asked.since, "until": asked.until, "step": asked.step_seconds}
+    rows = fetch(SERIES, span | {"name": name, "most": MOST_BATCHES})
     if not rows:
         raise UnknownPipelineError.among(name, pipeline_names())
     found = with_gaps([row for row in rows if row["at"] is not None], asked.step_seconds)
@@ -80,7 +80,7 @@ def pipeline_series(name: str, asked: Range) -> PipelineSeries:
         range=asked,
         times=[row["at"] for row in found],
         series={figure: [row.get(figure) for row in found] for figure in FIGURES},
-        phases={phase: [(row.get("phases") or {}).get(phase) for row in found] for phase in PHASES},
+        phases={phase: [row.get(phase) for row in found] for phase in PHASES},
     )
 
 
@@ -99,43 +99,68 @@ def with_gaps(points: Sequence[dict[str, Any]], step_seconds: int) -> list[dict[
 
 
 FIGURES = (
-    "batches", "rows", "rows_per_second", "seconds", "longest_seconds", "freshness_seconds", "dead_letters", "late",
-    "dropped", "replays",
+    "batches", "rows", "rows_per_second", "seconds", "longest_seconds", "freshness_seconds", "lag_seconds", "pending",
+    "event_age_seconds", "dead_letters", "late", "dropped", "replays",
 )  # fmt: skip
 
-# The batches of a range are the newest ones before its end, back to the last one before its beginning: txids and times
-# of commits rise together, so the primary key finds them.
-SERIES = """
-WITH ledger AS (
-    SELECT p.name, p.epoch, p.committed_txid, coalesce((
-        SELECT b.txid FROM tidemark.batch b
-        WHERE b.pipeline = p.name AND b.txid <= p.committed_txid AND b.committed_at < %(since)s
-        ORDER BY b.txid DESC LIMIT 1), 0) AS first_txid
+# Of a range with more batches than this, every second one is read, every fourth and so on.
+MOST_BATCHES = 5_000
+
+
+def _each(figure: str) -> str:
+    """SQL of a figure of the batches since the one that was read before, from its running total where some are not."""
+    total = f"b.total_{figure}"
+    return f"CASE WHEN s.stride = 1 THEN b.{figure} ELSE {total} - lag({total}) OVER (ORDER BY b.txid) END AS {figure}"
+
+
+# The ends of a range are found by halving, since times of commits rise with txids: the primary key is probed some 20
+# times for each, however many batches the ledger has, and no index on times slows commits.
+SERIES = f"""
+WITH RECURSIVE ledger AS (
+    SELECT p.name, p.epoch, p.committed_txid
     FROM tidemark.pipeline p WHERE p.name = %(name)s AND p.reprocesses IS NULL
+), halving AS (
+    SELECT edge.name, edge.at, 0::bigint AS low, l.committed_txid AS high
+    FROM ledger l, (VALUES ('since', %(since)s::timestamptz), ('until', %(until)s)) edge (name, at)
+    UNION ALL
+    SELECT h.name, h.at, CASE WHEN probe.is_before THEN probe.txid ELSE h.low END,
+           CASE WHEN probe.is_before THEN h.high ELSE (h.low + h.high - 1) / 2 END
+    FROM halving h LEFT JOIN LATERAL (
+        SELECT b.txid, b.committed_at < h.at AS is_before FROM tidemark.batch b
+        WHERE b.pipeline = %(name)s AND b.txid BETWEEN (h.low + h.high + 1) / 2 AND h.high ORDER BY b.txid LIMIT 1
+    ) probe ON true
+    WHERE h.low < h.high
+), range AS (
+    SELECT max(h.low) FILTER (WHERE h.name = 'since') AS last_before, max(h.low) FILTER (WHERE h.name = 'until') AS last
+    FROM halving h
+), sample AS MATERIALIZED (
+    SELECT power(2, ceil(log(2, greatest(1, (r.last - r.last_before) / %(most)s::numeric))))::bigint AS stride
+    FROM range r
 ), batch AS (
-    SELECT b.*, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
-           extract(epoch FROM b.committed_at - lag(b.batch_time) OVER (ORDER BY b.txid))::float8 AS freshness,
-           floor(extract(epoch FROM b.committed_at) / %(step)s) AS step
-    FROM ledger l JOIN tidemark.batch b ON b.pipeline = l.name AND b.txid BETWEEN l.first_txid AND l.committed_txid
-), phase AS (
-    SELECT each.step, jsonb_object_agg(each.name, each.seconds) AS phases
-    FROM (
-        SELECT b.step, d.key AS name, avg(d.value::text::float8) / 1000 AS seconds
-        FROM batch b, jsonb_each(b.metrics -> 'duration_ms') d
-        WHERE b.committed_at >= %(since)s AND b.committed_at < %(until)s AND jsonb_typeof(d.value) = 'number'
-        GROUP BY b.step, d.key
-    ) each
-    GROUP BY each.step
+    SELECT b.committed_at, b.attempt, b.metrics, {_each("rows_in")}, {_each("dead_letters")}, {_each("late")},
+           {_each("dropped")}, b.rows_in AS own_rows,
+           CASE WHEN s.stride = 1 THEN 1 ELSE b.txid - lag(b.txid) OVER (ORDER BY b.txid) END AS batches,
+           extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
+           extract(epoch FROM b.committed_at - before.batch_time)::float8 AS freshness
+    FROM range r, sample s, generate_series(r.last_before / s.stride * s.stride, r.last, s.stride) picked (txid)
+    JOIN tidemark.batch b ON b.pipeline = %(name)s AND b.txid = picked.txid
+    LEFT JOIN tidemark.batch before ON before.pipeline = b.pipeline AND before.txid = b.txid - 1
 ), point AS (
-    SELECT b.step, extract(epoch FROM max(b.committed_at))::float8 AS at, count(*) AS batches,
-           sum(b.rows_in)::bigint AS rows, (sum(b.rows_in) / nullif(sum(b.seconds), 0))::float8 AS rows_per_second,
+    SELECT extract(epoch FROM max(b.committed_at))::float8 AS at, sum(b.batches)::bigint AS batches,
+           sum(b.rows_in)::bigint AS rows, (sum(b.own_rows) / nullif(sum(b.seconds), 0))::float8 AS rows_per_second,
            avg(b.seconds) AS seconds, max(b.seconds) AS longest_seconds, max(b.freshness) AS freshness_seconds,
+           max(m.lag_seconds) AS lag_seconds, max((m.pending ->> 'count')::float8) AS pending,
+           max(m.event_age_seconds) AS event_age_seconds,
            sum(b.dead_letters)::bigint AS dead_letters, sum(b.late)::bigint AS late, sum(b.dropped)::bigint AS dropped,
-           count(*) FILTER (WHERE b.attempt > 1) AS replays
-    FROM batch b WHERE b.committed_at >= %(since)s AND b.committed_at < %(until)s
-    GROUP BY b.step
+           count(*) FILTER (WHERE b.attempt > 1) AS replays,
+           {", ".join(f'avg(d."{part}") / 1000 AS "{part}"' for part in PHASES)}
+    FROM batch b,
+         jsonb_to_record(b.metrics) m (lag_seconds float8, pending jsonb, event_age_seconds float8, duration_ms jsonb),
+         jsonb_to_record(coalesce(m.duration_ms, '{{}}')) d ({", ".join(f'"{part}" float8' for part in PHASES)})
+    WHERE b.committed_at >= %(since)s AND b.committed_at < %(until)s
+    GROUP BY floor(extract(epoch FROM b.committed_at) / %(step)s)
 )
-SELECT ledger.epoch, ledger.committed_txid AS txid, point.*, phase.phases
-FROM ledger LEFT JOIN point ON true LEFT JOIN phase ON phase.step = point.step
+SELECT ledger.epoch, ledger.committed_txid AS txid, point.*
+FROM ledger LEFT JOIN point ON true
 ORDER BY point.at
-"""
+"""  # noqa: S608  fixed texts

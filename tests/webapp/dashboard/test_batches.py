@@ -30,7 +30,6 @@ class TestBatchesPage:
         page = reader.get("/pipelines/flights/batches")
 
         assert " 3 committed replay 2 5 " in text(page)
-        assert len(re.findall(r'<rect [^>]* class="watch"', page.content.decode())) == 1
 
     def test_the_open_batch_shows_no_figures_yet(self, filled, reader):
         filled.open({("JFK", "C00"): 5})

@@ -81,6 +81,7 @@ def test_dragging_shows_the_dragged_range_under_an_address_of_its_own(paused, pa
     page.mouse.up()
 
     page.wait_for_url(re.compile(r"\?from=\d{4}-.*Z&to=.*Z$"))
+    expect(page.locator("#range-from")).to_be_visible()
     since, until = (
         datetime.fromisoformat(page.locator("#chart-rate").get_attribute(name)) for name in ("data-from", "data-to")
     )
@@ -116,6 +117,37 @@ def test_a_refresh_keeps_the_chart_and_adds_the_new_batch(paused, page):
     expect(page.locator("#batch-62")).to_be_visible()
     expect(rows).to_have_count(before + 1, timeout=20_000)
     expect(figure.locator(".uplot")).to_have_attribute("data-first", "yes")
+
+
+def test_a_refresh_reads_the_newest_points_alone(paused, page):
+    answers = []
+    page.on("response", lambda response: answers.append(response) if "/series?" in response.url else None)
+    page.goto(f"{PIPELINE}?range=15m")
+    label = drawn(page).locator(".uplot")
+    expect(label).to_have_attribute("aria-label", re.compile("points, the latest"))
+    points = int(label.get_attribute("aria-label").split()[0])
+
+    paused.commit({("JFK", "C00"): 777})
+
+    expect(label).to_have_attribute("aria-label", re.compile(f"^{points + 1} points"), timeout=20_000)
+    whole, *newest = (answer.json() for answer in answers)
+    assert len(whole["times"]) == points
+    assert all(len(each["times"]) <= points / 2 for each in newest)
+    assert {each["step_seconds"] for each in newest} == {whole["step_seconds"]}
+
+
+def test_a_replayed_batch_is_marked(paused, page):
+    paused.conn.execute("UPDATE tidemark.batch SET attempt = 2 WHERE txid = 50")
+
+    page.goto(f"{PIPELINE}?range=1h")
+
+    expect(drawn(page, "duration").locator(".replays")).to_have_text("Dashed: 1 replayed batch")
+
+
+def test_the_page_of_batches_has_their_durations(paused, page):
+    page.goto(f"{PIPELINE}batches")
+
+    expect(drawn(page, "duration").locator(".uplot")).to_have_accessible_name(re.compile("Longest: 2 s"))
 
 
 def test_another_range_is_drawn_without_loading_the_page_again(paused, page):

@@ -2,8 +2,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends.batch import record_metrics
+from state_backends.batch import Batch, record_metrics
 from state_backends.errors import UnknownPipelineError
+from webapp.states import series
 from webapp.states.series import STEPS, Range, pipeline_series, with_gaps
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -13,7 +14,7 @@ def hour(points: int = 300) -> Range:
     return Range(NOON, NOON + timedelta(hours=1), points)
 
 
-def commit(flights, at: datetime, seconds: float = 2.0, rows: int = 10, **figures) -> None:
+def commit(flights, at: datetime, seconds: float = 2.0, rows: int = 10, **figures) -> Batch:
     """Commit a batch and date it back: begun `seconds` before `at`, committed then."""
     batch = flights.commit({("JFK", "C00"): rows}, **figures)
     durations = {"addBatch": 1000 * seconds / 2, "queryPlanning": 100}
@@ -23,6 +24,7 @@ def commit(flights, at: datetime, seconds: float = 2.0, rows: int = 10, **figure
         "WHERE txid = %(txid)s",
         {"begun": at - timedelta(seconds=seconds), "at": at, "txid": batch.txid},
     )
+    return batch
 
 
 def after(seconds: float) -> datetime:
@@ -63,6 +65,9 @@ class TestPipelineSeries:
             "seconds": [2.5, 1.0],
             "longest_seconds": [3.0, 1.0],
             "freshness_seconds": [7.0, 33.0],
+            "lag_seconds": [None, None],
+            "pending": [None, None],
+            "event_age_seconds": [None, None],
             "dead_letters": [0, 0],
             "late": [4, 0],
             "dropped": [1, 0],
@@ -91,6 +96,49 @@ class TestPipelineSeries:
     def test_an_unknown_pipeline_is_an_error(self, flights):
         with pytest.raises(UnknownPipelineError):
             pipeline_series("nothing", hour())
+
+    def test_lag_is_the_highest_of_a_step_and_unknown_where_no_driver_recorded_it(self, flights):
+        commit(flights, after(60))
+        for at, lag, pending in ((90, 4.5, 7), (95, 2, 9), (100, None, 3)):
+            batch = commit(flights, after(at))
+            measured = {"pending": {"count": pending, "unit": "files"}, "event_age_seconds": 10 * pending}
+            record_metrics(flights.conn, batch, measured | ({} if lag is None else {"lag_seconds": lag}))
+
+        found = pipeline_series("flights", hour())
+
+        assert found.series["lag_seconds"] == [None, 4.5]
+        assert found.series["pending"] == [None, 9]
+        assert found.series["event_age_seconds"] == [None, 90]
+        assert found.phases["addBatch"] == [1.0, None]
+
+    def test_of_very_many_batches_some_are_read_and_the_sums_are_those_of_all(self, flights, monkeypatch):
+        for second in range(61):
+            commit(flights, after(second), rows=10 + second, late=second)
+        monkeypatch.setattr(series, "MOST_BATCHES", 16)
+
+        found = pipeline_series("flights", Range(after(1), after(100), 10))
+
+        # Every fourth batch is read, from the fourth to the 60th: what came between two of them is counted by totals.
+        assert found.times == [after(second).timestamp() for second in (7, 19, 27, 39, 47, 59)]
+        assert sum(found.series["batches"]) == 56
+        assert sum(found.series["rows"]) == sum(10 + second for second in range(4, 60))
+        assert sum(found.series["late"]) == sum(range(4, 60))
+        assert found.series["freshness_seconds"] == [3.0] * 6
+
+    @pytest.mark.parametrize(
+        ("since", "until", "batches"), [(10, 20, 10), (0, 9, 2), (25, 35, 7), (59, 90, 1), (60, 90, 0)]
+    )
+    def test_the_ends_of_a_range_are_found_among_batches_of_which_some_were_compacted(
+        self, flights, since, until, batches
+    ):
+        for second in range(60):
+            commit(flights, after(second))
+        flights.conn.execute("DELETE FROM tidemark.batch WHERE txid < 8")
+        flights.conn.execute("DELETE FROM tidemark.batch WHERE txid IN (30, 31, 32)")
+
+        found = pipeline_series("flights", Range(after(since), after(until), 10))
+
+        assert sum(found.series["batches"]) == batches
 
     def test_points_are_bounded_however_many_batches_there_are(self, flights):
         for second in range(60):

@@ -113,7 +113,7 @@ def _request_replay(request: HttpRequest, name: str, choice: Choice) -> HttpResp
 def _row(group: LetterGroup, filters: dict[str, str]) -> tuple[LetterGroup, BarChart | None, dict[str, Any], float]:
     """Return a group, its trend, the filters of its page and its share in percent."""
     own = filters | {"state": group.state or SOURCE, "reason": group.reason}
-    return group, bar_chart([(step, letters, "") for step, letters in enumerate(group.trend)]), own, 100 * group.share
+    return group, bar_chart(group.trend), own, 100 * group.share
 
 
 def _position(text: str) -> tuple[int, int] | None:

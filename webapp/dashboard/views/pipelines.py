@@ -11,12 +11,12 @@ from django.views.decorators.http import require_POST
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import IN_NO_GROUP, key_scope
 from webapp.dashboard import strip
-from webapp.dashboard.charts import BarChart, bar_chart, sparkline
+from webapp.dashboard.charts import sparkline
 from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
 from webapp.dashboard.overview import tables as overview_tables
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.skew import skews
-from webapp.dashboard.time_charts import ShownRange, pipeline_charts
+from webapp.dashboard.time_charts import DURATION, ShownRange, pipeline_charts
 from webapp.dashboard.views.dead_letters import may_view_input
 from webapp.dashboard.views.live import (
     is_current,
@@ -91,7 +91,11 @@ def pipeline(request, found, version):
     shown = {
         "pipeline": found,
         "range": shown_range,
-        "charts": pipeline_charts(is_restricted=not visible.scope.is_unrestricted),
+        "charts": pipeline_charts(
+            is_restricted=not visible.scope.is_unrestricted,
+            has_event_time=any(batch.watermark for batch in batches),
+            pending_unit=(found.pending or {}).get("unit", ""),
+        ),
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
         "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
@@ -132,7 +136,8 @@ def batches(request, pipeline, version):
     context = {
         "pipeline": pipeline,
         "batches": shown,
-        "chart": duration_chart(shown),
+        "chart": DURATION,
+        "range": ShownRange.of_batches(shown),
         "columns": pipeline.states if len(pipeline.states) <= MAX_STATE_COLUMNS else [],
         "has_watermark": any(batch.watermark for batch in shown),
     } | _pages(shown, before, has_more=len(found) > PAGE_BATCHES)
@@ -155,12 +160,6 @@ def batch(request, pipeline, version, txid):
         "newest": pipeline.open_txid or pipeline.committed_txid,
     }
     return page(request, "dashboard/batch.html", version, context)
-
-
-def duration_chart(shown: list[BatchSummary]) -> BarChart | None:
-    """Draw the durations of the committed batches, oldest first; replays are marked."""
-    timed = [batch for batch in reversed(shown) if batch.seconds is not None and batch.status == "committed"]
-    return bar_chart([(batch.txid, batch.seconds or 0.0, "watch" if batch.attempt > 1 else "") for batch in timed])
 
 
 def _pages(shown: list[BatchSummary], before: int | None, *, has_more: bool) -> dict[str, Any]:

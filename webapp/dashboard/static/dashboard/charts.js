@@ -1,6 +1,6 @@
 /* Draws charts over time with uPlot: each figure with `data-series-url` names a series of the API and its lines.
-   Charts of one address are drawn from one answer. A range that ends now follows the clock, and reads its series again
-   when the page was refreshed, once per step at most. Dragging over a chart shows the dragged range. */
+   Charts of one address are drawn from one answer. A range that ends now follows the clock, and reads its newest points
+   again when the page was refreshed, once per step at most. Dragging over a chart shows the dragged range. */
 (() => {
   "use strict";
 
@@ -69,16 +69,56 @@
     return url.href;
   }
 
-  async function series(url) {
+  async function answerOf(url) {
+    const response = await fetch(url, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(`${response.status}`);
+    return response.json();
+  }
+
+  /* held: an answer whose newest points alone are read again, or null. */
+  async function series(url, held = null) {
     const known = read.get(url);
     if (known) return known;
-    const asked = fetch(url, { headers: { Accept: "application/json" } }).then((response) => {
-      if (!response.ok) throw new Error(`${response.status}`);
-      return response.json();
-    });
+    const asked = held ? tail(url, held) : answerOf(url);
     read.set(url, asked);
-    asked.then((answer) => { answer.readAt = performance.now(); }, () => read.delete(url));
+    asked.then((answer) => Object.assign(answer, { url, readAt: performance.now() }), () => read.delete(url));
     return asked;
+  }
+
+  const TAIL_POINTS = 10; // enough for the server to find gaps among them
+
+  async function tail(url, held) {
+    const { step_seconds: step, times } = held;
+    const last = Number(new URL(url).searchParams.get("last"));
+    const now = Date.parse(held.to) / 1000 + (performance.now() - held.readAt) / 1000;
+    const hasValues = (place) => Object.values(held.series).some((values) => values[place] !== null);
+    // From the beginning of a step that has a point. A range of ten steps and more is divided as a longer one is.
+    const upto = Math.min(times.at(-TAIL_POINTS) ?? -Infinity, now - TAIL_POINTS * step);
+    const from = step * Math.floor(times.findLast((at, place) => at <= upto && hasValues(place)) / step);
+    if (!(from > now - last)) return answerOf(url);
+    const asked = new URL(url);
+    asked.searchParams.delete("last");
+    asked.searchParams.set("from", new Date(1000 * from).toISOString());
+    asked.searchParams.set("points", Math.ceil((now - from) / step) + 1);
+    const newest = await answerOf(asked.href);
+    return newest.step_seconds === step && newest.epoch === held.epoch ? joined(held, newest, from, last) : answerOf(url);
+  }
+
+  /* The points of `held` before `from`, and those of `newest` after them. */
+  function joined(held, newest, from, last) {
+    const since = Date.parse(newest.to) / 1000 - last;
+    const end = held.times.findLastIndex((at) => at < from) + 1;
+    // The value of a key holds until its next version: that of before the range stays, and is not repeated at `from`.
+    const start = Math.max(0, held.times.findIndex((at) => at >= since) - 1);
+    const isRepeated = newest.txids && end > 0 && newest.txids[0] === held.txids[end - 1];
+    const join = (old, latest) => [...old.slice(start, end), ...latest.slice(isRepeated ? 1 : 0)];
+    const lines = (of) => {
+      const names = new Set([...Object.keys(held[of] || {}), ...Object.keys(newest[of] || {})]);
+      return Object.fromEntries([...names].map((name) => [name, join(valuesOf(held, name), valuesOf(newest, name))]));
+    };
+    const times = join(held.times, newest.times);
+    const txids = newest.txids && join(held.txids, newest.txids);
+    return { ...newest, from: new Date(1000 * since).toISOString(), times, txids, series: lines("series"), phases: lines("phases") };
   }
 
   const valuesOf = (answer, name) => answer.series[name] || (answer.phases && answer.phases[name]) || answer.times.map(() => null);
@@ -138,13 +178,14 @@
         }),
       ],
       series: [{}, ...lines.map(([, label], place) => line(form, place + 1, label))],
-      hooks: { setCursor: [(plot) => tip(plot, lines, unit)], setSelect: [zoom], ready: [addTip] },
+      hooks: { draw: [(plot) => drawReplays(plot, drawn.get(figure.id).answer)], setCursor: [(plot) => tip(plot, lines, unit)], setSelect: [zoom], ready: [addTip] },
     };
   }
 
   function show(figure, answer) {
     const lines = JSON.parse(figure.dataset.lines);
     const data = [answer.times, ...lines.map(([name]) => valuesOf(answer, name))];
+    const replayed = (answer.series.replays || []).reduce((sum, each) => sum + each, 0);
     const drawing = figure.querySelector(".drawing");
     const key = JSON.stringify([lines, figure.dataset.unit, figure.dataset.form]);
     answer.isLive = Boolean(figure.dataset.last);
@@ -158,7 +199,7 @@
       const place = { key, answer, plot: null };
       drawn.set(figure.id, place);
       place.plot = new uPlot(options(figure, lines, answer), data, drawing);
-      drawing.append(message(), table(figure, lines));
+      drawing.append(message("message muted small"), message("replays"), table(figure, lines));
       sizes.observe(drawing);
     }
     const latest = data.slice(1).map((values, place) => [lines[place][1], values.findLast((value) => value !== null)]);
@@ -166,15 +207,33 @@
     const text = isEmpty ? "No data in this range." : "";
     const summary = latest.map(([label, value]) => `${label}: ${written(value, figure.dataset.unit)}`).join(", ");
     drawing.querySelector(".message").textContent = text;
+    drawing.querySelector(".replays").textContent = replayed ? `Dashed: ${digits(replayed)} replayed ${replayed === 1 ? "batch" : "batches"}` : "";
     drawn.get(figure.id).plot.root.setAttribute("role", "img");
     drawn.get(figure.id).plot.root.setAttribute("aria-label", text || `${answer.times.length} points, the latest: ${summary}`);
     fill(drawing.querySelector("details"), lines, figure.dataset.unit, data);
   }
 
-  function message() {
+  function message(names) {
     const shown = document.createElement("p");
-    shown.className = "message muted small";
+    shown.className = names;
     return shown;
+  }
+
+  /* Marks the points that have replayed batches. */
+  function drawReplays(plot, { times, series: { replays = [] } }) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = color("--watch");
+    ctx.setLineDash([4, 4]);
+    ctx.beginPath();
+    replays.forEach((each, place) => {
+      const x = each ? plot.valToPos(times[place], "x", true) : -1;
+      if (x < bbox.left || x > bbox.left + bbox.width) return;
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+    });
+    ctx.stroke();
+    ctx.restore();
   }
 
   // --- The same figures as a table
@@ -262,7 +321,9 @@
   function zoom(plot) {
     const { left, width } = plot.select;
     // The selection is shown in all charts; the one that is dragged over knows its exact ends.
-    if (width < 5 || !plot.over.matches(":hover")) return;
+    const fields = document.getElementById("range-custom");
+    if (width < 5 || !plot.over.matches(":hover") || !fields) return;
+    fields.open = true;
     const [since, until] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")].map(Math.round);
     plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
     document.getElementById("range-from").value = field(new Date(since * 1000));
@@ -285,7 +346,7 @@
       const answer = await series(url);
       if (figure.isConnected && address(figure) === url) show(figure, answer);
     } catch (error) {
-      const shown = figure.querySelector(".drawing .message") || figure.querySelector(".drawing").appendChild(message());
+      const shown = figure.querySelector(".drawing .message") || figure.querySelector(".drawing").appendChild(message("message muted small"));
       shown.textContent = "The series cannot be read at present.";
     }
   }
@@ -316,7 +377,10 @@
     if (!isTime) return;
     if (isDue) {
       isDue = false;
-      new Set(shown.map(address)).forEach((url) => read.delete(url));
+      for (const url of new Set(shown.map(address))) {
+        read.delete(url);
+        series(url, answer.url === url ? answer : null).catch(() => null); // each chart says so
+      }
       shown.forEach(draw);
     } else {
       answer.movedAt = now;
