@@ -140,6 +140,23 @@ class _Distinct(Sketch):
     def finish(self, stored: Mapping[str, Any]) -> int:
         return int(stored[""] or 0)
 
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return between which numbers the number of values is that was estimated as this one, in 95 of 100 cases.
+
+        Twice the standard error; the same number twice where it is exact.
+        """
+        error = 0.0 if number <= self._most_exact else 2 * self._standard_error
+        return round(number / (1 + error)), round(number * (1 + error))
+
+    @property
+    @abstractmethod
+    def _standard_error(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def _most_exact(self) -> int:
+        """The largest number that is exact."""
+
     @property
     def inputs(self) -> tuple[Input, ...]:
         return (Input(self.column, self.type),)
@@ -162,6 +179,14 @@ class DistinctCount(_Distinct):
     family = "hll"
     spark_function = "hll_sketch_agg"
     lg_k_range = (4, 21)
+
+    @property
+    def _standard_error(self) -> float:
+        return 1.04 / math.sqrt(2**self.lg_k)
+
+    @property
+    def _most_exact(self) -> int:
+        return int(2**self.lg_k // 16)
 
     def _join(self, left: bytes, right: bytes) -> bytes:
         union = ds.hll_union(self.lg_k)
@@ -196,6 +221,14 @@ class DistinctSet(_Distinct):
     family = "theta"
     spark_function = "theta_sketch_agg"
     lg_k_range = (5, 26)  # Spark makes sketches from 4 on, which the package that folds them refuses
+
+    @property
+    def _standard_error(self) -> float:
+        return 1 / math.sqrt(2**self.lg_k - 1)
+
+    @property
+    def _most_exact(self) -> int:
+        return int(2**self.lg_k)
 
     def intersection(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
         """Return the stored value for the values in both, given two stored values. The union is `fold`."""

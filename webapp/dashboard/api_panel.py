@@ -7,6 +7,7 @@ from django.http import HttpRequest
 
 from state_backends import StateSpec
 from webapp.dashboard.entries import PAGE_ENTRIES, EntriesQuery
+from webapp.dashboard.explorer.question import Question
 from webapp.states import snippets
 from webapp.states.snippets import Server, Snippets, Wanted
 
@@ -18,6 +19,15 @@ def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefi
     """Return what lists the entries of a page, from the first page on. prefix: its parts as in JSON."""
     where, order = [query.where] if query.where else [], query.order
     wanted = Wanted(order, where, query.as_of, limit=PAGE_ENTRIES, prefix=prefix, search=query.q)
+    return snippets.entries(_server(request), spec, wanted)
+
+
+def of_exploration(
+    request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], as_of: int | None
+) -> Snippets:
+    """Return what lists the entries of the explorer, from the first page on. prefix: its parts as in JSON."""
+    measures = question.shown_measures(spec) if question.measures else ()
+    wanted = Wanted(question.order, question.where, as_of, limit=question.limit, prefix=prefix, measures=measures)
     return snippets.entries(_server(request), spec, wanted)
 
 

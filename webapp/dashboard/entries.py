@@ -62,11 +62,11 @@ class EntriesQuery:
         """Read a query string; invalid parts are left out."""
         numbers = number_measures(spec)
         order, by = asked.get("order", ""), asked.get("by", "")
-        after = asked.get("after", "") if isinstance(_json(asked.get("after", "")), list) else ""
+        after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
         return cls(
-            q=_text(asked, "q"),
-            prefix=_text(asked, "prefix"),
-            where=_text(asked, "where"),
+            q=clean(asked.get("q", "")),
+            prefix=clean(asked.get("prefix", "")),
+            where=clean(asked.get("where", "")),
             order=order if order.removeprefix("-") in numbers else "",
             by=by if by in numbers else "",
             as_of=whole_number(asked.get("as_of", "")),
@@ -99,7 +99,7 @@ class EntriesQuery:
     @property
     def position(self) -> list[Any] | None:
         """Where the page before ended, as `Reader.page` takes it."""
-        return _json(self.after) if self.after else None
+        return as_list(self.after)
 
     def address(self, **changes: Any) -> str:
         """Return the query string of this query with some parts changed."""
@@ -243,26 +243,38 @@ def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
 
 
 def _following(query: EntriesQuery, page: Snapshot, found: int) -> str:
-    if found <= PAGE_ENTRIES:
-        # The reader may have looked at as many rows as it does for a page.
-        return "" if page.after is None else query.address(after=json.dumps(page.after), n=query.n + found)
+    after = end_of_page(page, PAGE_ENTRIES, query.order_by)
+    return query.address(after=after, n=query.n + min(found, PAGE_ENTRIES)) if after else ""
+
+
+def end_of_page(page: Snapshot, shown: int, order_by: str | None) -> str:
+    """Return what `Reader.page` takes to go on behind the entries shown, as JSON; empty where nothing is behind them.
+
+    page: read with a limit of one more entry than is shown.
+    """
     # Fractions as text: a float would lose digits of a numeric.
-    last = json.loads(page.results, parse_float=str)[PAGE_ENTRIES - 1]
-    position = [last["value"][query.order_by], last["key"]] if query.order_by else last["key"]
-    return query.address(after=json.dumps(position), n=query.n + PAGE_ENTRIES)
+    found = json.loads(page.results, parse_float=str)
+    if len(found) <= shown:
+        # The reader may have looked at as many rows as it does for a page.
+        return "" if page.after is None else json.dumps(page.after)
+    last = found[shown - 1]
+    return json.dumps([last["value"][order_by], last["key"]] if order_by else last["key"])
 
 
-def _text(asked: Mapping[str, str], name: str) -> str:
-    return asked.get(name, "").replace("\0", "").strip()[:400]
+def clean(text: str) -> str:
+    """Return the text of a field as it is looked at: short, and without what no text of a database has."""
+    return text.replace("\0", "").strip()[:400]
 
 
-def _json(text: str) -> Any:
+def as_list(text: str) -> list[Any] | None:
+    """Return a list written as JSON; None for any other text."""
     try:
         parse_json(text)
         # Again, for whole numbers of any size.
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return None
+    return value if isinstance(value, list) else None
 
 
 def _columns(spec: StateSpec, query: EntriesQuery) -> list[Column]:

@@ -29,7 +29,7 @@ class ShownRange:
     @classmethod
     def parse(cls, asked: Mapping[str, str]) -> "ShownRange":
         """Return the range of an address; the default one where it names none, or none that can be shown."""
-        since, until = _moment(asked.get("from", "")), _moment(asked.get("to", ""))
+        since, until = moment_of(asked.get("from", "")), moment_of(asked.get("to", ""))
         if since and until and since < until:
             return cls("", since, until)
         name = asked.get("range", "")
@@ -106,7 +106,7 @@ def value_chart(measure: str) -> Chart:
     return Chart("value", measure, "", [(measure, measure)], form="steps")
 
 
-def _moment(text: str) -> datetime | None:
+def moment_of(text: str) -> datetime | None:
     """Return a time of an address, in UTC where it has no offset; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)

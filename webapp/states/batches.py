@@ -107,6 +107,12 @@ def batch_detail(pipeline: PipelineStatus, txid: int) -> BatchDetail | None:
     return BatchDetail(_summary(batch, pipeline), batch.batch_id, batch.fence, batch.started_at, batch.offsets)
 
 
+def batch_at(pipeline: PipelineStatus, moment: datetime) -> int | None:
+    """Return the newest committed batch whose time is not after a moment; None if there is none on record."""
+    chosen = Batch.objects.filter(pipeline=pipeline.name, txid__lte=pipeline.committed_txid, batch_time__lte=moment)
+    return chosen.order_by("-txid").values_list("txid", flat=True).first()
+
+
 BATCHES = """
 SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
        b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,

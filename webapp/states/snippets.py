@@ -54,7 +54,8 @@ class Server(NamedTuple):
 class Wanted(NamedTuple):
     """Which entries. order_by: a measure, `-` before it for descending order. limit: how many entries; 0: all.
 
-    prefix: the first parts of their keys, as in JSON. search: how a part of their keys begins.
+    prefix: the first parts of their keys, as in JSON. search: how a part of their keys begins. measures: of their
+    values; all if empty.
     """
 
     order_by: str = ""
@@ -63,17 +64,19 @@ class Wanted(NamedTuple):
     limit: int = 0
     prefix: Sequence[Any] = ()
     search: str = ""
+    measures: Sequence[str] = ()
 
     @property
     def parameters(self) -> list[tuple[str, Any]]:
         given = self._given
         several = [("where", each) for each in given.pop("where", ())]
         prefix = [("prefix", _json(list(given.pop("prefix"))))] if "prefix" in given else []
-        return [*prefix, *several, *given.items()]
+        names = [("measures", ",".join(given.pop("measures")))] if "measures" in given else []
+        return [*prefix, *several, *names, *given.items()]
 
     @property
     def arguments(self) -> list[str]:
-        return [f"{name}={value!r}" for name, value in self._given.items()]
+        return [f"{name}={list(value) if isinstance(value, tuple) else value!r}" for name, value in self._given.items()]
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -205,7 +208,9 @@ def _is_exact(value: Any) -> bool:
 def _entries_in_sql(spec: StateSpec, wanted: Wanted) -> dict[str, str]:
     if wanted.as_of is not None:
         return {}
-    return snippets_in_sql.of_entries(spec, wanted.prefix, wanted.search, wanted.where, wanted.order_by, wanted.limit)
+    return snippets_in_sql.of_entries(
+        spec, wanted.prefix, wanted.search, wanted.where, wanted.order_by, wanted.limit, wanted.measures
+    )
 
 
 def _measures(measures: Sequence[str]) -> list[str]:

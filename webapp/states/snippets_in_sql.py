@@ -18,7 +18,13 @@ def of_keys(spec: StateSpec, keys: Sequence[Sequence[Any]], measures: Sequence[s
 
 
 def of_entries(
-    spec: StateSpec, prefix: Sequence[Any], search: str, where: Sequence[str], order_by: str, limit: int
+    spec: StateSpec,
+    prefix: Sequence[Any],
+    search: str,
+    where: Sequence[str],
+    order_by: str,
+    limit: int,
+    measures: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return language to program, which lists entries. The parameters: as of `Wanted` in snippets.py."""
     conditions = [_is(column, part) for column, part in zip(spec.key, prefix, strict=False)]
@@ -31,7 +37,7 @@ def of_entries(
         columns = [sql.SQL("{}" + direction).format(sql.Identifier(order_by.removeprefix("-"))), *columns]
     if columns:
         rest += sql.SQL("\nORDER BY {}").format(sql.SQL(", ").join(columns))
-    return _sql(spec, (), rest + sql.SQL(f"\nLIMIT {limit}" if limit else ""))
+    return _sql(spec, measures, rest + sql.SQL(f"\nLIMIT {limit}" if limit else ""))
 
 
 def _is(column: str, part: Any) -> sql.Composable:

@@ -7,7 +7,7 @@
   // --- Merging: Idiomorph turns the old tree into the new one and matches elements by id
 
   const isUserInput = (name, field) =>
-    (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || name === "selected" ||
+    (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || ["selected", "checked"].includes(name) ||
     (name === "open" && field.nodeName === "DETAILS");
 
   function merge(old, latest) {
@@ -172,7 +172,11 @@
   // Empty fields stay out of the address.
   document.addEventListener("htmx:configRequest", ({ detail }) => {
     if (detail.elt.nodeName !== "FORM") return;
-    for (const [name, value] of [...detail.formData.entries()]) if (value === "") detail.formData.delete(name);
+    for (const name of new Set(detail.formData.keys())) {
+      const values = detail.formData.getAll(name).filter((value) => value !== "");
+      detail.formData.delete(name);
+      values.forEach((value) => detail.formData.append(name, value));
+    }
   });
 
   // --- Buttons that need this script are shown by it

@@ -1,0 +1,57 @@
+"""The explorer in a real browser: its form, its columns, and a table that keeps its keys in sight."""
+
+from urllib.parse import unquote
+
+from playwright.sync_api import expect
+
+from tests.webapp.dashboard.test_browser import flights, page, pytestmark, visit
+
+__all__ = ["flights", "page", "pytestmark", "visit"]
+
+EXPLORE = "/states/flights_by_carrier/explore"
+
+
+def test_conditions_columns_and_order_are_chosen_on_the_page(flights, page):
+    page.goto(EXPLORE)
+    page.get_by_label("Filter").fill("flights>90")
+    page.locator("#chooser summary").click()
+    page.get_by_label("mean_delay").uncheck()
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("columnheader", name="mean_delay")).to_have_count(0)
+    page.get_by_label("and", exact=True).fill("carrier=C03")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".explored tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="max_delay").click()
+
+    expect(page.get_by_label("Order")).to_have_value("-max_delay")
+    address = unquote(page.url)
+    assert "where=flights>90&where=carrier=C03&order=-max_delay" in address
+    assert address.endswith("measures=flights,max_delay")
+    page.reload()
+    expect(page.locator(".explored tbody tr")).to_have_count(2)
+
+
+def test_a_refresh_leaves_boxes_that_were_ticked_as_they_are(flights, page):
+    page.goto(EXPLORE)
+    page.locator("#chooser summary").click()
+    page.get_by_label("max_delay").uncheck()
+
+    flights.commit({("EWR", "C00"): 7_000})
+
+    expect(page.get_by_role("row", name="EWR C00")).to_contain_text("7,100")
+    expect(page.get_by_label("max_delay")).not_to_be_checked()
+
+
+def test_keys_and_headings_stay_in_sight(flights, visit):
+    page = visit(viewport={"width": 390, "height": 700})
+    page.goto(f"{EXPLORE}?limit=100")
+    panel = page.locator(".panel.wide")
+
+    panel.evaluate("panel => panel.scrollTo(200, 600)")
+
+    box = panel.bounding_box()
+    heading = page.locator(".explored thead th").first.bounding_box()
+    key = page.locator(".explored tbody th").nth(40).bounding_box()
+    assert heading["y"] - box["y"] < 3
+    assert heading["x"] - box["x"] < 3
+    assert key["x"] - box["x"] < 3

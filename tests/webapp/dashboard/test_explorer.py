@@ -1,0 +1,133 @@
+"""The explorer of a state: its table, under an address of its own, and the request that answers the same."""
+
+import re
+from html import unescape
+from urllib.parse import unquote
+
+from state_backends import DistinctCount, Quantiles, StateSpec
+from tests.webapp.api.states import add_state
+from tests.webapp.dashboard.page_text import following, text
+from tests.webapp.dashboard.test_api_panel import run
+from tests.webapp.redis_views import redis_views
+
+EXPLORE = "/states/flights_by_carrier/explore"
+API = "http://testserver/api/v1/states/flights_by_carrier"
+
+
+def rows(response) -> list[str]:
+    """The keys of the table, as JSON."""
+    return [unquote(key) for key in re.findall(r'<tr id="row-([^"]*)"', response.content.decode())]
+
+
+def headings(response) -> list[str]:
+    found = re.findall(r'<th scope="col".*?</th>', response.content.decode(), re.DOTALL)
+    return [" ".join(unescape(re.sub(r"<[^>]+>", "", heading)).split()) for heading in found]
+
+
+def test_it_lists_keys_with_all_columns_and_is_linked_from_the_state(filled, reader):
+    page = reader.get(EXPLORE)
+
+    assert headings(page) == ["origin · carrier", "flights", "mean_delay", "max_delay"]
+    assert rows(page)[:2] == ['["EWR","C00"]', '["EWR","C01"]']
+    assert len(rows(page)) == 25
+    assert "EWR · C00 1,100 12.50 1,040" in text(page)
+    assert f'<a href="{EXPLORE}">Explore</a>'.encode() in reader.get("/states/flights_by_carrier/").content
+
+
+def test_conditions_prefix_order_and_columns_are_in_the_address(filled, reader):
+    asked = {"where": ["flights>=90", "carrier!=C00"], "prefix": "JFK", "order": "-flights", "measures": "max_delay"}
+
+    page = reader.get(EXPLORE, asked)
+
+    # The column that sorts is shown, too.
+    assert headings(page) == ["origin · carrier", "max_delay", "flights"]
+    assert rows(page) == [f'["JFK","C{n:02}"]' for n in range(1, 11)]
+    assert 'aria-sort="descending"' in page.content.decode()
+
+
+def test_the_api_answers_the_same_question(filled, admin_client):
+    asked = {
+        "where": ["flights>=90", "carrier!=C00"],
+        "prefix": "JFK",
+        "order": "-flights",
+        "limit": "100",
+        "as_of": "1",
+    }
+
+    page = admin_client.get(EXPLORE, asked | {"measures": ["flights", "max_delay"]})
+
+    address, body = run(page)
+    assert (body, unquote(address.replace("+", " "))) == (
+        None,
+        f'{API}/entries?prefix=["JFK"]&where=flights>=90&where=carrier!=C00&measures=flights,max_delay'
+        "&order_by=-flights&as_of=1&limit=100",
+    )
+    found = admin_client.get(address.removeprefix("http://testserver")).json()["entries"]
+    assert [f'["{origin}","{carrier}"]' for origin, carrier in (entry["key"] for entry in found)] == rows(page)
+    assert list(found[0]["value"]) == ["flights", "max_delay"]
+
+
+def test_a_page_goes_on_where_the_one_before_ended(filled, reader):
+    asked = {"order": "-mean_delay", "where": "flights>1"}
+    first = reader.get(EXPLORE, asked)
+
+    second = reader.get(following(first))
+    third = reader.get(following(second))
+
+    assert sorted(rows(first) + rows(second) + rows(third)) == sorted(rows(reader.get(EXPLORE, {"limit": "100"})))
+    assert "51–60" in text(third)  # noqa: RUF001
+    assert following(third) is None
+
+
+def test_a_time_names_the_newest_batch_of_then(filled, reader):
+    filled.conn.execute("UPDATE tidemark.batch SET batch_time = '2026-11-01T10:00Z' WHERE txid = 1")
+
+    assert "EWR · C00 100 12.50 140" in text(reader.get(EXPLORE, {"as_of": "2026-11-01T12:00"}))
+    assert "EWR · C00 100 12.50 140" in text(reader.get(EXPLORE, {"as_of": "1"}))
+    earlier = text(reader.get(EXPLORE, {"as_of": "2026-11-01T09:00"}))
+    assert "No batch of 2026-11-01 09:00:00 UTC or earlier is known; give a later time." in earlier
+    assert "'yesterday' is neither the number of a batch nor a time" in text(
+        reader.get(EXPLORE, {"as_of": "yesterday"})
+    )
+
+
+def test_what_cannot_be_asked_is_said(filled, reader):
+    assert "no column 'nothing'" in text(reader.get(EXPLORE, {"where": "nothing>1"}))
+    assert "is not a condition such as flights>1000" in text(reader.get(EXPLORE, {"where": "flights"}))
+    assert "No key meets the filter." in text(reader.get(EXPLORE, {"where": "flights>100000"}))
+
+
+def test_a_state_without_key_columns_has_one_row(filled, reader):
+    page = reader.get("/states/totals/explore")
+
+    assert rows(page) == ["[]"]
+    assert "all 6,130" in text(page)
+
+
+def test_quantiles_have_a_column_each_and_distinct_counts_their_bounds(filled, reader):
+    spec = StateSpec(
+        "sketched", key={"page": "text"}, measures={"ms": Quantiles("ms", (0.5, 0.99)), "users": DistinctCount("user")}
+    )
+    value = {"ms": {"0.5": 12.0, "0.99": 40.5}, "ms_sketch": None, "ms_type": None}
+    value |= {"users": 10_000, "users_sketch": None, "users_type": None}
+    add_state(filled.conn, spec, {("/home",): value, ("/cart",): value | {"users": 7}})
+
+    page = reader.get("/states/sketched/explore")
+
+    assert headings(page) == ["page", "ms p50", "ms p99", "users"]
+    assert "/cart 12 40.50 7 /home 12 40.50 ≈ 10,000 9,685–10,325" in text(page)  # noqa: RUF001
+
+
+def test_a_refresh_asks_the_same_question(filled, reader):
+    page = reader.get(EXPLORE, {"where": ["flights>1", "flights<99"], "limit": "100"})
+
+    again = unescape(re.search(r"hx-vals=\"([^\"]*)\"", page.content.decode())[1])
+    assert '"where":["flights>1","flights<99"]' in again
+    assert '"limit":100' in again
+
+
+def test_rows_of_another_store_are_listed(connection, reader):
+    with redis_views(connection) as views:
+        views.commit({"/home": 7, "/cart": 9})
+
+        assert rows(reader.get(f"/states/{views.name}/explore", {"order": "-views"})) == ['["/cart"]', '["/home"]']

@@ -1,0 +1,116 @@
+"""The question of the explorer: what its address asks about the keys of one state.
+
+Invalid parts of an address are ignored, except for those that a reader refuses with a reason that the page shows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from django.http import QueryDict
+
+from state_backends import StateSpec
+from state_backends.reader.bounds import orderable
+from state_backends.reader.filters import Filter
+from webapp.dashboard.entries import as_list, clean
+from webapp.dashboard.pasted import whole_number
+
+ROWS = (25, 100, 1_000)
+MOST_CONDITIONS = 10
+
+
+@dataclass(frozen=True)
+class Question:
+    """prefix: leading key parts, as typed. where: conditions, as typed. measures: those shown; empty for all.
+
+    order: a measure, `-` before it for descending; empty for key order. limit: rows of a page, one of ROWS. as_of: a
+    batch or a time, as typed; empty for the latest batch. after: last entry of the page before, as JSON; empty for the
+    first page. n: number of entries on earlier pages.
+    """
+
+    prefix: str = ""
+    where: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    order: str = ""
+    limit: int = ROWS[0]
+    as_of: str = ""
+    after: str = ""
+    n: int = 0
+
+    @classmethod
+    def parse(cls, asked: QueryDict, spec: StateSpec) -> Self:
+        after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
+        order, limit = asked.get("order", ""), whole_number(asked.get("limit", ""))
+        return cls(
+            prefix=clean(asked.get("prefix", "")),
+            where=tuple(filter(None, map(clean, asked.getlist("where"))))[:MOST_CONDITIONS],
+            measures=_some_of(list(spec.measures), asked.getlist("measures")),
+            order=order if order.removeprefix("-") in orderable(spec) else "",
+            limit=limit if limit in ROWS else ROWS[0],
+            as_of=clean(asked.get("as_of", "")),
+            after=after,
+            n=whole_number(asked.get("n", "")) or 0 if after else 0,
+        )
+
+    @property
+    def order_by(self) -> str | None:
+        return self.order.removeprefix("-") or None
+
+    @property
+    def descending(self) -> bool:
+        return self.order.startswith("-")
+
+    @property
+    def is_search(self) -> bool:
+        """Whether more is read than is shown, as for a search of the API."""
+        return bool(self.where or self.order)
+
+    @property
+    def conditions(self) -> list[Filter]:
+        """Raises FilterError for what is not a condition."""
+        return [Filter.parse(text) for text in self.where]
+
+    @property
+    def position(self) -> list[Any] | None:
+        """Where the page before ended, as `Reader.page` takes it."""
+        return as_list(self.after)
+
+    def shown_measures(self, spec: StateSpec) -> list[str]:
+        """Return the measures of the table's columns; the one that orders is always one of them."""
+        chosen = list(self.measures) or list(spec.measures) or ["value"]
+        return chosen if self.order_by in (None, *chosen) else [*chosen, self.order_by or ""]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of an address that asks this."""
+        parts = {name: getattr(self, name) for name in ("prefix", "where", "order", "limit", "as_of", "after", "n")}
+        parts["measures"] = ",".join(self.measures)
+        return {name: part for name, part in parts.items() if part and part != getattr(Question, name)}
+
+    def address(self, **changes: Any) -> str:
+        """Return the query string of this question with some parts changed."""
+        return f"?{urlencode(replace(self, **changes).parameters, doseq=True)}"
+
+    def sorted_by(self, measure: str) -> str:
+        """Return the address that sorts by a measure: descending first, ascending if it is descending already."""
+        return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", after="", n=0)
+
+    @property
+    def in_key_order(self) -> str:
+        return self.address(order="", after="", n=0)
+
+    @property
+    def first_page(self) -> str:
+        return self.address(after="", n=0)
+
+    @property
+    def now(self) -> str:
+        return self.address(as_of="", after="", n=0)
+
+
+def _some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+    """Return those names that are asked for, by one value or several with commas between; empty for all of them."""
+    wanted = {name for text in asked for name in text.split(",")}
+    chosen = tuple(name for name in names if name in wanted)
+    return () if len(chosen) == len(names) else chosen
