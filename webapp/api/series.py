@@ -7,7 +7,10 @@ from typing import Any
 
 import psycopg
 
+from state_backends import Snapshot
 from state_backends.reader.bounds import check_measures
+from state_backends.reader.reader import Reader
+from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope
 from webapp.api.entries import checked_key
 from webapp.api.lookups import read
@@ -31,8 +34,7 @@ def _key_series(
     reader = readers.reader(conn, name)
     key = checked_key(reader.spec, asked.get("key", ""), scope)
     measures = check_measures(reader.spec, asked.get("measures"))
-    snapshot = reader.series(key, since=span.since, until=span.until, step_seconds=span.step_seconds)
-    versions = snapshot.parsed()
+    snapshot, columns = series_of(reader, key, measures, span)
     own = {
         "state": name,
         "epoch": snapshot.epoch,
@@ -41,7 +43,13 @@ def _key_series(
         "isolation": reader.isolation,
         "key": list(key),
     }
-    return own | range_document(span) | _columns(versions, measures, span)
+    return own | range_document(span) | columns
+
+
+def series_of(reader: Reader, key: Key, measures: Sequence[str], span: Range) -> tuple[Snapshot, dict[str, Any]]:
+    """Return times, txids, and by name the numbers at these times."""
+    snapshot = reader.series(key, since=span.since, until=span.until, step_seconds=span.step_seconds)
+    return snapshot, _columns(snapshot.parsed(), measures, span)
 
 
 def _columns(versions: Sequence[Mapping[str, Any]], measures: Sequence[str], span: Range) -> dict[str, Any]:

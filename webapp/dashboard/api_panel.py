@@ -32,12 +32,17 @@ def of_exploration(
 
 
 def of_keys(
-    request: HttpRequest, spec: StateSpec, keys: Sequence[Sequence[Any]], as_of: int | None = None
+    request: HttpRequest,
+    spec: StateSpec,
+    keys: Sequence[Sequence[Any]],
+    as_of: int | None = None,
+    measures: Sequence[str] = (),
 ) -> Snippets | None:
     """Return what looks these keys up, or for none an example with the names of the columns; None for too many."""
     if len(keys) > MOST_KEYS:
         return None
-    return snippets.lookup(_server(request), spec, keys or [[f"<{column}>" for column in spec.key]], as_of=as_of)
+    wanted = keys or [[f"<{column}>" for column in spec.key]]
+    return snippets.lookup(_server(request), spec, wanted, measures, as_of)
 
 
 def of_key(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> Snippets:

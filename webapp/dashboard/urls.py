@@ -1,8 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import api_keys, dead_letters, operations, pipelines, search, states
-from webapp.dashboard.views import dead_letters, explorer, operations, pipelines, search, states
+from webapp.dashboard.views import api_keys, dead_letters, explorer, operations, pipelines, search, states
 from webapp.states.models import MaintenanceRun
 
 
@@ -36,6 +35,8 @@ urlpatterns = [
     path("pipelines/<resource:name>/dead-letters/replay", dead_letters.replay, name="replay"),
     path("states/<resource:name>/", states.state, name="state"),
     path("states/<resource:name>/explore", explorer.explore, name="explore"),
+    path("states/<resource:name>/compare", explorer.compare, name="compare"),
+    path("states/<resource:name>/compare/series", explorer.compare_series, name="compare_series"),
     path("states/<resource:name>/key", states.key, name="key"),
     path("states/<resource:name>/lookup", states.lookup, name="lookup"),
     path("states/<resource:name>/compact", operations.request_run, {"kind": Kind.COMPACTION}, name="compact"),

@@ -38,7 +38,7 @@ def test_a_refresh_leaves_boxes_that_were_ticked_as_they_are(flights, page):
 
     flights.commit({("EWR", "C00"): 7_000})
 
-    expect(page.get_by_role("row", name="EWR C00")).to_contain_text("7,100")
+    expect(page.get_by_role("row", name="EWR · C00")).to_contain_text("7,100")
     expect(page.get_by_label("max_delay")).not_to_be_checked()
 
 
@@ -55,3 +55,26 @@ def test_keys_and_headings_stay_in_sight(flights, visit):
     assert heading["y"] - box["y"] < 3
     assert heading["x"] - box["x"] < 3
     assert key["x"] - box["x"] < 3
+
+
+def test_ticked_keys_are_compared_and_one_is_taken_out_again(flights, page):
+    flights.commit({("EWR", "C01"): 500})
+    page.goto(f"{EXPLORE}?measures=flights")
+    for carrier in ("C00", "C01", "C02"):
+        page.get_by_role("checkbox", name=f'Compare ["EWR","{carrier}"]').check()
+    page.get_by_role("button", name="Compare ticked keys").click()
+
+    expect(page.locator("#chart-column-0 .uplot")).to_be_visible()
+    expect(page.locator("#chart-column-0 .legend li")).to_have_text(["EWR · C00", "EWR · C01", "EWR · C02"])
+    page.get_by_role("checkbox", name='["EWR", "C00"]').uncheck()
+    page.get_by_label("Compared with").fill("1")
+    page.get_by_role("button", name="Show", exact=True).first.click()
+
+    expect(page.locator(".compared tbody td")).to_have_text(
+        ["599 before 99, +500 (+505.1 %)", "98 before 98, unchanged"]
+    )
+    expect(page.locator("#chart-column-0 .legend li")).to_have_text(["EWR · C01", "EWR · C02"])
+    expect(page.get_by_role("checkbox", name='["EWR", "C02"]')).to_be_checked()
+    page.get_by_role("link", name="24 h").click()
+    page.wait_for_url("**range=24h")
+    expect(page.locator("#chart-column-0 .uplot")).to_be_visible()

@@ -45,7 +45,7 @@ class Question:
         return cls(
             prefix=clean(asked.get("prefix", "")),
             where=tuple(filter(None, map(clean, asked.getlist("where"))))[:MOST_CONDITIONS],
-            measures=_some_of(list(spec.measures), asked.getlist("measures")),
+            measures=some_of(list(spec.measures), asked.getlist("measures")),
             order=order if order.removeprefix("-") in orderable(spec) else "",
             limit=limit if limit in ROWS else ROWS[0],
             as_of=clean(asked.get("as_of", "")),
@@ -109,7 +109,7 @@ class Question:
         return self.address(as_of="", after="", n=0)
 
 
-def _some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+def some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     """Return those names that are asked for, by one value or several with commas between; empty for all of them."""
     wanted = {name for text in asked for name in text.split(",")}
     chosen = tuple(name for name in names if name in wanted)

@@ -26,6 +26,9 @@ register = template.Library()
 
 MAX_CHARACTERS = 160
 
+# A range of time, the version that a refresh has, and where a page of older versions ends.
+NOT_KEPT = ("range", "from", "to", "v", "before")
+
 
 @register.filter
 def number(figure: float | None) -> str:
@@ -311,8 +314,14 @@ def link_measure(request: HttpRequest, key: str, measure: str) -> SafeString:
 @register.simple_tag
 def link_range(request: HttpRequest, name: str) -> SafeString:
     """As `link`, to the same page with the charts of another range of time."""
-    kept = {part: request.GET[part] for part in ("key", "by") if request.GET.get(part)}
-    return link(f"?{urlencode(kept | {'range': name})}", request.path)
+    return link(f"?{urlencode([*kept_parts(request), ('range', name)])}", request.path)
+
+
+@register.simple_tag
+def kept_parts(request: HttpRequest) -> list[tuple[str, str]]:
+    """The parameters of an address that another range of time leaves as they are."""
+    given = ((name, value) for name, values in request.GET.lists() for value in values)
+    return [(name, value) for name, value in given if value and name not in NOT_KEPT]
 
 
 @register.simple_tag

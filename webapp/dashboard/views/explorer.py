@@ -3,23 +3,31 @@
 import json
 from contextlib import nullcontext
 from typing import Any
+from urllib.parse import urlencode
 
-from django.http import HttpRequest
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+from rest_framework.exceptions import ParseError
 
 from state_backends import StateSpec
+from state_backends.errors import KeyShapeError, UnknownStateError
 from state_backends.reader.bounds import orderable
 from state_backends.reader.reader import Reader
 from webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from webapp.accounts.permissions import OutsideError, key_scope
+from webapp.api.requests import SeriesParameters, read_range
 from webapp.dashboard import api_panel
 from webapp.dashboard.entries import REFUSED
+from webapp.dashboard.explorer.comparison import Comparison, as_text, charts, compared, series_together
 from webapp.dashboard.explorer.moment import UnknownMomentError, batch_of
 from webapp.dashboard.explorer.question import ROWS, Question
 from webapp.dashboard.explorer.table import entries_table
 from webapp.dashboard.pasted import pasted_prefix
-from webapp.dashboard.views.live import page, state_page
+from webapp.dashboard.time_charts import ShownRange
+from webapp.dashboard.views.live import page, signed_in, state_page
 from webapp.dashboard.views.states import UNAVAILABLE
 from webapp.states import readers
+from webapp.states.documents import range_document
 from webapp.states.queries import PipelineStatus
 from webapp.states.visible import of_request
 
@@ -56,6 +64,69 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
         "as_of": as_of,
         "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, as_of),
     }
+
+
+@state_page
+def compare(request, pipeline, version, name):
+    reader = readers.reader(readers.connection(), name)
+    shown_range = ShownRange.parse(request.GET)
+    comparison = Comparison()
+    try:
+        comparison = Comparison.parse(request.GET, reader.spec)
+        found = _compared(request, pipeline, reader, comparison)
+    except (*REFUSED, OutsideError, UnknownMomentError) as error:
+        found = {"refusal": str(error)}
+    except UNAVAILABLE:
+        # No version, so that the next refresh reads the values again.
+        version, found = "", {"is_unavailable": True}
+    shown = {
+        "pipeline": pipeline,
+        "state": of_request(request).state(name),
+        "comparison": comparison,
+        "chosen": list(map(as_text, comparison.keys)),
+        "choices": _choices(reader.spec),
+        "range": shown_range,
+    }
+    # A refresh sends keys as they were typed, too.
+    asked = comparison.parameters | {"key": request.GET.getlist("key")} | shown_range.query
+    return page(request, "dashboard/compare.html", version, shown | found, asked)
+
+
+def _compared(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, asked: Comparison) -> dict[str, Any]:
+    if not asked.keys:
+        return {}
+    key_scope(request).check_keys(reader.spec, asked.keys)
+    as_of, than = batch_of(asked.as_of, pipeline), batch_of(asked.than, pipeline)
+    found = compared(reader, asked, as_of, than)
+    keys = [key for key, _ in found.keys]
+    return {
+        "compared": found,
+        "charts": charts(asked, reader.spec),
+        "series_query": urlencode({"key": list(map(as_text, keys)), "measures": ",".join(asked.measures)}, doseq=True),
+        "snippets": api_panel.of_keys(request, reader.spec, keys, as_of, asked.measures),
+    }
+
+
+@require_safe
+@signed_in
+def compare_series(request, name):
+    """What the charts of a comparison draw, as JSON."""
+    try:
+        scope = key_scope(request)
+        scope.check_state(name)
+        reader = readers.reader(readers.connection(), name)
+        comparison = Comparison.parse(request.GET, reader.spec)
+        scope.check_keys(reader.spec, comparison.keys)
+        given = ("from", "to", "last", "points")
+        span = read_range(SeriesParameters.read({part: request.GET[part] for part in given if part in request.GET}))
+        found = series_together(reader, comparison, span)
+    except (UnknownStateError, OutsideError):
+        return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
+    except (KeyShapeError, ParseError) as error:
+        return JsonResponse({"detail": str(error)}, status=400)
+    except UNAVAILABLE:
+        return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
+    return JsonResponse(found | range_document(span))
 
 
 def _choices(spec: StateSpec) -> dict[str, Any]:

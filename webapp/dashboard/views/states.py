@@ -134,7 +134,6 @@ def key(request, pipeline, version, name):
         "is_json": not reader.spec.measures,
         "snippets": programs,
         "range": shown_range,
-        "range_kept": {part: asked[part] for part in ("key", "by") if part in asked},
     }
     return page(request, "dashboard/key.html", version, shown | values, asked | shown_range.query)
 

@@ -172,7 +172,7 @@
         axis({ values: onTimeAxis, space: 70, size: 30 }),
         axis({
           values: (plot, splits) => splits.map((each) => onAxis(each, unit)),
-          ...(unit === "s" ? { incrs: DURATIONS } : { label: unit || lines[0][1], labelSize: 18, labelFont: font() }),
+          ...(unit === "s" ? { incrs: DURATIONS } : { label: unit || (lines.length > 1 ? figure.querySelector("h3").textContent : lines[0][1]), labelSize: 18, labelFont: font() }),
           size: 60,
           space: 36,
         }),
