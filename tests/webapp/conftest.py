@@ -23,8 +23,10 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 def uncached(monkeypatch) -> None:
     """What pages show on top is read for each of them, not once a second."""
     from webapp.core import system_snapshot
+    from webapp.states import limits
 
     monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
+    limits.own_limits.clear()
 
 
 @pytest.fixture

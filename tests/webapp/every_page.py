@@ -49,6 +49,8 @@ ADMIN = [
     "/admin/states/batch/",
     "/admin/states/deadletter/",
     "/admin/states/maintenancerun/",
+    "/admin/states/pipelinelimits/",
+    "/admin/states/pipelinelimits/add/",
     "/admin/saved_queries/savedquery/",
     "/admin/webhooks/webhook/",
     "/admin/webhooks/webhook/add/",

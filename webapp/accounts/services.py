@@ -24,7 +24,9 @@ SHELL = "the command line"
 # The three groups of users; each may do what the one before it may. Every signed-in user may view the dashboard and
 # read the API without a group. The admin also requires staff status.
 VIEWER = {
-    "states": ["view_pipeline", "view_state", "view_batch", "view_deadletter", "view_maintenancerun"],
+    "states": [
+        "view_pipeline", "view_state", "view_batch", "view_deadletter", "view_maintenancerun", "view_pipelinelimits",
+    ],
     "django_celery_beat": [
         "view_periodictask", "view_intervalschedule", "view_crontabschedule", "view_clockedschedule",
         "view_solarschedule",
@@ -45,6 +47,9 @@ OPERATOR = {
         "change_state",
         "view_dead_letters",
         "replay_dead_letters",
+        "add_pipelinelimits",
+        "change_pipelinelimits",
+        "delete_pipelinelimits",
     ],
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],

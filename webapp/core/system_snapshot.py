@@ -5,16 +5,13 @@ the statuses of all pipelines, of which a process reads one in two seconds. The 
 are kept longer.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Lock
-from typing import Generic, TypeVar
 
 from django.db import connection
 
 from state_backends.synchronizer.membership import Member
+from webapp.core.cached import Cached
 from webapp.states import queries
 from webapp.states.batches import BatchSummary, recent_batches
 from webapp.states.maintenance import DEVIATING
@@ -37,8 +34,6 @@ SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint FROM tidem
     jsonb_array_elements(r.progress -> 'steps') step WHERE r.kind = 'audit' AND step.value ->> 'step' = %s
 ORDER BY r.state, r.id DESC
 """
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -65,25 +60,6 @@ class SystemSnapshot:
     deviations: dict[str, int]
     members: list[Member]
     webhooks: list[Backlog]
-
-
-class _Cached(Generic[Value]):
-    """Calls `read` at most once in `seconds`. Threads that call it during a read wait for its result."""
-
-    def __init__(self, read: Callable[[], Value], seconds: float) -> None:
-        self._read = read
-        self._seconds = seconds
-        self._lock = Lock()
-        self._latest: tuple[float, Value] | None = None
-
-    def __call__(self) -> Value:
-        with self._lock:
-            if self._latest is None or time.monotonic() - self._latest[0] > self._seconds:
-                self._latest = time.monotonic(), self._read()
-            return self._latest[1]
-
-    def clear(self) -> None:
-        self._latest = None
 
 
 def _read_snapshot() -> SystemSnapshot:
@@ -118,9 +94,9 @@ def _read_pipelines() -> list[PipelineStatus]:
     return queries.pipelines()
 
 
-system_snapshot = _Cached(_read_snapshot, SNAPSHOT_SECONDS)
-pipeline_statuses = _Cached(_read_pipelines, STATUSES_SECONDS)
-state_summaries = _Cached(_read_states, SIZES_SECONDS)
+system_snapshot = Cached(_read_snapshot, SNAPSHOT_SECONDS)
+pipeline_statuses = Cached(_read_pipelines, STATUSES_SECONDS)
+state_summaries = Cached(_read_states, SIZES_SECONDS)
 
 
 def clear_cache() -> None:

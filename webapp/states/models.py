@@ -1,6 +1,7 @@
 """Unmanaged models of the library's tables (state_backends/schema/migrations), so that Django can query them.
 
-Pipelines write these tables without Django. Django writes only the maintenance runs and the pause requests.
+Pipelines write these tables without Django. Django writes only the maintenance runs and the pause requests, and has two
+tables of its own: the limits of pipelines, and the idempotency keys.
 """
 
 from django.db import models
@@ -281,6 +282,21 @@ class MaintenanceRun(models.Model):
     @property
     def is_finished(self) -> bool:
         return self.status not in self.UNFINISHED
+
+
+class PipelineLimits(models.Model):
+    """Limits of one pipeline, in place of those of the settings where they are not None. See limits.py."""
+
+    pipeline = models.TextField(unique=True)
+    stale_seconds = models.FloatField(null=True, blank=True)
+    rejected_share = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["pipeline"]
+        verbose_name, verbose_name_plural = "limits of a pipeline", "limits of pipelines"
+
+    def __str__(self):
+        return self.pipeline
 
 
 class IdempotencyKey(models.Model):

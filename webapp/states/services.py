@@ -47,6 +47,7 @@ from webapp.accounts.services import rename_in_key_scopes
 from webapp.celery import app
 from webapp.states import idempotency, maintenance, queries, readers
 from webapp.states.idempotency import IdempotentRequest
+from webapp.states.limits import rename_limits
 from webapp.states.models import IdempotencyKey, MaintenanceRun, State
 from webapp.webhooks import upkeep as webhooks
 
@@ -279,10 +280,14 @@ def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> Non
 
 
 def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
-    """Rename a state, also where API keys and webhooks name it, or a pipeline. Raises what rename_state raises."""
+    """Rename a state, also where API keys and webhooks name it, or a pipeline, with its limits.
+
+    Raises what rename_state raises.
+    """
     with readers.own_connection() as conn:
         if kind == "pipeline":
             rename_pipeline(conn, name, new, by=requested_by)
+            rename_limits(old=name, new=new)
         else:
             rename_state(conn, name, new, by=requested_by, within=partial(_rename_elsewhere, old=name, new=new))
     record(f"{kind}.rename", f"{kind} {name}", by=requested_by, new=new)

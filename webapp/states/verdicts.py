@@ -7,8 +7,7 @@ that failed is `failed` however far it is behind. No text of a verdict quotes in
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from django.conf import settings
-
+from webapp.states.limits import Limits, limits_of
 from webapp.states.queries import PipelineStatus
 
 # How bad each verdict is: bad, watch, good or calm.
@@ -36,14 +35,6 @@ STALE = {"failed", "lost", "stale", "retrying", "stopped", "never started"}
 
 
 @dataclass(frozen=True)
-class Limits:
-    """stale_seconds: the most that input may wait. rejected_share: of recent rows, 0 to 1. None: no limit."""
-
-    stale_seconds: float | None
-    rejected_share: float | None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """reason: a clause without a full stop. remedy: a sentence, with commands between backticks; may be empty."""
 
@@ -66,12 +57,8 @@ class Verdict:
 
 def verdict(pipeline: PipelineStatus, limits: Limits | None = None) -> Verdict:
     """Return the verdict on a pipeline, by its own limits or by others."""
-    limits = limits or limits_of(pipeline)
+    limits = limits or limits_of(pipeline.name)
     return next(found for rule in RULES if (found := rule(pipeline, limits)))
-
-
-def limits_of(pipeline: PipelineStatus) -> Limits:
-    return Limits(settings.TIDEMARK_STALE_AFTER_SECONDS, settings.TIDEMARK_REJECTED_SHARE)
 
 
 def worst_first(pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from webapp.states.limits import Limits
 from webapp.states.queries import PipelineStatus
-from webapp.states.verdicts import Limits, verdict
+from webapp.states.verdicts import verdict
 from webapp.states.visible import Visible
 from webapp.webhooks.models import Webhook
 from webapp.webhooks.outbox import Message, News

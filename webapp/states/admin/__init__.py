@@ -2,9 +2,9 @@
 
 from django.contrib import admin
 
-from webapp.states.admin import batches, maintenance, pipelines, schedule, states
+from webapp.states.admin import batches, limits, maintenance, pipelines, schedule, states
 
-__all__ = ["batches", "maintenance", "pipelines", "schedule", "states"]
+__all__ = ["batches", "limits", "maintenance", "pipelines", "schedule", "states"]
 
 admin.site.index_title = "Administration"
 admin.site.index_template = "admin/states/index.html"

@@ -35,6 +35,9 @@ GROUPS = {
             "Progress of compactions and expiries.",
         ),
     },
+    "Alerts": {
+        "states.pipelinelimits": ("Limits", "speed", "Lag and share of dead letters that a pipeline may have."),
+    },
     "Serving": {
         "saved_queries.savedquery": (
             "Saved queries",

@@ -13,13 +13,16 @@ from webapp.core.admin import ReadOnlyAdmin
 from webapp.states import queries, services
 from webapp.states.admin.base import (
     confirmation_page,
+    link,
     link_to,
     link_to_audit,
     link_to_list,
     moment,
     selection,
 )
+from webapp.states.admin.limits import describe, limits_address
 from webapp.states.confirmation import Confirmation, is_confirmed
+from webapp.states.limits import limits_of
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
 from webapp.states.queries import PipelineStatus
 
@@ -65,7 +68,7 @@ class PipelineAdmin(ReadOnlyAdmin):
     list_filter = ["spout", DesiredStateFilter]
     fieldsets = [
         (None, {"fields": ["name", "description", "status", "message", "wanted_by", "spout", "guarantee"]}),
-        ("Related", {"fields": ["states", "batches", "dead_letters", "late", "runs", "audit"]}),
+        ("Related", {"fields": ["states", "batches", "dead_letters", "late", "runs", "limits", "audit"]}),
         ("Committed", {"fields": ["committed_txid", "committed_attempt", "committed_batch_id", "committed_time"]}),
         ("Open", {"fields": ["open_txid", "open_attempt", "open_batch_id", "open_time"]}),
         ("Driver", {"fields": ["driver_at", "failures", "next_try_at", "fence", "checkpoint_id", "created_at"]}),
@@ -180,6 +183,10 @@ class PipelineAdmin(ReadOnlyAdmin):
     @display(description="Maintenance")
     def runs(self, pipeline):
         return link_to_list(MaintenanceRun, "runs of its states", state__pipeline__name__exact=pipeline.name)
+
+    @display(description="Limits")
+    def limits(self, pipeline):
+        return link(limits_address(pipeline.name), describe(limits_of(pipeline.name)))
 
     @display(description="Audit")
     def audit(self, pipeline):
