@@ -110,6 +110,9 @@ TIDEMARK_WEBHOOK_SECONDS = env.float("TIDEMARK_WEBHOOK_SECONDS", default=10.0)
 # Retention of messages that were delivered or given up.
 TIDEMARK_WEBHOOK_KEEP_DAYS = env.int("TIDEMARK_WEBHOOK_KEEP_DAYS", default=14)
 
+# Retention of the history of verdicts, of alerts and of what was sent about them.
+TIDEMARK_ALERTS_KEEP_DAYS = env.int("TIDEMARK_ALERTS_KEEP_DAYS", default=90)
+
 # --- Django ---------------------------------------------------------------------------------------------------------
 
 DEBUG = env.bool("DEBUG", default=False)
@@ -133,6 +136,7 @@ INSTALLED_APPS = [
     "webapp.states",
     "webapp.saved_queries",
     "webapp.webhooks",
+    "webapp.alerts",
     "webapp.accounts",
     "webapp.api",
     "webapp.dashboard",

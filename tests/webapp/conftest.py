@@ -2,6 +2,7 @@
 
 import os
 from importlib import import_module
+from time import monotonic
 
 import django
 import pytest
@@ -21,12 +22,18 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 @pytest.fixture(autouse=True)
 def uncached(monkeypatch) -> None:
-    """What pages show on top is read for each of them, not once a second."""
+    """What pages show on top is read for each of them, not once a second.
+
+    Limits of pipelines and the last run of the schedule count as just read; tests of them clear them.
+    """
+    from webapp.alerts import history
     from webapp.core import system_snapshot
     from webapp.states import limits
 
     monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
-    limits.own_limits.clear()
+    later = monotonic() + 3_600
+    monkeypatch.setattr(limits.own_limits, "_latest", (later, {}))
+    monkeypatch.setattr(history.last_check, "_latest", (later, None))
 
 
 @pytest.fixture
@@ -35,3 +42,4 @@ def schedule(db) -> None:
     import_module("webapp.states.migrations.0002_schedule").add_schedule(apps, None)
     import_module("webapp.states.migrations.0007_epochs").add_audit(apps, None)
     import_module("webapp.webhooks.migrations.0002_schedule").add_schedule(apps, None)
+    import_module("webapp.alerts.migrations.0002_schedule").add_schedule(apps, None)

@@ -14,6 +14,7 @@ from state_backends.synchronizer.membership import Member
 from webapp.core.cached import Cached
 from webapp.states import queries
 from webapp.states.batches import BatchSummary, recent_batches
+from webapp.states.limits import own_limits
 from webapp.states.maintenance import DEVIATING
 from webapp.states.queries import PipelineStatus, StateSummary
 from webapp.webhooks.outbox import Backlog, backlogs
@@ -104,6 +105,7 @@ def clear_cache() -> None:
     system_snapshot.clear()
     pipeline_statuses.clear()
     state_summaries.clear()
+    own_limits.clear()
 
 
 def age(moment: datetime, now: datetime) -> float:

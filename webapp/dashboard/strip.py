@@ -1,5 +1,7 @@
 """The strip on top of every page: how many pipelines have which problem, among those that the user sees.
 
+People who see everything are also told if nothing runs by schedule.
+
 It is also the beginning of the page's title, so that it shows in a tab in the background.
 """
 
@@ -10,6 +12,8 @@ from dataclasses import dataclass
 from django.http import HttpRequest
 from django.urls import reverse
 
+from webapp.accounts.permissions import key_scope
+from webapp.alerts.history import silent_since
 from webapp.core.system_snapshot import pipeline_statuses
 from webapp.states.queries import PipelineStatus
 from webapp.states.verdicts import WORST_FIRST, verdict
@@ -20,7 +24,7 @@ WORDS = {"stale": "lagging"}
 
 @dataclass(frozen=True)
 class Mark:
-    """The pipelines of one verdict. address: of the pipeline, or of the overview if there are several."""
+    """The pipelines of one verdict, or the schedule. address: of the pipeline; of the overview if there are several."""
 
     text: str
     tone: str
@@ -44,23 +48,30 @@ def strip(request: HttpRequest) -> Strip:
     """Return the strip for a signed-in user; read once in a request."""
     found: Strip | None = getattr(request, "_strip", None)
     if found is None:
-        found = _strip(of_request(request).of_pipelines(pipeline_statuses()))
+        found = _strip(request, of_request(request).of_pipelines(pipeline_statuses()))
         request._strip = found  # type: ignore[attr-defined]
     return found
 
 
 def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> None:
     """Make the strip from the pipelines that a page has read, all that the user sees, instead of reading them again."""
-    request._strip = _strip(list(pipelines))  # type: ignore[attr-defined]
+    request._strip = _strip(request, list(pipelines))  # type: ignore[attr-defined]
 
 
-def _strip(pipelines: list[PipelineStatus]) -> Strip:
-    by_verdict = defaultdict(list)
+def _strip(request: HttpRequest, pipelines: list[PipelineStatus]) -> Strip:
+    by_verdict: dict[str, list[PipelineStatus]] = defaultdict(list)
     for pipeline in pipelines:
         if verdict(pipeline).is_problem:
             by_verdict[verdict(pipeline).name].append(pipeline)
-    marks = tuple(_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict)
-    return Strip(marks, len(pipelines))
+    marks = [_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict]
+    if key_scope(request).is_unrestricted and silent_since():
+        marks.append(_schedule())
+    return Strip(tuple(marks), len(pipelines))
+
+
+def _schedule() -> Mark:
+    text = "Nothing runs by schedule: no maintenance, no alerts, no history"
+    return Mark("schedule stopped", "watch", text, reverse("dashboard:maintenance"))
 
 
 def _mark(name: str, pipelines: list[PipelineStatus]) -> Mark:

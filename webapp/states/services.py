@@ -44,6 +44,7 @@ from state_backends.synchronizer.membership import compact_logs
 from webapp.accounts import revoked_tokens, usage
 from webapp.accounts.audit.services import forget_old_entries, record
 from webapp.accounts.services import rename_in_key_scopes
+from webapp.alerts import upkeep as alerts
 from webapp.celery import app
 from webapp.states import idempotency, maintenance, queries, readers
 from webapp.states.idempotency import IdempotentRequest
@@ -173,6 +174,7 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
     forget_old_entries()
     usage.forget_old()
     webhooks.forget_old()
+    alerts.forget_old()
     revoked_tokens.forget_expired()
     _send_lost_runs_again()
     if kind == Kind.COMPACTION:
@@ -280,7 +282,7 @@ def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> Non
 
 
 def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
-    """Rename a state, also where API keys and webhooks name it, or a pipeline, with its limits.
+    """Rename a state, also where API keys and webhooks name it, or a pipeline, with limits and history.
 
     Raises what rename_state raises.
     """
@@ -288,6 +290,7 @@ def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None
         if kind == "pipeline":
             rename_pipeline(conn, name, new, by=requested_by)
             rename_limits(old=name, new=new)
+            alerts.rename_pipeline(old=name, new=new)
         else:
             rename_state(conn, name, new, by=requested_by, within=partial(_rename_elsewhere, old=name, new=new))
     record(f"{kind}.rename", f"{kind} {name}", by=requested_by, new=new)

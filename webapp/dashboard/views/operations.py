@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from state_backends.errors import UnknownStateError
 from webapp.accounts.permissions import key_scope
+from webapp.alerts.history import silent_since
 from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
@@ -53,7 +54,8 @@ def maintenance(request):
     active = [visible.of_run(run) for run in services.unfinished() if visible.sees(run.state_id)]
     schedule = scheduled()
     has_worker = any(member.role == "worker" and member.healthy for member in queries.members())
-    version = f"{_version(found, active, schedule)}{has_worker:d}"
+    silent = silent_since()
+    version = f"{_version(found, active, schedule)}{has_worker:d}{bool(silent):d}"
     if is_current(request, version):
         return no_change()
     context = {
@@ -64,6 +66,7 @@ def maintenance(request):
         "states": latest_of_each(visible.states(), services.latest(), active),
         "schedule": schedule,
         "has_worker": has_worker,
+        "silent_since": silent,
         "may_maintain": request.user.has_perm(MAINTAIN) and not visible.scope.key_prefix,
     }
     return page(request, "dashboard/maintenance.html", version, context, {"before": str(before)} if before else {})

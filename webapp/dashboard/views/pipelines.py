@@ -17,6 +17,7 @@ from webapp.dashboard.overview import tables as overview_tables
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.skew import skews
 from webapp.dashboard.time_charts import DURATION, ShownRange, pipeline_charts
+from webapp.dashboard.verdict_history import verdict_history
 from webapp.dashboard.views.dead_letters import may_view_input
 from webapp.dashboard.views.live import (
     is_current,
@@ -96,6 +97,7 @@ def pipeline(request, found, version):
             has_event_time=any(batch.watermark for batch in batches),
             pending_unit=(found.pending or {}).get("unit", ""),
         ),
+        "history": verdict_history(found, shown_range),
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
         "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],

@@ -31,6 +31,7 @@ WORK: dict[str, tuple[str, str, str]] = {
     MaintenanceRun.Kind.EXPIRY: ("Expire rows of all states", MAINTAIN_ALL, '["expiry"]'),
     MaintenanceRun.Kind.AUDIT: ("Audit all states with a changelog", MAINTAIN_ALL, '["audit"]'),
     "webhooks": ("Send webhooks", "webhooks.follow", "[]"),
+    "alerts": ("Check pipelines", "alerts.check", "[]"),
 }
 UNCHANGED = "unchanged"
 

@@ -1,0 +1,33 @@
+"""How often pipelines are looked at; from then on it is edited in the admin."""
+
+from django.db import migrations
+from django.utils import timezone
+
+NAME = "Check pipelines"
+EVERY_SECONDS = 15
+
+
+def add_schedule(apps, schema_editor):
+    interval = apps.get_model("django_celery_beat", "IntervalSchedule")
+    task = apps.get_model("django_celery_beat", "PeriodicTask")
+    every = {"every": EVERY_SECONDS, "period": "seconds"}
+    # Several equal intervals may exist: nothing in the table forbids it.
+    schedule = interval.objects.filter(**every).first() or interval.objects.create(**every)
+    # Busy workers find one of them in the queue, not one per interval.
+    defaults = {"task": "alerts.check", "interval": schedule, "expire_seconds": EVERY_SECONDS}
+    task.objects.get_or_create(name=NAME, defaults=defaults)
+    # From here on a schedule that does not run is a problem.
+    apps.get_model("alerts", "LastCheck").objects.get_or_create(pk=1, defaults={"at": timezone.now()})
+
+
+def remove_schedule(apps, schema_editor):
+    apps.get_model("django_celery_beat", "PeriodicTask").objects.filter(name=NAME).delete()
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("alerts", "0001_initial"),
+        ("django_celery_beat", "0019_alter_periodictasks_options"),
+    ]
+
+    operations = [migrations.RunPython(add_schedule, remove_schedule)]
