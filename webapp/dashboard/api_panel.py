@@ -8,8 +8,10 @@ from django.http import HttpRequest
 from state_backends import StateSpec
 from webapp.dashboard.entries import PAGE_ENTRIES, EntriesQuery
 from webapp.dashboard.explorer.question import Question
+from webapp.dashboard.time_charts import ShownRange
 from webapp.states import snippets
-from webapp.states.snippets import Server, Snippets, Wanted
+from webapp.states.programs import Server
+from webapp.states.snippets import Snippets, Wanted
 
 # Longer programs are no longer read by anyone.
 MOST_KEYS = 100
@@ -48,6 +50,23 @@ def of_keys(
 def of_key(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> Snippets:
     """Return what reads one key, which exists."""
     return snippets.one_key(_server(request), spec, key)
+
+
+def of_pipeline(request: HttpRequest, pipeline: str, shown: ShownRange) -> Snippets:
+    """Return what reads the series of a pipeline's charts."""
+    return snippets.pipeline_series(_server(request), pipeline, shown.asked)
+
+
+def of_key_chart(
+    request: HttpRequest, spec: StateSpec, key: Sequence[Any], measure: str, shown: ShownRange
+) -> Snippets:
+    """Return what reads the series of the chart of a key."""
+    return snippets.key_series(_server(request), spec, key, [measure], shown.asked)
+
+
+def of_batches(request: HttpRequest, pipeline: str, limit: int) -> Snippets:
+    """Return what lists the newest batches."""
+    return snippets.batches(_server(request), pipeline, limit)
 
 
 def _server(request: HttpRequest) -> Server:

@@ -54,6 +54,13 @@ class ShownRange:
         return {} if self.is_default else {"range": self.name}
 
     @property
+    def asked(self) -> dict[str, str]:
+        """The parameters by which the API gives this range."""
+        if self.since and self.until:
+            return {"from": self.since.isoformat(), "to": self.until.isoformat()}
+        return {"last": str(self.seconds)}
+
+    @property
     def choices(self) -> list[tuple[str, str]]:
         return list(LABELS.items())
 

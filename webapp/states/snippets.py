@@ -1,35 +1,14 @@
 """The same question as a curl command, Python, JavaScript and SQL: for pages and documentation."""
 
-import json
 from collections.abc import Mapping, Sequence
 from shlex import quote as in_shell
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
 
 from state_backends import StateSpec
 from webapp.states import snippets_in_sql
+from webapp.states.programs import Server, as_json, curl, in_javascript, javascript, python, python_alone, with_query
 
 LANGUAGES = ("curl", "Python", "JavaScript", "SQL")
-
-PYTHON = """\
-import os
-
-from tidemark.client import Client
-
-with Client({url}, os.environ["{key}"]) as client:
-    {lines}
-"""
-
-JAVASCRIPT = """\
-const answer = await fetch({url}, {{
-  headers: {headers},{more}
-}});
-if (!answer.ok) throw new Error(await answer.text());
-console.log({shown});
-"""
-
-# JavaScript's numbers have no more digits.
-LARGEST_EXACT = 2**53 - 1
 
 
 class Snippets(dict[str, str]):
@@ -39,16 +18,6 @@ class Snippets(dict[str, str]):
         super().__init__(programs)
         self.url = url
         self.body = body
-
-
-class Server(NamedTuple):
-    """url: of the web process. key: the environment variable that has the API key."""
-
-    url: str
-    key: str = "TIDEMARK_API_KEY"
-
-    def address(self, *path: str) -> str:
-        return "/".join([f"{self.url}/api/v1", *(quote(part, safe="") for part in path)])
 
 
 class Wanted(NamedTuple):
@@ -70,7 +39,7 @@ class Wanted(NamedTuple):
     def parameters(self) -> list[tuple[str, Any]]:
         given = self._given
         several = [("where", each) for each in given.pop("where", ())]
-        prefix = [("prefix", _json(list(given.pop("prefix"))))] if "prefix" in given else []
+        prefix = [("prefix", as_json(list(given.pop("prefix"))))] if "prefix" in given else []
         names = [("measures", ",".join(given.pop("measures")))] if "measures" in given else []
         return [*prefix, *several, *names, *given.items()]
 
@@ -98,47 +67,47 @@ def lookup(
     asked = ", ".join([repr([tuple(key) for key in keys]), *_measures(measures), *at_batch])
     url = server.address("states", spec.name, "query")
     programs = {
-        "curl": _curl(server, url, more=['-H "Content-Type: application/json"', f"-d {in_shell(_json(body))}"]),
-        "Python": _python(
+        "curl": curl(server, url, more=['-H "Content-Type: application/json"', f"-d {in_shell(as_json(body))}"]),
+        "Python": python(
             server,
             f"for result in client.state({spec.name!r}).get_many({asked}):",
             "    print(result.key, result.status, result.value)",
         ),
-        "JavaScript": _javascript(server, url, "JSON.stringify((await answer.json()).results)", _in_javascript(body)),
+        "JavaScript": javascript(server, url, "JSON.stringify((await answer.json()).results)", in_javascript(body)),
     }
     in_sql = {} if as_of is not None else snippets_in_sql.of_keys(spec, keys, measures)
-    return Snippets(url, programs | in_sql, _json(body))
+    return Snippets(url, programs | in_sql, as_json(body))
 
 
 def one_key(server: Server, spec: StateSpec, key: Sequence[Any], measures: Sequence[str] = ()) -> Snippets:
     """Read one key by GET."""
-    parts = [part if isinstance(part, str) else _json(part) for part in key]
+    parts = [part if isinstance(part, str) else as_json(part) for part in key]
     in_path = all(part not in ("", ".", "..") and "/" not in part for part in parts)
     url = server.address("states", spec.name, "keys", *(parts if in_path else ()))
-    parameters = [] if in_path else [("key", _json(list(key)))]
+    parameters = [] if in_path else [("key", as_json(list(key)))]
     parameters += [("measures", ",".join(measures))] if measures else []
     asked = ", ".join([repr(tuple(key)), *_measures(measures)])
     programs = {
-        "curl": _curl(server, url, parameters),
-        "Python": _python(server, f"print(client.state({spec.name!r}).get({asked}))"),
-        "JavaScript": _javascript(server, _with(url, parameters), "JSON.stringify((await answer.json()).value)"),
+        "curl": curl(server, url, parameters),
+        "Python": python(server, f"print(client.state({spec.name!r}).get({asked}))"),
+        "JavaScript": javascript(server, with_query(url, parameters), "JSON.stringify((await answer.json()).value)"),
     }
-    return Snippets(_with(url, parameters), programs | snippets_in_sql.of_keys(spec, [key], measures))
+    return Snippets(with_query(url, parameters), programs | snippets_in_sql.of_keys(spec, [key], measures))
 
 
 def entries(server: Server, spec: StateSpec, wanted: Wanted) -> Snippets:
     """List entries: those that meet the conditions, the first ones by a measure or by key."""
     url, parameters = server.address("states", spec.name, "entries"), wanted.parameters
     programs = {
-        "curl": _curl(server, url, parameters),
-        "Python": _python(
+        "curl": curl(server, url, parameters),
+        "Python": python(
             server,
             f"for entry in client.state({spec.name!r}).entries({', '.join(wanted.arguments)}):",
             "    print(entry.key, entry.value)",
         ),
-        "JavaScript": _javascript(server, _with(url, parameters), "JSON.stringify((await answer.json()).entries)"),
+        "JavaScript": javascript(server, with_query(url, parameters), "JSON.stringify((await answer.json()).entries)"),
     }
-    return Snippets(_with(url, parameters), programs | _entries_in_sql(spec, wanted))
+    return Snippets(with_query(url, parameters), programs | _entries_in_sql(spec, wanted))
 
 
 def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Snippets:
@@ -147,11 +116,11 @@ def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Sni
     url, parameters, file = server.address("states", spec.name, "export.csv"), wanted.parameters, f"{spec.name}.csv"
     asked = ", ".join([repr(file), "'csv'", *wanted.arguments])
     programs = {
-        "curl": _curl(server, url, parameters, [f"-o {in_shell(file)}"]),
-        "Python": _python(server, f"client.state({spec.name!r}).export_to({asked})"),
-        "JavaScript": _javascript(server, _with(url, parameters), "await answer.text()"),
+        "curl": curl(server, url, parameters, [f"-o {in_shell(file)}"]),
+        "Python": python(server, f"client.state({spec.name!r}).export_to({asked})"),
+        "JavaScript": javascript(server, with_query(url, parameters), "await answer.text()"),
     }
-    return Snippets(_with(url, parameters), programs | _entries_in_sql(spec, wanted))
+    return Snippets(with_query(url, parameters), programs | _entries_in_sql(spec, wanted))
 
 
 def saved_query(server: Server, name: str, values: Mapping[str, Any], version: int | None = None) -> Snippets:
@@ -160,49 +129,53 @@ def saved_query(server: Server, name: str, values: Mapping[str, Any], version: i
     url, parameters = server.address("queries", name, *versioned), _repeated(values)
     query = f"{name!r}" if version is None else f"{name!r}, version={version}"
     programs = {
-        "curl": _curl(server, url, parameters),
-        "Python": _python(
+        "curl": curl(server, url, parameters),
+        "Python": python(
             server,
             f"for answer in client.saved_query({query}).run({dict(values)!r}).answers:",
             "    print(answer.table())",
         ),
-        "JavaScript": _javascript(server, _with(url, parameters), "JSON.stringify((await answer.json()).answers)"),
+        "JavaScript": javascript(server, with_query(url, parameters), "JSON.stringify((await answer.json()).answers)"),
     }
-    return Snippets(_with(url, parameters), programs)
+    return Snippets(with_query(url, parameters), programs)
 
 
-def _curl(server: Server, url: str, parameters: Sequence[tuple[str, Any]] = (), more: Sequence[str] = ()) -> str:
-    authorization = f'-H "Authorization: Bearer ${server.key}"'
-    encoded = urlencode(parameters)
-    if "%" not in encoded and "+" not in encoded:
-        return " \\\n  ".join([f'curl -fsS "{_with(url, parameters)}"', authorization, *more])
-    readable = [f"--data-urlencode {in_shell(f'{name}={value}')}" for name, value in parameters]
-    return " \\\n  ".join([f'curl -fsSG "{url}"', authorization, *readable, *more])
+def pipeline_series(server: Server, pipeline: str, span: Mapping[str, Any]) -> Snippets:
+    """Read what a pipeline did over time. span: `from` and `to`, or `last`, as the API takes them."""
+    return _series(server, server.address("pipelines", pipeline, "series"), list(span.items()))
 
 
-def _python(server: Server, *lines: str) -> str:
-    return PYTHON.format(url=_json(server.url), key=server.key, lines="\n    ".join(lines)).rstrip()
+def key_series(
+    server: Server, spec: StateSpec, key: Sequence[Any], measures: Sequence[str], span: Mapping[str, Any]
+) -> Snippets:
+    """Read the measures of one key over time. span: as `pipeline_series` takes it."""
+    asked = [("key", as_json(list(key))), ("measures", ",".join(measures)), *span.items()]
+    return _series(server, server.address("states", spec.name, "series"), asked)
 
 
-def _javascript(server: Server, url: str, shown: str, body: str = "") -> str:
-    authorization = f"Authorization: `Bearer ${{process.env.{server.key}}}`"
-    content_type = ', "Content-Type": "application/json"' if body else ""
-    more = f'\n  method: "POST",\n  body: {body},' if body else ""
-    headers = f"{{{authorization}{content_type}}}"
-    return JAVASCRIPT.format(url=_json(url), headers=headers, more=more, shown=shown).rstrip()
+def batches(server: Server, pipeline: str, limit: int) -> Snippets:
+    """List the newest batches of a pipeline."""
+    url, parameters = server.address("pipelines", pipeline, "batches"), [("limit", limit)]
+    programs = {
+        "curl": curl(server, url, parameters),
+        "Python": python(
+            server,
+            f"for batch in client.batches({pipeline!r}, limit={limit}):",
+            '    print(batch["txid"], batch["status"], batch["seconds"])',
+        ),
+        "JavaScript": javascript(server, with_query(url, parameters), "JSON.stringify((await answer.json()).batches)"),
+    }
+    return Snippets(with_query(url, parameters), programs)
 
 
-def _in_javascript(body: Any) -> str:
-    """Return an expression of the JSON text."""
-    return f"JSON.stringify({_json(body)})" if _is_exact(body) else _json(_json(body))
-
-
-def _is_exact(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_exact, value))
-    if isinstance(value, dict):
-        return all(map(_is_exact, value.values()))
-    return not isinstance(value, int) or abs(value) <= LARGEST_EXACT
+def _series(server: Server, url: str, parameters: Sequence[tuple[str, Any]]) -> Snippets:
+    whole = with_query(url, parameters)
+    programs = {
+        "curl": curl(server, url, parameters),
+        "Python": python_alone(server, whole),
+        "JavaScript": javascript(server, whole, "JSON.stringify((await answer.json()).series)"),
+    }
+    return Snippets(whole, programs)
 
 
 def _entries_in_sql(spec: StateSpec, wanted: Wanted) -> dict[str, str]:
@@ -217,13 +190,5 @@ def _measures(measures: Sequence[str]) -> list[str]:
     return [f"measures={list(measures)!r}"] if measures else []
 
 
-def _with(url: str, parameters: Sequence[tuple[str, Any]]) -> str:
-    return f"{url}?{urlencode(parameters)}" if parameters else url
-
-
 def _repeated(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(name, each) for name, value in values.items() for each in (value if isinstance(value, list) else [value])]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 import html
 import re
+from urllib.parse import urlencode
 
 STATE = "/states/flights_by_carrier/"
 API = "http://testserver/api/v1/states/flights_by_carrier"
@@ -48,3 +49,26 @@ def test_very_many_keys_have_no_panel(filled, admin_client):
     page = admin_client.get(f"{STATE}lookup", {"keys": "\n".join(f"EWR,C{n}" for n in range(101))})
 
     assert b"data-run" not in page.content
+
+
+PIPELINES = "http://testserver/api/v1/pipelines/flights"
+
+
+def test_a_pipeline_shows_the_series_of_its_charts_in_the_shown_range(filled, admin_client):
+    shown = {"from": "2013-01-01T10:00:00+00:00", "to": "2013-01-01T11:00:00+00:00"}
+
+    assert run(admin_client.get("/pipelines/flights/", {"range": "24h"})) == (f"{PIPELINES}/series?last=86400", None)
+    assert run(admin_client.get("/pipelines/flights/", shown)) == (f"{PIPELINES}/series?{urlencode(shown)}", None)
+
+
+def test_a_key_shows_the_series_of_its_chart_too(filled, admin_client):
+    page = admin_client.get(f"{STATE}key", {"key": '["EWR","C00"]', "by": "max_delay", "range": "15m"})
+
+    [_, chart] = re.findall(r'data-run="([^"]*)"', page.content.decode())
+    asked = urlencode({"key": '["EWR", "C00"]', "measures": "max_delay", "last": 900})
+    assert html.unescape(chart) == f"{API}/series?{asked}"
+
+
+def test_batches_show_the_list_of_the_newest_ones(filled, admin_client):
+    assert run(admin_client.get("/pipelines/flights/batches")) == (f"{PIPELINES}/batches?limit=50", None)
+    assert b"data-run" not in admin_client.get("/pipelines/flights/batches?before=2").content

@@ -23,7 +23,8 @@ from tests.webapp.saved_queries.published import SHARE, TOP, published
 from tests.webapp.web_server import database_url, web_server
 from webapp.accounts.services import create_api_key
 from webapp.states import readers, snippets
-from webapp.states.snippets import LANGUAGES, Server, Wanted
+from webapp.states.programs import Server
+from webapp.states.snippets import LANGUAGES, Wanted
 
 KEYS = [["JFK", "C01"], ["EWR", "C00"]]
 
@@ -255,6 +256,42 @@ def test_keys_that_are_numbers_are_found_to_the_last_digit(run, lasting, languag
 def test_a_state_without_key_columns(run, language, server):
     assert "6130" in run(snippets.lookup(server, TOTALS, [[]]))
     assert value(language, run(snippets.one_key(server, TOTALS, []))) == 6130
+
+
+SPANS = [{"last": "900"}, {"from": "2013-01-01T10:00:00+05:30", "to": "9000-01-01T00:00:00+00:00"}]
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_a_pipeline_over_time(run, language, server, span):
+    made = snippets.pipeline_series(server, "flights", span)
+    if language not in made:
+        return
+    document = json.loads(run(made))
+
+    assert sum(document.get("series", document)["batches"]) == 2
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_a_key_over_time(run, language, server, span):
+    made = snippets.key_series(server, BY_CARRIER, KEYS[1], ["flights"], span)
+    if language not in made:
+        return
+    document = json.loads(run(made))
+
+    assert document.get("series", document)["flights"][-1] == 1100
+
+
+def test_the_newest_batches(run, language, server):
+    made = snippets.batches(server, "flights", 1)
+    if language not in made:
+        return
+    printed = run(made)
+
+    if language == "Python":
+        assert printed.startswith("2 committed ")
+    else:
+        [batch] = json.loads(printed)["batches"] if language == "curl" else json.loads(printed)
+        assert batch["txid"] == 2
 
 
 def test_a_refusal_is_said(run, language, server):

@@ -17,7 +17,7 @@ from webapp.accounts.permissions import CREATE_KEYS, REVOKE_KEYS, VIEW_KEYS, key
 from webapp.dashboard.key_form import KeyForm
 from webapp.dashboard.views.live import confirm, signed_in, static_page
 from webapp.states.confirmation import Confirmation, MovedError, is_confirmed
-from webapp.states.snippets import Server
+from webapp.states.programs import Server
 
 REVOKED = "Requests with this key and its tokens are refused from then on; event streams end. This cannot be undone."
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST
 
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import IN_NO_GROUP, key_scope
-from webapp.dashboard import strip
+from webapp.dashboard import api_panel, strip
 from webapp.dashboard.charts import sparkline
 from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
 from webapp.dashboard.overview import tables as overview_tables
@@ -98,6 +98,7 @@ def pipeline(request, found, version):
             pending_unit=(found.pending or {}).get("unit", ""),
         ),
         "history": verdict_history(found, shown_range),
+        "snippets": api_panel.of_pipeline(request, found.name, shown_range),
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
         "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
@@ -140,6 +141,8 @@ def batches(request, pipeline, version):
         "batches": shown,
         "chart": DURATION,
         "range": ShownRange.of_batches(shown),
+        # The API has no older pages.
+        "snippets": None if before else api_panel.of_batches(request, pipeline.name, PAGE_BATCHES),
         "columns": pipeline.states if len(pipeline.states) <= MAX_STATE_COLUMNS else [],
         "has_watermark": any(batch.watermark for batch in shown),
     } | _pages(shown, before, has_more=len(found) > PAGE_BATCHES)

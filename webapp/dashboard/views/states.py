@@ -124,6 +124,8 @@ def key(request, pipeline, version, name):
     except UNAVAILABLE:
         version, values = "", {"is_unavailable": True}
     found = values.get("key", [])
+    if values.get("chart"):
+        values["chart_snippets"] = api_panel.of_key_chart(request, reader.spec, found, values["measure"], shown_range)
     # One that does not exist is a 404 of the call for one key.
     programs = api_panel.of_keys(request, reader.spec, [found] if found else [])
     if values.get("status") == "found":
