@@ -80,6 +80,8 @@ TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default
 TIDEMARK_SORT_MAX_KEYS = env.int("TIDEMARK_SORT_MAX_KEYS", default=1_000_000)
 # URL of the events process, for the dashboard; empty: the same origin, where a proxy routes /events/ to it.
 TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
+# Where the site of the documentation is, whose sections the search then finds, such as https://docs.example/tidemark.
+TIDEMARK_DOCS_URL = env.str("TIDEMARK_DOCS_URL", default="").rstrip("/")
 # Other origins whose pages may open event streams with the user's session, such as https://tidemark.example.
 TIDEMARK_EVENTS_ORIGINS = env.list("TIDEMARK_EVENTS_ORIGINS", default=[])
 # Other origins whose pages may call the API and open event streams with a token or API key, without the session.

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+from state_backends.dead_letters import DeadLetter
 from tests.webapp.dashboard.page_text import text
 from tests.webapp.redis_views import redis_views, unavailable_redis
 from webapp.accounts.models import Restriction
@@ -130,6 +131,13 @@ class TestActions:
 
         assert search(operator, "flights")["Actions"][-1] == "Resume flights"
         assert search(operator, "pause") == {}
+
+    def test_dead_letters_can_be_replayed_where_there_are_any(self, filled, reader, admin_client):
+        assert search(admin_client, "replay").get("Actions") is None
+        filled.commit({("JFK", "C01"): 1}, [DeadLetter("a.jsonl", "{", "malformed", 3)])
+
+        assert search(admin_client, "replay")["Actions"] == ["Replay dead letters of flights"]
+        assert "Actions" not in search(reader, "replay")
 
     def test_others_find_no_action(self, filled, reader):
         assert "Actions" not in search(reader, "flights")

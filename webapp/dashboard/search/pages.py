@@ -4,12 +4,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
 from state_backends import StateSpec
-from webapp.accounts.permissions import CREATE_KEYS, REQUEST_MAINTENANCE, STEER_PIPELINES, VIEW_KEYS, key_scope
+from webapp.accounts.permissions import (
+    CREATE_KEYS,
+    REPLAY_DEAD_LETTERS,
+    REQUEST_MAINTENANCE,
+    STEER_PIPELINES,
+    VIEW_KEYS,
+    key_scope,
+)
 from webapp.api.problems import PROBLEMS
+from webapp.dashboard.search.headings import headings
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,11 @@ def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: S
         for row in pipelines:
             verb = "Resume" if row["is_paused"] else "Pause"
             yield Result(f"{verb} {row['name']}", "pipeline", reverse("dashboard:pipeline", args=[row["name"]]))
+    if scope.is_unrestricted and may(REPLAY_DEAD_LETTERS):
+        for row in pipelines:
+            if row["has_dead_letters"]:
+                address = reverse("dashboard:dead_letters", args=[row["name"]])
+                yield Result(f"Replay dead letters of {row['name']}", "pipeline", address, "retry")
     if not scope.key_prefix and may(REQUEST_MAINTENANCE):
         for spec in states:
             args = [spec.name]
@@ -63,3 +77,11 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
             yield Result(f"Dead letters of {name}", "pipeline", reverse("dashboard:dead_letters", args=[name]))
     for code, problem in PROBLEMS.items():
         yield Result(code, f"{problem.status}, {problem.title}", f"{problems}#{code}", "problem error")
+
+
+def documentation() -> Iterator[Result]:
+    """Yield the sections of the documentation, where it is known where its site is."""
+    if settings.TIDEMARK_DOCS_URL:
+        for heading in headings():
+            note = "documentation" if heading.title == heading.page else heading.page
+            yield Result(heading.title, note, f"{settings.TIDEMARK_DOCS_URL}/{heading.path}")

@@ -1,4 +1,4 @@
-"""Search over what a user may see: pipelines, states, keys, batches, actions and pages, in groups of a few results.
+"""Search over what a user may see: pipelines, states, keys, batches, actions, pages and sections of the documentation.
 
 It reads the catalog, and batches and keys by their primary keys: it costs the same whatever the number of rows.
 """
@@ -15,7 +15,7 @@ from state_backends import StateSpec
 from state_backends.schema.definition import from_definition
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.search.keys import MOST_STATES, find_keys
-from webapp.dashboard.search.pages import Result, actions, pages
+from webapp.dashboard.search.pages import Result, actions, documentation, pages
 from webapp.dashboard.templatetags.dashboard import key_address
 from webapp.states import queries
 from webapp.states.visible import Visible, of_request
@@ -88,6 +88,7 @@ def search(request: HttpRequest) -> Found:
         _cut("Batches", _batches(text, [row["name"] for row in named.pipelines])),
         _matching("Actions", text, actions(request, named.pipelines, [spec for _, spec in named.states])),
         _matching("Pages", text, pages(request, [row["name"] for row in named.pipelines])),
+        _matching("Documentation", text, documentation()),
     ]
     return Found(text, [group for group in groups if group.results], _note(keys.is_partial, keys.states))
 
@@ -160,7 +161,8 @@ def _note(is_partial: bool, states: int) -> str:
 
 
 PIPELINES = """
-SELECT p.name, p.description, coalesce(wanted.paused, false) AS is_paused
+SELECT p.name, p.description, coalesce(wanted.paused, false) AS is_paused,
+       EXISTS (SELECT FROM tidemark.dead_letter l WHERE l.pipeline = p.name) AS has_dead_letters
 FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish wanted ON wanted.pipeline = p.name
 WHERE p.reprocesses IS NULL ORDER BY p.name
 """
