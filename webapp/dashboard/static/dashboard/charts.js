@@ -199,14 +199,14 @@
       const place = { key, answer, plot: null };
       drawn.set(figure.id, place);
       place.plot = new uPlot(options(figure, lines, answer), data, drawing);
-      drawing.append(message("message muted small"), message("replays"), table(figure, lines));
+      drawing.append(message("no-values muted small"), message("replays"), table(figure, lines));
       sizes.observe(drawing);
     }
     const latest = data.slice(1).map((values, place) => [lines[place][1], values.findLast((value) => value !== null)]);
     const isEmpty = latest.every(([, value]) => value === undefined);
     const text = isEmpty ? "No data in this range." : "";
     const summary = latest.map(([label, value]) => `${label}: ${written(value, figure.dataset.unit)}`).join(", ");
-    drawing.querySelector(".message").textContent = text;
+    drawing.querySelector(".no-values").textContent = text;
     drawing.querySelector(".replays").textContent = replayed ? `Dashed: ${digits(replayed)} replayed ${replayed === 1 ? "batch" : "batches"}` : "";
     drawn.get(figure.id).plot.root.setAttribute("role", "img");
     drawn.get(figure.id).plot.root.setAttribute("aria-label", text || `${answer.times.length} points, the latest: ${summary}`);
@@ -346,7 +346,7 @@
       const answer = await series(url);
       if (figure.isConnected && address(figure) === url) show(figure, answer);
     } catch (error) {
-      const shown = figure.querySelector(".drawing .message") || figure.querySelector(".drawing").appendChild(message("message muted small"));
+      const shown = figure.querySelector(".drawing .no-values") || figure.querySelector(".drawing").appendChild(message("no-values muted small"));
       shown.textContent = "The series cannot be read at present.";
     }
   }
