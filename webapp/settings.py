@@ -114,6 +114,8 @@ TIDEMARK_WEBHOOK_KEEP_DAYS = env.int("TIDEMARK_WEBHOOK_KEEP_DAYS", default=14)
 
 # Retention of the history of verdicts, of alerts and of what was sent about them.
 TIDEMARK_ALERTS_KEEP_DAYS = env.int("TIDEMARK_ALERTS_KEEP_DAYS", default=90)
+# Where people reach the dashboard, for the links in mails, such as https://tidemark.example; empty: no links.
+TIDEMARK_PUBLIC_URL = env.str("TIDEMARK_PUBLIC_URL", default="").rstrip("/")
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 
@@ -189,6 +191,15 @@ USE_I18N = False
 FORMAT_MODULE_PATH = ["webapp.formats"]
 TIME_ZONE = "UTC"
 USE_TZ = True
+
+# --- Mail: the server, such as smtp+tls://user:password@mail.example:587; without one alerts are not sent by mail -----
+
+TIDEMARK_MAIL = bool(env.str("EMAIL_URL", default=""))
+if TIDEMARK_MAIL:
+    globals().update(env.email_url("EMAIL_URL"))
+DEFAULT_FROM_EMAIL = env.str("EMAIL_FROM", default="tidemark@localhost")
+# Of each step of a conversation with the mail server.
+EMAIL_TIMEOUT = env.float("TIDEMARK_MAIL_SECONDS", default=10.0)
 
 # --- Databases ------------------------------------------------------------------------------------------------------
 

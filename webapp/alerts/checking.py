@@ -1,9 +1,14 @@
-"""What the periodic task does: look at all pipelines, and record their verdicts."""
+"""What the periodic task does: look at all pipelines, record their verdicts, and tell of what the rules find."""
+
+from datetime import datetime
 
 from django.db import connection, transaction
 from django.utils import timezone
 
-from webapp.alerts.history import record_verdicts
+from webapp.alerts.history import LONGEST_PAUSE, record_verdicts
+from webapp.alerts.models import AlertRule, LastCheck
+from webapp.alerts.notices import notify
+from webapp.alerts.rules import findings, follow
 from webapp.states import queries
 
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidemark alerts', 0))"
@@ -16,5 +21,15 @@ def check() -> bool:
             cursor.execute(LOCK)
             if not cursor.fetchone()[0]:
                 return False
-        record_verdicts(queries.pipelines(), timezone.now())
+        _look(timezone.now())
     return True
+
+
+def _look(at: datetime) -> None:
+    before = LastCheck.objects.values_list("at", flat=True).first()
+    pipelines = queries.pipelines()
+    record_verdicts(pipelines, at)
+    found = findings(pipelines)
+    for rule in AlertRule.objects.filter(enabled=True):
+        follow(rule, found, at, was_away=before is None or at - before > LONGEST_PAUSE)
+        notify(rule, pipelines, at)

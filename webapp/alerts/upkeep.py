@@ -1,30 +1,49 @@
-"""What the upkeep of states does to the history: what is old is deleted, and a renamed pipeline keeps its own."""
+"""What the upkeep of states does to history and alerts: what is old is deleted, and a new name is followed."""
 
 from datetime import timedelta
 
+import psycopg
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
+from psycopg import sql
 
-from webapp.alerts.models import VerdictPeriod
+from webapp.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
 
 # Of one pipeline, whatever their age: one that changes with each look has 5,760 in a day.
 MOST_PERIODS = 5_000
 
 
-def forget_old() -> int:
-    """Delete what is older than TIDEMARK_ALERTS_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
+def forget_old() -> None:
+    """Delete what ended longer ago than TIDEMARK_ALERTS_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
     oldest = timezone.now() - timedelta(days=settings.TIDEMARK_ALERTS_KEEP_DAYS)
+    VerdictPeriod.objects.filter(until__lt=oldest, is_current=False).delete()
+    Alert.objects.filter(ended_at__lt=oldest).delete()
+    Notice.objects.filter(finished_at__lt=oldest).delete()
+    Silence.objects.filter(until__lt=oldest).delete()
     place = Window(RowNumber(), partition_by="pipeline", order_by=[F("began_at").desc(), F("id").desc()])
     beyond = VerdictPeriod.objects.annotate(place=place).filter(place__gt=MOST_PERIODS).order_by()
-    old = VerdictPeriod.objects.filter(until__lt=oldest, is_current=False).delete()[0]
-    return old + VerdictPeriod.objects.filter(pk__in=list(beyond.values_list("pk", flat=True))).delete()[0]
+    VerdictPeriod.objects.filter(pk__in=list(beyond.values_list("pk", flat=True))).delete()
 
 
 def rename_pipeline(*, old: str, new: str) -> None:
-    """Let a pipeline keep its history under its new name."""
+    """Let a pipeline keep history, alerts, rules and silences under its new name."""
     with transaction.atomic():
         VerdictPeriod.objects.filter(pipeline=new).delete()
-        VerdictPeriod.objects.filter(pipeline=old).update(pipeline=new)
+        for model in (VerdictPeriod, Alert, Silence):
+            model.objects.filter(pipeline=old).update(pipeline=new)
+        for rule in AlertRule.objects.filter(pipelines__contains=[old]).select_for_update():
+            rule.pipelines = [new if each == old else each for each in rule.pipelines]
+            rule.save(update_fields=["pipelines"])
+
+
+def rename_state(conn: psycopg.Connection, *, old: str, new: str) -> None:
+    """Let rules and alerts follow a state on under its new name, in the caller's transaction."""
+    rules, alerts = (sql.Identifier(model._meta.db_table) for model in (AlertRule, Alert))
+    conn.execute(
+        sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(rules),
+        [old, new, old],
+    )
+    conn.execute(sql.SQL("UPDATE {} SET state = %s WHERE state = %s").format(alerts), [new, old])

@@ -15,7 +15,7 @@ from webapp.core.cached import Cached
 from webapp.states import queries
 from webapp.states.batches import BatchSummary, recent_batches
 from webapp.states.limits import own_limits
-from webapp.states.maintenance import DEVIATING
+from webapp.states.maintenance import deviations
 from webapp.states.queries import PipelineStatus, StateSummary
 from webapp.webhooks.outbox import Backlog, backlogs
 
@@ -27,13 +27,6 @@ RECENT_BATCHES = 50
 
 MAINTENANCE = """
 SELECT kind, status, count(*), max(finished_at) FROM tidemark.maintenance_run GROUP BY kind, status ORDER BY 1, 2
-"""
-
-# Of the newest audit of each state that has compared its keys.
-AUDITS = """
-SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint FROM tidemark.maintenance_run r,
-    jsonb_array_elements(r.progress -> 'steps') step WHERE r.kind = 'audit' AND step.value ->> 'step' = %s
-ORDER BY r.state, r.id DESC
 """
 
 
@@ -69,7 +62,7 @@ def _read_snapshot() -> SystemSnapshot:
         pipelines=queries.pipelines(),
         batches=recent_batches(RECENT_BATCHES),
         runs=_run_counts(),
-        deviations=_deviations(),
+        deviations=deviations(),
         members=queries.members(),
         webhooks=backlogs(),
     )
@@ -79,12 +72,6 @@ def _run_counts() -> list[RunCount]:
     with connection.cursor() as cursor:
         cursor.execute(MAINTENANCE)
         return [RunCount(*row) for row in cursor.fetchall()]
-
-
-def _deviations() -> dict[str, int]:
-    with connection.cursor() as cursor:
-        cursor.execute(AUDITS, [DEVIATING])
-        return dict(cursor.fetchall())
 
 
 def _read_states() -> list[StateSummary]:

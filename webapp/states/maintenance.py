@@ -177,6 +177,19 @@ WORKER_DIED = "its worker died; what it had done stays done, so ask again for th
 # The step of an audit that says how many keys deviate.
 DEVIATING = "keys that deviate"
 
+# Of the newest audit of each state that has compared its keys.
+AUDITS = """
+SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint AS keys FROM tidemark.maintenance_run r,
+    jsonb_array_elements(r.progress -> 'steps') step WHERE r.kind = 'audit' AND step.value ->> 'step' = %(step)s
+ORDER BY r.state, r.id DESC
+"""
+
+
+def deviations() -> dict[str, int]:
+    """Return, by state, the keys that deviated in its newest audit."""
+    return {row["state"]: row["keys"] for row in queries.fetch(AUDITS, {"step": DEVIATING})}
+
+
 MADE_ROOM = "stopped because another work waits for the state; what it had done stays done, so ask again for the rest"
 
 FAIL_DEAD_RUNS = """

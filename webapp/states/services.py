@@ -282,7 +282,7 @@ def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> Non
 
 
 def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
-    """Rename a state, also where API keys and webhooks name it, or a pipeline, with limits and history.
+    """Rename a state, also where API keys, webhooks and alert rules name it, or a pipeline, with limits and history.
 
     Raises what rename_state raises.
     """
@@ -299,6 +299,7 @@ def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None
 def _rename_elsewhere(conn: psycopg.Connection, *, old: str, new: str) -> None:
     rename_in_key_scopes(conn, old=old, new=new)
     webhooks.rename_in_webhooks(conn, old=old, new=new)
+    alerts.rename_state(conn, old=old, new=new)
 
 
 def move_state(

@@ -13,6 +13,7 @@ class Kind(models.TextChoices):
     COMMIT = "commit", "commit: a batch has changed a state"
     PIPELINE = "pipeline", "pipeline: it fails, is late, or has recovered"
     MAINTENANCE = "maintenance", "maintenance: a run is done or has failed"
+    ALERT = "alert", "alert: a rule of the alerts names this webhook"
 
 
 class Webhook(models.Model):

@@ -137,8 +137,8 @@ class TestPipelinePage:
         assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 3 0 1,200 7 dropped ", page)
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions and the strip, then pipeline, batches, states and their keys, two for the history.
-        with django_assert_num_queries(12):
+        # Session, user, permissions, strip; pipeline, batches, states, their keys; two for history, two for alerts.
+        with django_assert_num_queries(14):
             reader.get("/pipelines/flights/")
 
 

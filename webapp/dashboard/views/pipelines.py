@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST
 from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import IN_NO_GROUP, key_scope
 from webapp.dashboard import api_panel, strip
+from webapp.dashboard.alerts import pipeline_alerts
 from webapp.dashboard.charts import sparkline
 from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
 from webapp.dashboard.overview import tables as overview_tables
@@ -98,6 +99,8 @@ def pipeline(request, found, version):
             pending_unit=(found.pending or {}).get("unit", ""),
         ),
         "history": verdict_history(found, shown_range),
+        "alerts": pipeline_alerts(found.name, visible),
+        "is_restricted": not visible.scope.is_unrestricted,
         "snippets": api_panel.of_pipeline(request, found.name, shown_range),
         "sparkline": sparkline(batches),
         "batches": batches[:SHOWN_BATCHES],
