@@ -18,6 +18,7 @@ MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
 DASHBOARD = [
     "/",
     "/pipelines/flights/",
+    "/pipelines/flights/operations?to=1",
     "/pipelines/flights/batches",
     "/pipelines/flights/batches/2",
     "/pipelines/flights/dead-letters",

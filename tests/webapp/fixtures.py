@@ -7,7 +7,9 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from tests.webapp.flights import Flights, flights_pipeline
+from state_backends import BatchLedger, driver_status
+from state_backends.schema.swap import Swap
+from tests.webapp.flights import SPECS, Flights, flights_pipeline
 from webapp.states import readers
 
 
@@ -30,6 +32,22 @@ def filled(flights: Flights) -> Flights:
     flights.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
     flights.commit({("EWR", "C00"): 1_000})
     flights.report("running", pending={"count": 0, "unit": "files", "oldest": None})
+    return flights
+
+
+@pytest.fixture
+def reprocessing(flights: Flights) -> Flights:
+    """A pipeline whose states are being reprocessed, with one batch of that committed."""
+    flights.commit({("JFK", "AA"): 3})
+    conn = flights.conn
+    Swap(conn, "flights").begin(SPECS, spout="transactional")
+    ledger = BatchLedger(conn, "flights@reprocess")
+    ledger.acquire()
+    ledger.bind("another")
+    batch = ledger.begin(0)
+    ledger.commit(batch, rows_in=40)
+    conn.execute("UPDATE tidemark.batch SET started_at = committed_at - interval '2 s' WHERE rows_in = 40")
+    driver_status.report(conn, "flights@reprocess", "running", progress={"pending": {"count": 2, "unit": "files"}})
     return flights
 
 

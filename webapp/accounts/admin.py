@@ -33,9 +33,10 @@ from webapp.accounts import queries, revoked_tokens, services, usage
 from webapp.accounts.audit.admin import AuditedEdits
 from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
 from webapp.accounts.permissions import key_scope, missing_to_give
+from webapp.accounts.revocation import revocation
 from webapp.core.admin import LongListAdmin
 from webapp.saved_queries.models import published_names
-from webapp.states.admin.base import link_to_list
+from webapp.states.admin.base import ask, link_to_list, selection
 from webapp.states.queries import state_names
 
 LIST = "admin:api_keys_apikey_changelist"
@@ -292,10 +293,10 @@ class ApiKeyAdmin(ModelAdmin):
     @action(description="Revoke", url_path="revoke", permissions=["revoke"], icon="block", variant=ActionVariant.DANGER)
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         key = self._key(request, object_id)
-        if request.method != "POST":
-            return self._confirm(request, f"Revoke {key}?", "Revoke", [key])
-        self._revoke(request, [key])
-        return HttpResponseRedirect(reverse(LIST))
+        asked = ask(self, request, revocation([key], cancel_url=reverse(LIST)))
+        if asked is None:
+            self._revoke(request, [key])
+        return asked or HttpResponseRedirect(reverse(LIST))
 
     @action(description="Revoke a token", url_path="revoke-token", permissions=["revoke"], icon="token")
     def revoke_token(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -314,10 +315,11 @@ class ApiKeyAdmin(ModelAdmin):
     @admin.action(description="Revoke", permissions=["revoke"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
         keys = list(queryset)
-        if "confirmed" not in request.POST:
-            return self._confirm(request, f"Revoke {len(keys)} API keys?", "Revoke", keys, action="revoke_selected")
-        self._revoke(request, keys)
-        return None
+        chosen = selection(request, [key.pk for key in keys])
+        asked = ask(self, request, revocation(keys, cancel_url=reverse(LIST), hidden=chosen))
+        if asked is None:
+            self._revoke(request, keys)
+        return asked
 
     def _revoke(self, request: HttpRequest, keys: list[ApiKey]) -> None:
         for key in keys:

@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import api_keys, dead_letters, explorer, operations, pipelines, search, states
+from webapp.dashboard.views import acts, api_keys, dead_letters, explorer, operations, pipelines, search, states
 from webapp.states.models import MaintenanceRun
 
 
@@ -29,6 +29,7 @@ urlpatterns = [
     path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),
     path("pipelines/<resource:name>/pause", pipelines.pause, name="pause"),
     path("pipelines/<resource:name>/resume", pipelines.resume, name="resume"),
+    path("pipelines/<resource:name>/operations", acts.acts, name="acts"),
     path("pipelines/<resource:name>/batches", pipelines.batches, name="batches"),
     path("pipelines/<resource:name>/batches/<number:txid>", pipelines.batch, name="batch"),
     path("pipelines/<resource:name>/dead-letters", dead_letters.dead_letters, name="dead_letters"),

@@ -15,7 +15,6 @@ from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 
 from state_backends.dead_letter_replay import Found
-from state_backends.errors import TidemarkError
 from webapp.states import maintenance
 from webapp.states.maintenance import Plan
 from webapp.states.models import MaintenanceRun
@@ -39,10 +38,6 @@ CONTINUES = (
 # What a page was drawn from, by subject: `{"state 'views'": {"committed batch": 12, "retention": "unlimited"}}`.
 Seen = Mapping[str, Mapping[str, Any]]
 Link = Callable[[Any], Any]
-
-
-class MovedError(TidemarkError):
-    """What is to be confirmed has changed since its page was drawn: look at the page again."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +69,16 @@ class Confirmation:
     def labelled_rows(self) -> list[list[tuple[str, Any]]]:
         return [list(zip(self.headers, row, strict=True)) for row in self.rows]
 
-    def check_unmoved(self, request: HttpRequest) -> None:
-        """Raises MovedError if this page, drawn now, is no longer the one that was confirmed."""
+    def refusal(self, request: HttpRequest) -> str:
+        """Return why this page, drawn now, is no longer the one that was confirmed; empty if it is."""
         try:
             seen = signing.loads(request.POST.get(SEEN, ""), salt=SEEN, max_age=VALID)
-        except signing.BadSignature as error:
-            raise MovedError("this page is older than an hour; look at it again, then confirm") from error
+        except signing.BadSignature:
+            return "this page is older than an hour; look at it again, then confirm"
         for subject, now in self.seen.items():
             if moved := "; ".join(_moved(seen.get(subject, {}), now)):
-                raise MovedError(f"{subject} has changed since this page was drawn: {moved}; look at it again")
+                return f"{subject} has changed since this page was drawn: {moved}; look at it again"
+        return ""
 
 
 def is_confirmed(request: HttpRequest) -> bool:

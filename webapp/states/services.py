@@ -42,7 +42,7 @@ from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
 from state_backends.state_lock import PATIENCE_MS, state_lock
 from state_backends.synchronizer.membership import compact_logs
 from webapp.accounts import revoked_tokens, usage
-from webapp.accounts.audit.services import forget_old_entries, record
+from webapp.accounts.audit.services import forget_old_entries, record, record_command
 from webapp.accounts.services import rename_in_key_scopes
 from webapp.alerts import upkeep as alerts
 from webapp.celery import app
@@ -223,7 +223,7 @@ def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested
     return after
 
 
-def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[Progress]:
+def rebuild_state(*, state: str, to: str, resume_from: Any = None, requested_by: str) -> Iterator[Progress]:
     """Replace the rows of a state in a backend from its changelog, as of the committed batch; yield progress.
 
     Until it has ended, the state is not served from there and no driver feeds it.
@@ -250,6 +250,7 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None) -> Iterator[P
             backend.end_rebuild(conn, spec, committed)
             if spec.backend == to:
                 findings.record(conn, state, "")
+    record_command("state.rebuild", f"state {state}", by=requested_by, backend=to)
 
 
 def retire(*, kind: former.Kind, name: str, fate: Fate, folder: Path | None = None, requested_by: str) -> Iterator[str]:

@@ -100,7 +100,7 @@ class TestRevoking:
         assert f"Revoke {key}?" in page.content.decode()
         assert verified(secret) == key
 
-        admin_client.post(f"{KEYS}{key.pk}/revoke/", {"confirmed": "yes"})
+        admin_client.post(f"{KEYS}{key.pk}/revoke/", dict(page.context["confirmation"].posted))
         assert verified(secret) is None
         assert AuditEntry.objects.filter(action="key.revoke", actor="admin").count() == 1
 
@@ -112,7 +112,7 @@ class TestRevoking:
         assert "Revoke 2 API keys?" in page.content.decode()
         assert all(verified(secret) for secret in secrets)
 
-        admin_client.post(KEYS, {**chosen, "confirmed": "yes"})
+        admin_client.post(KEYS, dict(page.context["confirmation"].posted) | chosen)
         assert not any(verified(secret) for secret in secrets)
 
 

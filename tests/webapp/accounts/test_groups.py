@@ -57,6 +57,12 @@ class TestGroups:
         assert not own.permissions.exists()
 
 
+def confirmed(page) -> dict[str, str]:
+    """Return what the form of a confirmation posts, also where the page was refused."""
+    confirmation = (page.context or {}).get("confirmation")
+    return dict(confirmation.posted) if confirmation else {"confirmed": "yes"}
+
+
 @pytest.mark.parametrize(("group", "may"), [(None, False), ("viewer", False), ("operator", True), ("admin", True)])
 class TestMaintenance:
     def test_the_api_agrees(self, filled, no_broker, group, may):
@@ -68,10 +74,7 @@ class TestMaintenance:
         chosen, person = {"action": "compact", "_selected_action": [STATE]}, member(group)
 
         page = person.post("/admin/states/state/", chosen)
-        confirmation = (page.context or {}).get("confirmation")
-        person.post(
-            "/admin/states/state/", chosen | dict(confirmation.posted if confirmation else [("confirmed", "yes")])
-        )
+        person.post("/admin/states/state/", confirmed(page) | chosen)
 
         assert MaintenanceRun.objects.exists() == may
 
@@ -127,7 +130,8 @@ class TestKeysAndUsers:
     def test_only_an_admin_revokes_a_key(self, db, group, may):
         key, _ = create_api_key("feed", ["read"])
 
-        member(group).post(f"/admin/api_keys/apikey/{key.pk}/revoke/", {"confirmed": "yes"})
+        page = (person := member(group)).get(address := f"/admin/api_keys/apikey/{key.pk}/revoke/")
+        person.post(address, confirmed(page))
 
         key.refresh_from_db()
         assert (key.status == "revoked") == may

@@ -1,3 +1,3 @@
-from tests.webapp.fixtures import connection, filled, flights, may_view_dead_letters, reader
+from tests.webapp.fixtures import connection, filled, flights, may_view_dead_letters, reader, reprocessing
 
-__all__ = ["connection", "filled", "flights", "may_view_dead_letters", "reader"]
+__all__ = ["connection", "filled", "flights", "may_view_dead_letters", "reader", "reprocessing"]

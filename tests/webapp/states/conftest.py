@@ -3,11 +3,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.webapp.committed_flights import committed_flights
-from tests.webapp.fixtures import connection, filled, flights, reader
+from tests.webapp.fixtures import connection, filled, flights, reader, reprocessing
 from tests.webapp.flights import Flights
 from webapp.celery import app
 
-__all__ = ["connection", "filled", "flights", "reader"]
+__all__ = ["connection", "filled", "flights", "reader", "reprocessing"]
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_a_store_that_is_behind_is_not_served_and_a_rebuild_replaces_all_of_it(a
 
 
 def test_a_state_whose_rebuild_was_killed_is_served_by_nobody_until_it_is_done(api, older):
-    run = rebuild_state(state=older.name, to="redis")
+    run = rebuild_state(state=older.name, to="redis", requested_by="ann")
     next(run)
     run.close()
 
@@ -120,7 +120,7 @@ def test_a_state_whose_rebuild_was_killed_is_served_by_nobody_until_it_is_done(a
 
 
 def test_a_rebuild_that_was_cut_short_goes_on_where_it_was(api, older):
-    run = rebuild_state(state=older.name, to="redis")
+    run = rebuild_state(state=older.name, to="redis", requested_by="ann")
     last = next(run).last_key
     run.close()
 

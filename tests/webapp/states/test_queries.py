@@ -246,21 +246,6 @@ def test_the_weakest_guarantee_counts(guarantees, worst):
 
 
 class TestReprocess:
-    @pytest.fixture
-    def reprocessing(self, flights) -> Flights:
-        """A pipeline whose states are being reprocessed, with one batch of that committed."""
-        flights.commit({("JFK", "AA"): 3})
-        conn = flights.conn
-        Swap(conn, "flights").begin(SPECS, spout="transactional")
-        ledger = BatchLedger(conn, "flights@reprocess")
-        ledger.acquire()
-        ledger.bind("another")
-        batch = ledger.begin(0)
-        ledger.commit(batch, rows_in=40)
-        conn.execute("UPDATE tidemark.batch SET started_at = committed_at - interval '2 s' WHERE rows_in = 40")
-        driver_status.report(conn, "flights@reprocess", "running", progress={"pending": {"count": 2, "unit": "files"}})
-        return flights
-
     def test_it_is_part_of_its_pipeline_and_not_a_pipeline_of_its_own(self, reprocessing):
         assert queries.pipeline_names() == ["flights"]
         assert [status.name for status in queries.pipelines()] == ["flights"]

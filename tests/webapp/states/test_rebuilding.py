@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 
 from state_backends import RedisBackingMap, StateReader, rebuild
 from tests.webapp.flights import BY_CARRIER
+from webapp.accounts.audit.models import AuditEntry
 from webapp.states.services import rebuild_state
 
 CARRIERS = BY_CARRIER.name
@@ -43,6 +44,22 @@ def test_lost_rows_come_back_from_the_changelog(idle):
     assert [line.split(" of ")[0] for line in err] == [f"{CARRIERS}: {keys}" for keys in range(10, 61, 10)]
     assert err[-1].endswith('up to ["JFK", "C29"]')
     assert answers(idle.conn) == before
+    entry = AuditEntry.objects.get(action="state.rebuild")
+    assert (entry.actor, entry.target, entry.detail) == (
+        "command rebuild",
+        f"state {CARRIERS}",
+        {"backend": "postgres"},
+    )
+
+
+def test_without_an_audit_log_the_rows_come_back_as_well(idle, monkeypatch, caplog):
+    before = answers(idle.conn)
+    monkeypatch.setattr(AuditEntry._meta, "db_table", "nowhere")
+
+    called(CARRIERS)
+
+    assert answers(idle.conn) == before
+    assert f"not in the audit log: state.rebuild of state {CARRIERS}" in caplog.text
 
 
 def test_what_a_dead_driver_left_of_an_open_batch_does_not_stand_in_the_way(lasting):
@@ -58,7 +75,7 @@ def test_what_a_dead_driver_left_of_an_open_batch_does_not_stand_in_the_way(last
 def test_a_rebuild_that_was_cut_short_goes_on_where_it_was(idle):
     before = answers(idle.conn)
     idle.conn.execute(f"TRUNCATE tidemark_state.{CARRIERS}")
-    run = rebuild_state(state=CARRIERS, to="postgres")
+    run = rebuild_state(state=CARRIERS, to="postgres", requested_by="ann")
     last = [next(run) for _ in range(2)][-1].last_key
     run.close()
 

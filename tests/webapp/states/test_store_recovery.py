@@ -96,7 +96,7 @@ def has_no_file(feed):
 def cut_short(feed):
     behind(feed)
     feed.ledger.release()
-    run = rebuild_state(state=feed.spec.name, to="redis")
+    run = rebuild_state(state=feed.spec.name, to="redis", requested_by="ann")
     next(run)
     run.close()
     feed.ledger.acquire()

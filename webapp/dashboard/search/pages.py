@@ -72,6 +72,12 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
     if is_whole and user.is_staff:
         yield Result("Admin", "users, groups, saved queries, webhooks", reverse("admin:index"), "administration")
     for name in pipelines:
+        if is_whole and user.has_perm(STEER_PIPELINES):
+            more, address = (
+                "reprocess rewind rebuild audit restore-checkpoint skip-lost",
+                reverse("dashboard:acts", args=[name]),
+            )
+            yield Result(f"Operations on {name}", "pipeline", address, more)
         yield Result(f"Batches of {name}", "pipeline", reverse("dashboard:batches", args=[name]))
         if is_whole:
             yield Result(f"Dead letters of {name}", "pipeline", reverse("dashboard:dead_letters", args=[name]))

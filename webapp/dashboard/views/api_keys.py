@@ -14,12 +14,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 from webapp.accounts import queries, services
 from webapp.accounts.models import ApiKey, Scope
 from webapp.accounts.permissions import CREATE_KEYS, REVOKE_KEYS, VIEW_KEYS, key_scope
+from webapp.accounts.revocation import revocation
 from webapp.dashboard.key_form import KeyForm
-from webapp.dashboard.views.live import confirm, signed_in, static_page
-from webapp.states.confirmation import Confirmation, MovedError, is_confirmed
+from webapp.dashboard.views.live import ask, signed_in, static_page
 from webapp.states.programs import Server
-
-REVOKED = "Requests with this key and its tokens are refused from then on; event streams end. This cannot be undone."
 
 
 @require_safe
@@ -57,31 +55,11 @@ def revoke(request, key_id):
     if key.revoked_at is not None:
         messages.info(request, f"{key} is revoked already.")
         return redirect("dashboard:keys")
-    confirmation = _revocation(key)
-    if not is_confirmed(request):
-        return confirm(request, confirmation)
-    try:
-        confirmation.check_unmoved(request)
-    except MovedError as moved:
-        return confirm(request, confirmation, moved)
+    if (asked := ask(request, revocation([key], cancel_url=reverse("dashboard:keys")))) is not None:
+        return asked
     services.revoke_api_key(key, by=request.user)
     messages.success(request, f"{key} is revoked.")
     return redirect("dashboard:keys")
-
-
-def _revocation(key: ApiKey) -> Confirmation:
-    used = f"{key.last_used_at:%Y-%m-%d %H:%M} UTC" if key.last_used_at else "never"
-    scope = queries.describe_key_scope(key) or "all states"
-    return Confirmation(
-        title=f"Revoke {key}?",
-        button="Revoke",
-        cancel_url=reverse("dashboard:keys"),
-        notes=[REVOKED],
-        headers=["key", "status", "scopes", "access to", "last used"],
-        rows=[[str(key), key.status, ", ".join(key.scopes), scope, used]],
-        danger=True,
-        seen={f"API key {key}": {"secret": key.rotated_at.isoformat() if key.rotated_at else "as created"}},
-    )
 
 
 def _first_request(request: HttpRequest, key: ApiKey, secret: str) -> str:

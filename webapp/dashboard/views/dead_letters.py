@@ -16,9 +16,9 @@ from state_backends.errors import UnknownPipelineError
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS, key_scope
 from webapp.dashboard.charts import BarChart, bar_chart
 from webapp.dashboard.pasted import whole_number
-from webapp.dashboard.views.live import confirm, name_link, page, pipeline_page, sentence, unknown_pipeline
+from webapp.dashboard.views.live import ask, name_link, page, pipeline_page, sentence, unknown_pipeline
 from webapp.states import queries
-from webapp.states.confirmation import MovedError, is_confirmed, replay_confirmation
+from webapp.states.confirmation import is_confirmed, replay_confirmation
 from webapp.states.dead_letters import SOURCE, LetterFilter, LetterGroup, dead_letter_page, letter_groups
 from webapp.states.replay import (
     NotDrivenError,
@@ -91,13 +91,7 @@ def replay(request, name):
         link_pipeline=partial(name_link, "pipeline"),
         hidden=[("until", str(until)), *([("reason", reason)] if reason else [])],
     )
-    if not is_confirmed(request):
-        return confirm(request, confirmation)
-    try:
-        confirmation.check_unmoved(request)
-    except MovedError as moved:
-        return confirm(request, confirmation, moved)
-    return _request_replay(request, name, choice)
+    return ask(request, confirmation) or _request_replay(request, name, choice)
 
 
 def _request_replay(request: HttpRequest, name: str, choice: Choice) -> HttpResponse:

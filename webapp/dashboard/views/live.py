@@ -32,7 +32,7 @@ from state_backends.synchronizer.membership import Member
 from webapp.accounts.permissions import OutsideError, key_scope
 from webapp.dashboard.strip import strip
 from webapp.states import queries
-from webapp.states.confirmation import Confirmation, MovedError
+from webapp.states.confirmation import Confirmation, is_confirmed
 from webapp.states.queries import PipelineStatus
 from webapp.states.standing import Standing
 from webapp.states.verdicts import verdict
@@ -148,10 +148,13 @@ def static_page(request: HttpRequest, template: str, context: Mapping[str, Any],
     return render(request, template, {**context, "layout": "dashboard/base.html", "now": now()}, status=status)
 
 
-def confirm(request: HttpRequest, confirmation: Confirmation, moved: MovedError | None = None) -> HttpResponse:
-    """Render the page that says what an act does. moved: why the one that was confirmed is refused."""
-    context = {"confirmation": confirmation, "moved": moved and sentence(moved)}
-    return static_page(request, "dashboard/confirmation.html", context, status=409 if moved else 200)
+def ask(request: HttpRequest, confirmation: Confirmation) -> HttpResponse | None:
+    """Return the page that says what an act does; None once it is confirmed and nothing has changed since."""
+    refusal = confirmation.refusal(request) if is_confirmed(request) else ""
+    if is_confirmed(request) and not refusal:
+        return None
+    context = {"confirmation": confirmation, "refusal": refusal and sentence(refusal)}
+    return static_page(request, "dashboard/confirmation.html", context, status=409 if refusal else 200)
 
 
 def name_link(kind: Kind, name: str) -> SafeString:

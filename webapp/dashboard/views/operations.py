@@ -21,7 +21,7 @@ from webapp.api.problems import by_status
 from webapp.dashboard.maintenance import RunView, latest_of_each
 from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.views.live import (
-    confirm,
+    ask,
     is_current,
     name_link,
     no_change,
@@ -33,7 +33,7 @@ from webapp.dashboard.views.live import (
     unknown_state,
 )
 from webapp.states import queries, services
-from webapp.states.confirmation import MovedError, is_confirmed, maintenance_confirmation
+from webapp.states.confirmation import maintenance_confirmation
 from webapp.states.maintenance import plans
 from webapp.states.models import MaintenanceRun
 from webapp.states.schedule import scheduled
@@ -103,13 +103,7 @@ def request_run(request, name, kind):
         link_state=partial(name_link, "state"),
         link_run=_run_link,
     )
-    if not is_confirmed(request):
-        return confirm(request, confirmation)
-    try:
-        confirmation.check_unmoved(request)
-    except MovedError as moved:
-        return confirm(request, confirmation, moved)
-    return _request_run(request, name, kind)
+    return ask(request, confirmation) or _request_run(request, name, kind)
 
 
 def _request_run(request: HttpRequest, name: str, kind: str) -> HttpResponse:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import Model
 from django.http import HttpRequest
@@ -16,7 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 from unfold.admin import ModelAdmin
 
-from webapp.states.confirmation import Confirmation
+from webapp.states.confirmation import Confirmation, is_confirmed
 
 # The sidebar and the front page, by model: title, icon, description.
 GROUPS = {
@@ -120,6 +121,15 @@ def list_address(model: type[Model], **filters: Any) -> str:
 def moment(at: datetime | None) -> str | None:
     """Return a time as the admin formats its own columns; otherwise it would show microseconds."""
     return None if at is None else localize(localtime(at))
+
+
+def ask(admin: ModelAdmin, request: HttpRequest, confirmation: Confirmation) -> TemplateResponse | None:
+    """Return the page that says what an act does; None once it is confirmed and nothing has changed since."""
+    if is_confirmed(request):
+        if not (refusal := confirmation.refusal(request)):
+            return None
+        messages.warning(request, refusal)
+    return confirmation_page(admin, request, confirmation)
 
 
 def confirmation_page(admin: ModelAdmin, request: HttpRequest, confirmation: Confirmation) -> TemplateResponse:

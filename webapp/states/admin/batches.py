@@ -15,8 +15,8 @@ from state_backends.dead_letter_replay import Choice
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS
 from webapp.core.admin import LongListAdmin
 from webapp.states import queries
-from webapp.states.admin.base import confirmation_page, link_to, link_to_list, selection
-from webapp.states.confirmation import Confirmation, MovedError, is_confirmed, replay_confirmation
+from webapp.states.admin.base import ask, link_to, link_to_list, selection
+from webapp.states.confirmation import Confirmation, replay_confirmation
 from webapp.states.models import Batch, DeadLetter, Pipeline, State
 from webapp.states.replay import (
     NotDrivenError,
@@ -121,14 +121,8 @@ class DeadLetterAdmin(LongListAdmin):
         chosen: dict[str, list[int]] = defaultdict(list)
         for pipeline, letter_id in queryset.filter(pipeline__reprocesses=None).values_list("pipeline_id", "id"):
             chosen[pipeline].append(letter_id)
-        confirmation = _replay_confirmation(request, chosen)
-        if not is_confirmed(request):
-            return confirmation_page(self, request, confirmation)
-        try:
-            confirmation.check_unmoved(request)
-        except MovedError as error:
-            messages.warning(request, str(error))
-            return confirmation_page(self, request, confirmation)
+        if (asked := ask(self, request, _replay_confirmation(request, chosen))) is not None:
+            return asked
         for pipeline, ids in chosen.items():
             try:
                 found = request_replay(name=pipeline, choice=Choice(ids=ids), requested_by=request.user.get_username())

@@ -15,13 +15,14 @@ from webapp.core.admin import ReadOnlyAdmin
 from webapp.states import maintenance, queries, readers, services
 from webapp.states.admin import editing
 from webapp.states.admin.base import (
+    ask,
     confirmation_page,
     link_to,
     link_to_audit,
     link_to_list,
 )
 from webapp.states.admin.maintenance import confirmation_of_runs, request_runs
-from webapp.states.confirmation import Confirmation, MovedError, is_confirmed
+from webapp.states.confirmation import Confirmation, is_confirmed
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
 from webapp.states.retention import time_to_live
 from webapp.states.services import CatalogBusyError
@@ -142,15 +143,8 @@ class StateAdmin(ReadOnlyAdmin):
 
     def _maintain(self, request: HttpRequest, kind: Kind, queryset: QuerySet[State]) -> HttpResponse | None:
         planned = maintenance.plans(kind, sorted(state.name for state in queryset))
-        confirmation = confirmation_of_runs(request, kind, planned)
-        if not is_confirmed(request):
-            return confirmation_page(self, request, confirmation)
-        try:
-            confirmation.check_unmoved(request)
-        except MovedError as error:
-            messages.warning(request, str(error))
-            return confirmation_page(self, request, confirmation)
-        return request_runs(request, kind, [plan for plan in planned if not plan.is_idle])
+        asked = ask(self, request, confirmation_of_runs(request, kind, planned))
+        return asked or request_runs(request, kind, [plan for plan in planned if not plan.is_idle])
 
     def _confirmation(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
         """Return the confirmation page of an edit; None if the edit is invalid or not allowed."""

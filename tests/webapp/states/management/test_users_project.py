@@ -84,13 +84,14 @@ def test_reprocess_rewind_and_audit_know_its_pipelines(project, conn):
     conn.execute("UPDATE tidemark_state.ordered SET orders = 7 WHERE article = 'bread'")
 
     _, deviates = project.command("audit", "ordered", "--from", "source", code=1)
-    out, _ = project.command("pipelines", "rewind", "orders", "--to", "1")
+    out, said = project.command("pipelines", "rewind", "orders", "--to", "1")
     before = ordered(conn)
     project.command("run_pipeline", "orders", "--reprocess", "--once")
 
     assert "ordered: 2 keys compared with the source as of batch 2, 1 deviate" in deviates
     assert "orders: from batch 2 back to batch 1" in out.splitlines()
     assert before == [("bread", 1, 2), ("milk", 1, 1)]
+    assert "not in the audit log: pipeline.rewind of pipeline orders" in said  # this project has not migrated
     assert ordered(conn) == ORDERED
 
 

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason
 from state_backends.errors import TidemarkError
+from webapp.accounts.audit.services import record_command
 from webapp.states import queries, services
 from webapp.states.documents import pipeline_document
 from webapp.states.management.spark_conf import add_conf_option, conf_of
@@ -68,6 +69,9 @@ class Command(BaseCommand):
     def _recover(self, action: str, name: str, options: dict[str, Any]) -> None:
         try:
             self._print(_recovery(action, name, options))
+            if not options["dry_run"]:
+                to = "the checkpoint" if options["to_checkpoint"] else options["to"]
+                record_command(f"pipeline.{action}", f"pipeline {name}", by=f"command pipelines {action}", to=to)
         except (TidemarkError, RuntimeSetupError):
             raise
         except Exception as error:

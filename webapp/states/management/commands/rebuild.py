@@ -26,7 +26,7 @@ class Command(BaseCommand):
         state, last, keys = options["state"], options["resume_from"], 0
         try:
             to = options["to"] or queries.state(state).backend
-            for done in rebuild_state(state=state, to=to, resume_from=last):
+            for done in rebuild_state(state=state, to=to, resume_from=last, requested_by="command rebuild"):
                 last, keys = done.last_key, done.keys
                 self.stderr.write(f"{state}: {keys} of about {done.of} keys, up to {_json(last)}")
         except TidemarkError as error:
