@@ -78,6 +78,7 @@ TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEMARK_ANONYMOUS_RATE_PER_MINUTE
 TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default=15_000)
 # Keys of a state, or of a range of it, that entries may be sorted by a measure; 0: no limit.
 TIDEMARK_SORT_MAX_KEYS = env.int("TIDEMARK_SORT_MAX_KEYS", default=1_000_000)
+TIDEMARK_GROUP_MAX_KEYS = env.int("TIDEMARK_GROUP_MAX_KEYS", default=50_000)
 # URL of the events process, for the dashboard; empty: the same origin, where a proxy routes /events/ to it.
 TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
 # Where the site of the documentation is, whose sections the search then finds, such as https://docs.example/tidemark.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import psycopg
 
 from state_backends.reader.arrow import from_rows
+from state_backends.reader.bounds import MOST_SCANNED
 from state_backends.reader.filters import Where
 from state_backends.row import Key
 from state_backends.spec import StateSpec
@@ -219,6 +220,31 @@ class Reader(Protocol):
         an order, FilterError for a condition that does not fit, RangeTooLargeError. Where the rows are not in the
         ledger's database a page looks at 50,000 keys, `complete` says whether that was all it takes, and MovedOnError
         is raised where batches are published so fast that no page can be read at one of them.
+        """
+
+    def groups(
+        self,
+        by: Sequence[str],
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 50,
+        most_folded: int = MOST_SCANNED,
+        measures: Sequence[str] | None = None,
+        where: Where = (),
+        as_of: int | None = None,
+    ) -> Snapshot:
+        """Answer the live entries of a range folded by key columns:
+        `[{"key": [parts of `by`], "keys": how many were folded, "value": {..}}, ..]`, the first `limit` of them.
+
+        by: one or more key columns; their order is that of the key. measures: those of each group, and `order_by`'s.
+        prefix, start, stop, where, as_of, order_by: as of a page; the conditions are met by entries, not by groups.
+        most_folded: rows that may be read and folded. The snapshot's `complete` is False where there are more groups.
+        Raises SpecError for what is no key column, and for a state of JSON values, which nothing says how to fold;
+        RangeTooLargeError; otherwise what `page` does.
         """
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:

@@ -47,6 +47,9 @@ class RefusedReader(Reader):
     def page(self, **asked: Any) -> Snapshot:
         raise self._refusal()
 
+    def groups(self, by: Sequence[str], **asked: Any) -> Snapshot:
+        raise self._refusal()
+
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
         raise self._refusal()
 

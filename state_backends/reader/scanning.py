@@ -31,6 +31,7 @@ from state_backends.reader.bounds import (
     check_range,
 )
 from state_backends.reader.filters import Where, check_where, meets, narrowed
+from state_backends.reader.groups import Grouping, too_many_to_group
 from state_backends.reader.history import NEVER_ANOTHER
 from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from state_backends.reader.scanned import Bounded, CommittedRow, Order, Row, json_form, matches, place_of, shown_key
@@ -205,6 +206,54 @@ class ScanningReader(Reader):
         page = self._until_still(lambda: self._look(bounds, conditions, order, place, limit, as_of))
         snapshot = self._snapshot(page.batch, self._entries(page.rows, asked), [row for _, row in page.rows])
         return replace(snapshot, complete=page.complete, after=page.after)
+
+    def groups(
+        self,
+        by: Sequence[str],
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 50,
+        most_folded: int = MOST_SCANNED,
+        measures: Sequence[str] | None = None,
+        where: Where = (),
+        as_of: int | None = None,
+    ) -> Snapshot:
+        if as_of is not None and self._past is not None:
+            return self._past.groups(
+                by,
+                prefix=prefix,
+                start=start,
+                stop=stop,
+                order_by=order_by,
+                descending=descending,
+                limit=limit,
+                most_folded=most_folded,
+                measures=measures,
+                where=where,
+                as_of=as_of,
+            )
+        grouping = Grouping.checked(self.spec, by, measures, order_by, descending, limit)
+        conditions = check_where(self.spec, where)
+        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
+        places = [list(self.spec.key).index(column) for column in grouping.by]
+
+        def look() -> Snapshot:
+            batch, rows = self._scan(bounds, None, as_of)
+            scanned = Bounded(rows, most_folded)
+            live = ((key, row.value) for key, row in scanned if row.status == "found")
+            met = ((key, value) for key, value in live if meets(self.spec, conditions, key, value))
+            parts = ((tuple(key[place] for place in places), value) for key, value in met)
+            results, complete = grouping.results(self.spec, parts)
+            if scanned.was_cut_short:
+                raise too_many_to_group(self.spec, most_folded)
+            self._refuse_taken_back(batch)
+            return Snapshot(*batch.shown, results, complete=complete)
+
+        return self._until_still(look)
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
         if self._past is not None:

@@ -105,6 +105,20 @@ class EntriesSerializer(BatchOfAnswer):
     next = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")
 
 
+class GroupSerializer(serializers.Serializer):
+    key = KeyParts()
+    keys = serializers.IntegerField(help_text="how many were folded into this group")
+    value = JsonValue(help_text="measure to value")
+
+
+class GroupsSerializer(BatchOfAnswer):
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
+    by = serializers.ListField(child=serializers.CharField(), help_text="the columns of each group's `key`")
+    complete = serializers.BooleanField(help_text="false where there are more groups than `limit`")
+    groups = GroupSerializer(many=True)
+
+
 class VersionSerializer(serializers.Serializer):
     txid = BatchNumber(allow_null=True)
     at = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")

@@ -13,6 +13,7 @@ from webapp.api.answers import (
     AnswersSerializer,
     BatchSerializer,
     EntriesSerializer,
+    GroupsSerializer,
     HistorySerializer,
     KeyAnswerSerializer,
     KeySeriesSerializer,
@@ -41,6 +42,7 @@ from webapp.api.requests import (
     MAX_QUERIES,
     EntriesParameters,
     ExportParameters,
+    GroupsParameters,
     HistoryParameters,
     KeyParameters,
     KeyPathParameters,
@@ -349,6 +351,20 @@ entries = extend_schema(
     "`export.arrow`.",
     parameters=[EntriesParameters, NEXT, *CONDITIONAL],
     responses=answers(200, EntriesSerializer, *(404, 409, 410), description="A page.", e409=NOT_YET) | UNCHANGED,
+)
+
+
+groups = extend_schema(
+    operation_id="group_entries",
+    tags=["states"],
+    summary="Fold entries of a state by key columns",
+    description="The entries that have not expired, or those of a range or that meet conditions, folded into one for "
+    "each value of the key columns `by`. Each measure is folded as its aggregator does: counts add, a mean is that of "
+    "all events, distinct counts are unions, quantiles merge. A state of JSON values cannot be folded.\n\n"
+    "All of the range is read, so it may have 50,000 keys (`TIDEMARK_GROUP_MAX_KEYS`), and a tenth of that where a "
+    "measure is folded outside the database, as sketches are; beyond, the answer is a 400, `range_too_large`.",
+    parameters=[GroupsParameters, *CONDITIONAL],
+    responses=answers(200, GroupsSerializer, *(404, 409, 410), description="The groups.", e409=NOT_YET) | UNCHANGED,
 )
 
 

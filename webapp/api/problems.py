@@ -74,8 +74,8 @@ PROBLEMS: Mapping[str, Problem] = {
     "range_too_large": Problem(
         400,
         "Range too large",
-        "Entries are sorted by a measure, which reads their whole range, and it has more keys than a request may read "
-        "(`TIDEMARK_SORT_MAX_KEYS`, 1,000,000).",
+        "Entries are sorted by a measure, or folded into groups, which reads their whole range, and it has more keys "
+        "than a request may read (`TIDEMARK_SORT_MAX_KEYS`, 1,000,000; `TIDEMARK_GROUP_MAX_KEYS`, 50,000).",
         "Give a `prefix`, or `from` and `to`, or read the entries in key order.",
     ),
     # 401, 403

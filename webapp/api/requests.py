@@ -484,6 +484,16 @@ class EntriesParameters(RangeParameters):
     cursor = TextParameter(help_text="`next` of the page before. It contains all parameters; only `limit` may differ")
 
 
+class GroupsParameters(RangeParameters):
+    by = NamesParameter(help_text="Names of the key columns to group by, separated by commas; one at least")
+    as_of = AsOfParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
+    order_by = TextParameter(
+        help_text="The name of a measure, groups with the smallest first; with `-` before it largest first; in the "
+        "order of the key columns if absent"
+    )
+    limit = NumberParameter(1, MAX_ENTRIES, default=50, help_text="At most so many groups")
+
+
 class ExportParameters(RangeParameters):
     as_of = AsOfParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
     limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="At most so many entries; all if absent")

@@ -46,6 +46,7 @@ urlpatterns = [
     path("states/<name:name>/keys", views.KeyView.as_view(), name="key"),
     path("states/<name:name>/keys/<key:key>", views.KeyAtPathView.as_view(), name="key_at_path"),
     path("states/<name:name>/entries", views.EntriesView.as_view(), name="entries"),
+    path("states/<name:name>/groups", views.GroupsView.as_view(), name="groups"),
     path("states/<name:name>/export.csv", views.CsvExportView.as_view(), name="export_csv"),
     path("states/<name:name>/export.ndjson", views.JsonLinesExportView.as_view(), name="export_ndjson"),
     path("states/<name:name>/export.arrow", views.ArrowExportView.as_view(), name="export_arrow"),

@@ -32,6 +32,7 @@ from webapp.api import operations
 from webapp.api.direct import DirectPost
 from webapp.api.entries import history, page
 from webapp.api.export import FORMATS, stream
+from webapp.api.groups import groups
 from webapp.api.lookups import look_up, look_up_together
 from webapp.api.one_key import key_as_json, key_in_path, look_up_one
 from webapp.api.reference import reference
@@ -39,6 +40,7 @@ from webapp.api.rendering import OrjsonRenderer, conditional, digest, is_known, 
 from webapp.api.requests import (
     EntriesParameters,
     ExportParameters,
+    GroupsParameters,
     HistoryParameters,
     KeyParameters,
     KeyPathParameters,
@@ -185,6 +187,18 @@ class EntriesView(ApiView):
         with SEARCHES.held(client_of(request)) if is_search else nullcontext():
             found = page(name, asked, scope)
         return Response(found.document, headers=_link(request, found.next))
+
+
+class GroupsView(ApiView):
+    parameters = {"GET": GroupsParameters}
+
+    @operations.groups
+    def get(self, request: Request, name: str) -> Response:
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = GroupsParameters.read(parameters_in(request.query_params))
+        with SEARCHES.held(client_of(request)):
+            return Response(groups(name, asked, scope))
 
 
 class ExportView(ApiView):

@@ -22,11 +22,11 @@ Result = TypeVar("Result")
 API = "/api/v1/"
 STATUS_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 STATUS_THREADS = 2
-# Parameters of entries for which more is read than is answered, and what the cursors of such entries begin with.
-SEARCHED = frozenset({"search", "order_by", "where"})
+# Parameters of entries and groups for which more is read than is answered, and what cursors of such entries begin with.
+SEARCHED = frozenset({"search", "order_by", "where", "by"})
 SEARCH_CURSOR = "search."
-# And those of a state's page in the dashboard.
-SEARCHED_ON_PAGES = frozenset({"q", "order", "where"})
+# And those of a state's pages in the dashboard.
+SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
 RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/queries/([^/]+(?:/versions/[0-9]+)?)")
 # Saved queries that read no more than they answer, as their addresses name them. A process learns of each when it has
 # run it; until then it is taken for a search.

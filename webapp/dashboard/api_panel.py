@@ -27,9 +27,14 @@ def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefi
 def of_exploration(
     request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], as_of: int | None
 ) -> Snippets:
-    """Return what lists the entries of the explorer, from the first page on. prefix: its parts as in JSON."""
+    """Return what lists the entries of the explorer, from the first page on, or its groups.
+
+    prefix: its parts as in JSON.
+    """
     measures = question.shown_measures(spec) if question.measures else ()
     wanted = Wanted(question.order, question.where, as_of, limit=question.limit, prefix=prefix, measures=measures)
+    if question.group:
+        return snippets.groups(_server(request), spec, question.group, wanted)
     return snippets.entries(_server(request), spec, wanted)
 
 

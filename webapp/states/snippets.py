@@ -110,6 +110,17 @@ def entries(server: Server, spec: StateSpec, wanted: Wanted) -> Snippets:
     return Snippets(with_query(url, parameters), programs | _entries_in_sql(spec, wanted))
 
 
+def groups(server: Server, spec: StateSpec, by: Sequence[str], wanted: Wanted) -> Snippets:
+    """Fold entries by key columns. wanted: which entries; its order and limit are those of the groups."""
+    url, parameters = server.address("states", spec.name, "groups"), [("by", ",".join(by)), *wanted.parameters]
+    programs = {
+        "curl": curl(server, url, parameters),
+        "Python": python_alone(server, with_query(url, parameters)),
+        "JavaScript": javascript(server, with_query(url, parameters), "JSON.stringify((await answer.json()).groups)"),
+    }
+    return Snippets(with_query(url, parameters), programs)
+
+
 def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Snippets:
     """Export entries as CSV, in key order."""
     wanted = wanted or Wanted()

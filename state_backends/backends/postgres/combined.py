@@ -134,14 +134,15 @@ def _combined(measure: str, aggregator: Aggregator, stored: Mapping[str, list[An
     if not found:
         return aggregator.finish(dict.fromkeys(suffixes))
     arrays = [
-        _loaded(stored[stored_column(measure, suffix)] or [], sql_type)
+        loaded(stored[stored_column(measure, suffix)] or [], sql_type)
         for suffix, sql_type in aggregator.columns.items()
     ]
     values = (dict(zip(suffixes, parts, strict=True)) for parts in zip(*arrays, strict=True))
     return aggregator.finish(reduce(aggregator.fold, values))
 
 
-def _loaded(array: list[Any], sql_type: str) -> list[Any]:
+def loaded(array: list[Any], sql_type: str) -> list[Any]:
+    """Return the values of a column that came as an array; JSON in it is text."""
     if sql_type != "jsonb":
         return array
     return [None if text is None else json.loads(text) for text in array]

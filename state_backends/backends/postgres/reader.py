@@ -32,8 +32,9 @@ from state_backends.backends.postgres.export import (
     reach_sql,
     rows_sql,
 )
+from state_backends.backends.postgres.grouped import groups_sql, reaches_by_row, rows_of
 from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
-from state_backends.backends.postgres.sorted_ranges import check_size
+from state_backends.backends.postgres.sorted_ranges import check_size, has_over
 from state_backends.committed import (
     COMMITTED_BATCH,
     NOW,
@@ -47,8 +48,17 @@ from state_backends.committed import (
 )
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.protocols import BACKENDS
-from state_backends.reader.bounds import Range, check_after, check_folds, check_measures, check_order, check_range
+from state_backends.reader.bounds import (
+    MOST_SCANNED,
+    Range,
+    check_after,
+    check_folds,
+    check_measures,
+    check_order,
+    check_range,
+)
 from state_backends.reader.filters import Where, check_where, narrowed, where_parameters
+from state_backends.reader.groups import Grouping, too_many_to_group
 from state_backends.reader.history import history_sql, key_repeats, series_key_repeats, series_sql
 from state_backends.reader.json_sql import json_key, json_value
 from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
@@ -137,6 +147,35 @@ class StateReader(Reader):
         if as_of is None:
             return _page_now(limit, self._row(statement, parameters))
         return self._then(as_of, partial(_page_then, limit), self._row(statement, [as_of, *parameters]))
+
+    def groups(
+        self,
+        by: Sequence[str],
+        *,
+        prefix: Key = (),
+        start: Key | None = None,
+        stop: Key | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int = 50,
+        most_folded: int = MOST_SCANNED,
+        measures: Sequence[str] | None = None,
+        where: Where = (),
+        as_of: int | None = None,
+    ) -> Snapshot:
+        grouping = Grouping.checked(self.spec, by, measures, order_by, descending, limit)
+        conditions, past = check_where(self.spec, where), as_of is not None
+        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
+        if has_over(self._conn, self._table, bounds, most_folded, past=past):
+            raise too_many_to_group(self.spec, most_folded)
+        stored, within = grouping.stored(self.spec), range_parameters(bounds)
+        statement = groups_sql(self._table, grouping.by, stored, bounds, conditions, past=past).as_bytes()
+        again = within if past and reaches_by_row(self._table) else []
+        parameters = [*again, *within, *where_parameters(conditions), self.spec.name]
+        row = self._row(statement, [as_of, *parameters] if past else parameters)
+        txid, attempt, at, epoch, *arrays = row if as_of is None else self._within_reach(as_of, row)
+        results, complete = grouping.results(self.spec, rows_of(grouping.by, stored, arrays))
+        return Snapshot(txid, attempt, at, epoch, results, complete=complete)
 
     def committed(self) -> CommittedBatch:
         return CommittedBatch(*self._row(COMMITTED, [self.spec.name]))

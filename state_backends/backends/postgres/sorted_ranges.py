@@ -17,19 +17,24 @@ ESTIMATE_IS_WITHIN = 4
 
 
 def check_size(conn: psycopg.Connection, table: StateTable, bounds: Range, most: int, *, past: bool) -> None:
-    """Raise RangeTooLargeError if a range has more rows than `most`. past: the rows are those of the changelog, if any.
+    """Raise RangeTooLargeError if a range that is to be sorted has more rows than `most`. past: as of `has_over`."""
+    if has_over(conn, table, bounds, most, past=past):
+        raise RangeTooLargeError(
+            f"state {table.spec.name!r}: to sort by a measure all of a range is read, and this one has over {most:,} "
+            "rows; give a prefix or a smaller range, or read it in key order"
+        )
+
+
+def has_over(conn: psycopg.Connection, table: StateTable, bounds: Range, most: int, *, past: bool) -> bool:
+    """Return whether a range has more rows than `most`. past: the rows are those of the changelog, if any.
 
     So many rows are counted, unless the planner takes the whole table to be far smaller.
     """
     rows = table.changelog if past and table.spec.changelog else table.name
     explained = conn.execute(sql.SQL("EXPLAIN (FORMAT JSON) SELECT FROM {}").format(rows)).fetchone()
     if explained is None or explained[0][0]["Plan"]["Plan Rows"] * ESTIMATE_IS_WITHIN <= most:
-        return
+        return False
     within = range_sql(table, len(bounds.prefix), len(bounds.start), len(bounds.stop))
     counted = sql.SQL("SELECT count(*) FROM (SELECT FROM {} t WHERE {} LIMIT %s) t").format(rows, within)
     found = conn.execute(counted, [*range_parameters(bounds), most + 1]).fetchone()
-    if found is not None and found[0] > most:
-        raise RangeTooLargeError(
-            f"state {table.spec.name!r}: to sort by a measure all of a range is read, and this one has over {most:,} "
-            "rows; give a prefix or a smaller range, or read it in key order"
-        )
+    return found is not None and bool(found[0] > most)

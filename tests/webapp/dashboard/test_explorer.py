@@ -131,3 +131,32 @@ def test_rows_of_another_store_are_listed(connection, reader):
         views.commit({"/home": 7, "/cart": 9})
 
         assert rows(reader.get(f"/states/{views.name}/explore", {"order": "-views"})) == ['["/cart"]', '["/home"]']
+
+
+def test_keys_are_grouped_by_a_part_with_the_means_of_all_their_events(filled, admin_client):
+    page = admin_client.get(EXPLORE, {"group": "origin", "order": "-flights", "where": "carrier != C01"})
+
+    assert headings(page) == ["origin", "keys", "flights", "mean_delay", "max_delay"]
+    assert "EWR 29 3,466 12.50 1,040 JFK 29 2,466 12.50 140" in text(page)
+    address, _ = run(page)
+    asked = "by=origin&where=carrier+%21%3D+C01&order_by=-flights&limit=25"
+    assert address == f"{API}/groups?{asked}"
+    found = admin_client.get(address.removeprefix("http://testserver")).json()
+    assert [(group["key"], group["keys"], group["value"]["flights"]) for group in found["groups"]] == [
+        (["EWR"], 29, 3_466),
+        (["JFK"], 29, 2_466),
+    ]
+
+
+def test_a_group_leads_to_its_keys(filled, reader):
+    page = unescape(reader.get(EXPLORE, {"group": "origin", "where": "flights>98"}).content.decode())
+
+    address = page.split('<tr id="row-')[2].split('href="')[1].split('"')[0]
+
+    assert rows(reader.get(address)) == ['["JFK","C00"]', '["JFK","C01"]']
+
+
+def test_a_state_of_time_is_grouped_by_it(filled, reader):
+    page = reader.get("/states/flights_by_hour/explore", {"group": "hour"})
+
+    assert "2013-01-01 10:00Z 2 2 2013-01-01 11:00Z 1 1" in text(page)

@@ -3,6 +3,7 @@
 Invalid parts of an address are ignored, except for those that a reader refuses with a reason that the page shows.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -22,15 +23,16 @@ MOST_CONDITIONS = 10
 
 @dataclass(frozen=True)
 class Question:
-    """prefix: leading key parts, as typed. where: conditions, as typed. measures: those shown; empty for all.
+    """prefix: leading key parts, as typed. where: conditions, as typed. group: key columns to fold by; empty for none.
 
-    order: a measure, `-` before it for descending; empty for key order. limit: rows of a page, one of ROWS. as_of: a
-    batch or a time, as typed; empty for the latest batch. after: last entry of the page before, as JSON; empty for the
-    first page. n: number of entries on earlier pages.
+    measures: those shown; empty for all. order: a measure, `-` before it for descending; empty for key order. limit:
+    rows of a page, one of ROWS. as_of: a batch or a time, as typed; empty for the latest batch. after: last entry of
+    the page before, as JSON; empty for the first page. n: number of entries on earlier pages.
     """
 
     prefix: str = ""
     where: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
     order: str = ""
     limit: int = ROWS[0]
@@ -45,6 +47,7 @@ class Question:
         return cls(
             prefix=clean(asked.get("prefix", "")),
             where=tuple(filter(None, map(clean, asked.getlist("where"))))[:MOST_CONDITIONS],
+            group=tuple(column for column in spec.key if column in asked.getlist("group") and spec.measures),
             measures=some_of(list(spec.measures), asked.getlist("measures")),
             order=order if order.removeprefix("-") in orderable(spec) else "",
             limit=limit if limit in ROWS else ROWS[0],
@@ -64,7 +67,7 @@ class Question:
     @property
     def is_search(self) -> bool:
         """Whether more is read than is shown, as for a search of the API."""
-        return bool(self.where or self.order)
+        return bool(self.where or self.order or self.group)
 
     @property
     def conditions(self) -> list[Filter]:
@@ -84,7 +87,9 @@ class Question:
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of an address that asks this."""
-        parts = {name: getattr(self, name) for name in ("prefix", "where", "order", "limit", "as_of", "after", "n")}
+        parts = {
+            name: getattr(self, name) for name in ("prefix", "where", "group", "order", "limit", "as_of", "after", "n")
+        }
         parts["measures"] = ",".join(self.measures)
         return {name: part for name, part in parts.items() if part and part != getattr(Question, name)}
 
@@ -104,6 +109,11 @@ class Question:
     def first_page(self) -> str:
         return self.address(after="", n=0)
 
+    def within(self, key: Sequence[Any]) -> str:
+        """Return the address of the entries that are folded into a group."""
+        parts = (f"{name} = {json.dumps(_as_text(part))}" for name, part in zip(self.group, key, strict=True))
+        return self.address(where=(*self.where, *parts), group=())
+
     @property
     def now(self) -> str:
         return self.address(as_of="", after="", n=0)
@@ -114,3 +124,7 @@ def some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     wanted = {name for text in asked for name in text.split(",")}
     chosen = tuple(name for name in names if name in wanted)
     return () if len(chosen) == len(names) else chosen
+
+
+def _as_text(part: Any) -> str:
+    return part if isinstance(part, str) else json.dumps(part)

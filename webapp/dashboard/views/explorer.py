@@ -21,7 +21,7 @@ from webapp.dashboard.entries import REFUSED
 from webapp.dashboard.explorer.comparison import Comparison, as_text, charts, compared, series_together
 from webapp.dashboard.explorer.moment import UnknownMomentError, batch_of
 from webapp.dashboard.explorer.question import ROWS, Question
-from webapp.dashboard.explorer.table import entries_table
+from webapp.dashboard.explorer.table import entries_table, groups_table
 from webapp.dashboard.pasted import pasted_prefix
 from webapp.dashboard.time_charts import ShownRange
 from webapp.dashboard.views.live import page, signed_in, state_page
@@ -57,11 +57,12 @@ def explore(request, pipeline, version, name):
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
     as_of = batch_of(question.as_of, pipeline)
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
-    table = entries_table(reader, question, prefix, as_of)
+    table = (groups_table if question.group else entries_table)(reader, question, prefix, as_of)
     as_json = json.loads(json.dumps(list(prefix), default=str))
     return {
         "table": table,
         "as_of": as_of,
+        "grouped_by": {name: reader.spec.key[name] for name in question.group},
         "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, as_of),
     }
 

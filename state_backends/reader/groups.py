@@ -1,0 +1,110 @@
+"""Groups: the entries of a range folded by some of their key columns, each measure by its aggregator's own fold.
+
+What is folded are the stored values, so a mean is that of all events and a distinct count a union. Python folds, since
+SQL can neither fold a sketch nor a measure of a user's own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from state_backends.errors import RangeTooLargeError, SpecError
+from state_backends.reader.bounds import check_folds, check_measures, check_order
+from state_backends.reader.filters import rank
+from state_backends.reader.scanned import json_form
+from state_backends.row import Key
+from state_backends.spec import StateSpec, stored_column
+
+
+class Grouping(NamedTuple):
+    """by: key columns, in the order of the key. measures: those of each group. order_by: a measure; None: by key."""
+
+    by: tuple[str, ...]
+    measures: tuple[str, ...]
+    order_by: str | None
+    descending: bool
+    limit: int
+
+    @classmethod
+    def checked(
+        cls,
+        spec: StateSpec,
+        by: Sequence[str],
+        measures: Sequence[str] | None,
+        order_by: str | None,
+        descending: bool,
+        limit: int,
+    ) -> Self:
+        """Raises SpecError for what is no key column or measure, and for a state whose values cannot be folded."""
+        check_folds(spec)
+        for column in by:
+            if column not in spec.key:
+                known = ", ".join(spec.key) or "none"
+                raise SpecError(f"state {spec.name!r}: no key column {column!r} to group by; there are {known}")
+        if not by:
+            raise SpecError(f"state {spec.name!r}: name one or more key columns to group by: {', '.join(spec.key)}")
+        check_order(spec, order_by)
+        asked = dict.fromkeys(check_measures(spec, measures))
+        if order_by is not None:
+            asked[order_by] = None
+        chosen = tuple(column for column in spec.key if column in by)
+        return cls(chosen, tuple(asked), order_by, descending, limit)
+
+    def stored(self, spec: StateSpec) -> dict[str, str]:
+        """Return the stored columns that are folded, name to SQL type."""
+        return {
+            stored_column(measure, suffix): sql_type
+            for measure in self.measures
+            for suffix, sql_type in spec.measures[measure].columns.items()
+        }
+
+    def results(self, spec: StateSpec, rows: Iterable[tuple[Key, Mapping[str, Any]]]) -> tuple[bytes, bool]:
+        """Return the first groups as a JSON array, and whether that is all of them.
+
+        rows: the parts of a key that are grouped by, and its stored columns by name.
+        """
+        groups = self._folded(spec, rows)
+        found = [
+            (key, keys, {measure: spec.measures[measure].finish(parts[measure]) for measure in self.measures})
+            for key, (keys, parts) in groups.items()
+        ]
+        shown = self._ordered(found)[: self.limit]
+        answered = [{"key": key, "keys": keys, "value": value} for key, keys, value in shown]
+        return json_form(answered).encode(), len(found) <= self.limit
+
+    def _folded(
+        self, spec: StateSpec, rows: Iterable[tuple[Key, Mapping[str, Any]]]
+    ) -> dict[Key, tuple[int, dict[str, Any]]]:
+        columns = {
+            measure: {suffix: stored_column(measure, suffix) for suffix in spec.measures[measure].columns}
+            for measure in self.measures
+        }
+        groups: dict[Key, tuple[int, dict[str, Any]]] = {}
+        for key, stored in rows:
+            parts = {
+                measure: {suffix: stored.get(name) for suffix, name in suffixes.items()}
+                for measure, suffixes in columns.items()
+            }
+            held = groups.get(key)
+            if held is None:
+                groups[key] = (1, parts)
+            else:
+                keys, before = held
+                folds = {measure: spec.measures[measure].fold(before[measure], parts[measure]) for measure in parts}
+                groups[key] = (keys + 1, folds)
+        return groups
+
+    def _ordered(self, found: list[tuple[Key, int, dict[str, Any]]]) -> list[tuple[Key, int, dict[str, Any]]]:
+        by_key = sorted(found, key=lambda group: [rank(part) for part in group[0]])
+        measure = self.order_by
+        if measure is None:
+            return by_key
+        some = [group for group in by_key if group[2][measure] is not None]
+        some.sort(key=lambda group: rank(group[2][measure]), reverse=self.descending)
+        return [*some, *(group for group in by_key if group[2][measure] is None)]
+
+
+def too_many_to_group(spec: StateSpec, most: int) -> RangeTooLargeError:
+    return RangeTooLargeError(
+        f"state {spec.name!r}: to group keys all of a range is read and folded, and this one has over {most:,} rows; "
+        "give a prefix or a smaller range, fewer measures if some of them are sketches, or keep a state of these groups"
+    )
