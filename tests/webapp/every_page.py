@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from django.contrib.auth.models import User
+from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from state_backends.dead_letters import DeadLetter
 from tests.webapp.committed_flights import committed_flights
 from webapp.accounts.audit.services import record
 from webapp.accounts.services import create_api_key
+from webapp.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
 from webapp.states.models import Batch, MaintenanceRun
 
 SIGN_IN = ["/login"]
@@ -91,6 +94,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
         flights.fail("day.json: no such column 'carrier'", failures=2)
         run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
         batch = Batch.objects.get(txid=2)
+        _alerts()
         yield [
             *DASHBOARD,
             f"/maintenance/{run.id}",
@@ -107,3 +111,22 @@ def every_page(admin: User) -> Iterator[list[str]]:
             f"/admin/django_celery_beat/periodictask/{task.pk}/delete/",
             API_REFERENCE,
         ]
+
+
+def _alerts() -> None:
+    """An open alert, one that is over, a silence and a message, beside a history of verdicts."""
+    now = timezone.now()
+    began, changed = now - timedelta(minutes=40), now - timedelta(minutes=10)
+    VerdictPeriod.objects.create(
+        pipeline="flights", verdict="running", reason="it has counted all input",
+        began_at=began, until=changed, is_current=False,
+    )  # fmt: skip
+    VerdictPeriod.objects.create(
+        pipeline="flights", verdict="retrying", reason="it failed and tries again", began_at=changed, until=now
+    )
+    rule = AlertRule.objects.create(name="on call", verdicts=["retrying"], mail_to=["ann@example.com"])
+    told = {"rule": rule, "pipeline": "flights", "reason": "it failed", "began_at": changed}
+    Alert.objects.create(verdict="retrying", told="retrying", **told)
+    Alert.objects.create(state="totals", verdict="not served", told=Alert.OVER, ended_at=now, **told)
+    Silence.objects.create(pipeline="flights", until=now + timedelta(hours=1), reason="a disk is replaced")
+    Notice.objects.create(rule=rule, channel="mail", to=rule.mail_to, subject="Tidemark: 2 alerts", body="retrying")

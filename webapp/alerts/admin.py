@@ -74,6 +74,7 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
 class SilenceAdmin(AuditedEdits, ModelAdmin):
     form = SilenceForm
     list_display = ["of", "rule", "until", "reason", "created_by"]
+    actions = None
     list_select_related = ["rule", "created_by"]
 
     def save_model(self, request: HttpRequest, obj: Silence, form: forms.ModelForm, change: bool) -> None:
@@ -97,13 +98,16 @@ class AlertAdmin(LongListAdmin):
     list_filter = ["verdict", "rule"]
     list_select_related = ["rule"]
     search_fields = ["pipeline", "state"]
-    fields = ["about", "verdict", "status", "reason", "rule", "began_at", "ended_at", "told"]
+    fields = ["about", "page", "verdict", "status", "reason", "rule", "began_at", "ended_at", "told"]
 
     @display(description="About", ordering="pipeline")
-    def about(self, alert: Alert) -> SafeString:
-        if alert.state:
-            return link(reverse("dashboard:state", args=[alert.state]), f"state {alert.state}")
-        return link(reverse("dashboard:pipeline", args=[alert.pipeline]), alert.pipeline)
+    def about(self, alert: Alert) -> str:
+        return f"state {alert.state}" if alert.state else alert.pipeline
+
+    @display(description="Page")
+    def page(self, alert: Alert) -> SafeString:
+        name, of = ("dashboard:state", alert.state) if alert.state else ("dashboard:pipeline", alert.pipeline)
+        return link(reverse(name, args=[of]), "on the dashboard")
 
     @display(description="Status", label=STATUSES)
     def status(self, alert: Alert) -> str:
