@@ -36,6 +36,10 @@ OVERFLOW = """Math.max(document.documentElement.scrollWidth - innerWidth,
     ...[...document.querySelectorAll("header nav")].map((nav) => nav.scrollWidth - nav.clientWidth))"""
 
 
+# The class of the admin's theme follows that of the system a moment later.
+SHOWN = "theme => !window.Alpine || document.documentElement.classList.contains('dark') === (theme === 'dark')"
+
+
 class Visitor:
     """A signed-in browser. Its policy is bypassed for axe-core; the test of policies has its own browser."""
 
@@ -104,6 +108,23 @@ def test_so_can_the_search_dialog(visitor, admin_user):
             faults += page.evaluate(AXE_RUN, theme)
 
     assert faults == visitor.errors == []
+
+
+@pytest.mark.parametrize("address", ["/", "/admin/"])
+def test_so_can_the_menu_of_the_bar(visitor, address):
+    page = visitor.page
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(address)
+        page.locator(".menu summary").press("Enter")
+        page.get_by_role("radio", name="System").wait_for()
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            page.wait_for_function(SHOWN, arg=theme)
+            visitor.errors += page.evaluate(AXE_RUN, theme)
+        assert page.evaluate(OVERFLOW) <= 0
+
+    assert visitor.errors == []
 
 
 def test_the_menu_of_the_admin_opens_by_keyboard_on_a_phone(visitor):

@@ -35,6 +35,7 @@ from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
 from webapp.accounts.permissions import key_scope, missing_to_give
 from webapp.accounts.revocation import revocation
 from webapp.core.admin import LongListAdmin
+from webapp.core.writing import size
 from webapp.saved_queries.models import published_names
 from webapp.states.admin.base import ask, link_to_list, selection
 from webapp.states.queries import state_names
@@ -365,11 +366,11 @@ class ApiKeyAdmin(ModelAdmin):
     def has_scopes(self, key):
         return ", ".join(key.scopes)
 
-    @display(description="Access")
+    @display(description="Access to")
     def confined_to(self, key):
-        return queries.describe_key_scope(key) or "all states and keys"
+        return queries.describe_key_scope(key) or "all states"
 
-    @display(description="Limit", ordering="rate")
+    @display(description="Rate limit", ordering="rate")
     def limit(self, key):
         return queries.describe_limit(key)
 
@@ -407,7 +408,7 @@ class UsageAdmin(LongListAdmin):
 
     @display(description="State", ordering="state")
     def of_state(self, row):
-        return row.state or "-"
+        return row.state or "—"
 
     @display(description="Requests", ordering="requests")
     def shown_requests(self, row):
@@ -419,7 +420,7 @@ class UsageAdmin(LongListAdmin):
 
     @display(description="Bytes sent", ordering="bytes")
     def shown_bytes(self, row):
-        return f"{row.bytes:,}"
+        return size(row.bytes)
 
 
 def _user(request: HttpRequest) -> User:

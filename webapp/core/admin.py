@@ -21,6 +21,7 @@ class ReadOnlyAdmin(ModelAdmin):
     """Rows that pipelines and services write; they are shown and not edited."""
 
     list_fullwidth = True
+    list_per_page = 50
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -12,9 +12,9 @@ from typing import Any
 from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest
-from django.template.defaultfilters import filesizeformat
 
 from state_backends.dead_letter_replay import Found
+from webapp.core.writing import size
 from webapp.states import maintenance
 from webapp.states.maintenance import Plan
 from webapp.states.models import MaintenanceRun
@@ -117,7 +117,7 @@ def maintenance_confirmation(
         button=f"{label} {len(useful)} of them" if 0 < len(useful) < len(planned) else label * bool(useful),
         cancel_url=cancel_url,
         notes=NOTES[kind](),
-        headers=["state", "keys (estimate)", "size", "effect", "active run"],
+        headers=["state", "keys", "size", "effect", "active run"],
         rows=[_plan_row(plan, link_state, link_run) for plan in planned],
         danger=kind != Kind.AUDIT,
         hidden=hidden,
@@ -175,7 +175,7 @@ def _plan_row(plan: Plan, link_state: Link, link_run: Callable[[MaintenanceRun, 
     state, run = plan.state, plan.busy
     active = run and link_run(run, f"{run.kind} {run.id} is {run.status}: no other run is queued")
     keys = f"{state.keys_estimate:,}"
-    return [link_state(state.name), keys, filesizeformat(state.bytes), EFFECTS[plan.kind](plan), active or "none"]
+    return [link_state(state.name), keys, size(state.bytes), EFFECTS[plan.kind](plan), active or "none"]
 
 
 def _compaction_effect(plan: Plan) -> str:

@@ -295,3 +295,17 @@ def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled, sch
     assert expiry.last_at == asked.requested_at
     assert expiry.next_at - datetime.now(UTC) > timedelta(minutes=9)
     assert compaction.last_at < asked.requested_at
+
+
+def test_states_have_pages(filled, reader, monkeypatch):
+    monkeypatch.setattr(operations, "PAGE_STATES", 2)
+
+    first, second, beyond = (
+        reader.get(f"/maintenance{query}").content.decode() for query in ("", "?states=2", "?states=x")
+    )
+
+    assert re.findall('<tr id="state-(\\w+)"', first) == re.findall('<tr id="state-(\\w+)"', beyond)
+    assert re.findall('<tr id="state-(\\w+)"', second) == ["totals"]
+    assert "1 to 2 of 3" in first
+    assert '<a rel="next" href="?states=2#states">Next</a>' in first
+    assert "&quot;states&quot;:&quot;2&quot;" in second

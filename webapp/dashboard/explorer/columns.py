@@ -12,7 +12,8 @@ from django.utils.safestring import SafeString
 
 from state_backends import DistinctCount, DistinctSet, Quantiles, StateSpec
 from state_backends.types import type_of
-from webapp.dashboard.templatetags.dashboard import cell, measured, number
+from webapp.core.writing import number
+from webapp.dashboard.templatetags.dashboard import cell, measured
 
 
 @dataclass(frozen=True)

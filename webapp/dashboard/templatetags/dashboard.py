@@ -1,7 +1,7 @@
 """Template filters and tags: how pages write numbers, sizes, times and keys, and link to other queries."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from webapp.accounts.permissions import key_scope
+from webapp.core.writing import duration, number, rate, share, size
 from webapp.dashboard.entries import EntriesQuery
 from webapp.dashboard.maintenance import Figure
 from webapp.dashboard.skew import Skew, worst_skew
@@ -20,24 +21,18 @@ from webapp.dashboard.strip import Strip, strip
 from webapp.states import verdicts
 from webapp.states.batches import BatchSummary
 from webapp.states.queries import PipelineStatus
+from webapp.states.retention import time_to_live
 from webapp.states.verdicts import Verdict
 
 register = template.Library()
+for writer in (number, rate, share, size, duration):
+    register.filter(writer)
+register.filter("retention", time_to_live)
 
 MAX_CHARACTERS = 160
 
 # A range of time, the version that a refresh has, and where a page of older versions ends.
 NOT_KEPT = ("range", "from", "to", "v", "before")
-
-
-@register.filter
-def number(figure: float | None) -> str:
-    """12345 -> 12,345; 12.3456 -> 12.35; 1234567.8 -> 1,234,568."""
-    if figure is None:
-        return "—"
-    if isinstance(figure, int) or abs(figure) >= 10_000 or float(figure).is_integer():
-        return f"{figure:,.0f}"
-    return f"{figure:,.2f}"
 
 
 @register.filter
@@ -60,45 +55,6 @@ def marked(text: str) -> SafeString:
 @register.filter
 def paragraphs(text: str) -> list[str]:
     return [paragraph for paragraph in text.split("\n\n") if paragraph]
-
-
-@register.filter
-def rate(figure: float) -> str:
-    return number(figure if 0 < figure < 10 else round(figure))
-
-
-@register.filter
-def share(figure: float | None) -> str:
-    """0.262 -> 26 %; what is not zero is not shown as zero."""
-    if figure is None:
-        return "—"
-    return "<1 %" if 0 < figure < 0.01 else f"{figure:.0%}".replace("%", " %")
-
-
-@register.filter
-def size(byte_count: int) -> str:
-    figure = float(byte_count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if figure < 1000:
-            return f"{figure:.0f} {unit}" if figure >= 10 or unit == "B" else f"{figure:.1f} {unit}"
-        figure /= 1000
-    return f"{figure:,.1f} TB"
-
-
-@register.filter
-def duration(length: timedelta | float | None) -> str:
-    """In the largest fitting unit: 420 ms, 6.03 s, 12 s, 3 min, 5 h, 400 days."""
-    if length is None:
-        return "—"
-    seconds = length.total_seconds() if isinstance(length, timedelta) else length
-    if 0 < seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10 and seconds % 1:
-        return f"{seconds:.2f} s"
-    for unit, unit_seconds, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < until:
-            return f"{seconds // unit_seconds:.0f} {unit}"
-    return f"{seconds // 86_400:,.0f} days"
 
 
 @register.filter

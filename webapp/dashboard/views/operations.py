@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -40,6 +41,7 @@ from webapp.states.schedule import scheduled
 from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
 from webapp.states.visible import of_request, without_names
 
+PAGE_STATES = 50
 PAGE_RUNS = 25
 
 MAINTAIN = "states.add_maintenancerun"
@@ -58,18 +60,21 @@ def maintenance(request):
     version = f"{_version(found, active, schedule)}{has_worker:d}{bool(silent):d}"
     if is_current(request, version):
         return no_change()
+    upkeep = latest_of_each(visible.states(), services.latest(), active)
+    states = Paginator(upkeep, PAGE_STATES).get_page(request.GET.get("states"))
     context = {
         "active": [RunView(run) for run in active],
         "runs": [RunView(run) for run in found[:PAGE_RUNS] if run.is_finished],
         "older": found[PAGE_RUNS - 1].id if len(found) > PAGE_RUNS else None,
         "is_first": not before,
-        "states": latest_of_each(visible.states(), services.latest(), active),
+        "states": states,
         "schedule": schedule,
         "has_worker": has_worker,
         "silent_since": silent,
         "may_maintain": request.user.has_perm(MAINTAIN) and not visible.scope.key_prefix,
     }
-    return page(request, "dashboard/maintenance.html", version, context, {"before": str(before)} if before else {})
+    shown = {name: request.GET[name] for name in ("before", "states") if request.GET.get(name)}
+    return page(request, "dashboard/maintenance.html", version, context, shown)
 
 
 @require_safe

@@ -7,4 +7,5 @@ from webapp.states.admin import batches, limits, maintenance, pipelines, schedul
 __all__ = ["batches", "limits", "maintenance", "pipelines", "schedule", "states"]
 
 admin.site.index_title = "Administration"
+admin.site.empty_value_display = "—"
 admin.site.index_template = "admin/states/index.html"

@@ -14,6 +14,7 @@ from unfold.decorators import display
 from state_backends.dead_letter_replay import Choice
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS
 from webapp.core.admin import LongListAdmin
+from webapp.core.writing import duration, number
 from webapp.states import queries
 from webapp.states.admin.base import ask, link_to, link_to_list, selection
 from webapp.states.confirmation import Confirmation, replay_confirmation
@@ -63,15 +64,15 @@ class RejectedByFilter(admin.SimpleListFilter):
 @admin.register(Batch)
 class BatchAdmin(LongListAdmin):
     list_display = [
-        "txid", "of_pipeline", "status", "attempt", "batch_time", "seconds", "rows_in", "keys", "letters", "late",
+        "txid", "of_pipeline", "status", "attempt", "batch_time", "duration", "rows", "keys", "letters", "late",
     ]  # fmt: skip
     list_filter = ["pipeline", ("committed_at", EmptyFieldListFilter), AttemptsFilter, "batch_time"]
     search_fields = ["=txid", "=pipeline__name"]
     search_help_text = "Txid or pipeline name; lists the newest 10,000 batches"
     fieldsets = [
         (None, {"fields": ["txid", "of_pipeline", "status", "attempt", "batch_id", "fence"]}),
-        ("Times", {"fields": ["batch_time", "started_at", "committed_at", "seconds", "watermark"]}),
-        ("Results", {"fields": ["rows_in", "keys_by_state", "letters", "late", "dropped", "tasks"]}),
+        ("Times", {"fields": ["batch_time", "started_at", "committed_at", "duration", "watermark"]}),
+        ("Results", {"fields": ["rows", "keys_by_state", "letters", "late", "dropped", "tasks"]}),
         ("Details", {"fields": ["ttls", "metrics", "offsets"]}),
     ]
 
@@ -83,15 +84,19 @@ class BatchAdmin(LongListAdmin):
     def status(self, batch):
         return "open" if batch.committed_at is None else "committed"
 
-    @display(description="Seconds")
-    def seconds(self, batch):
-        return batch.committed_at and round((batch.committed_at - batch.started_at).total_seconds(), 3)
+    @display(description="Duration")
+    def duration(self, batch):
+        return batch.committed_at and duration(batch.committed_at - batch.started_at)
 
-    @display(description="Keys")
+    @display(description="Rows", ordering="rows_in")
+    def rows(self, batch):
+        return number(batch.rows_in)
+
+    @display(description="Keys written")
     def keys(self, batch):
         return None if batch.keys_written is None else f"{sum(batch.keys_written.values()):,}"
 
-    @display(description="Keys, by state")
+    @display(description="Keys written, by state")
     def keys_by_state(self, batch):
         return ", ".join(f"{state}: {keys:,}" for state, keys in sorted((batch.keys_written or {}).items())) or None
 

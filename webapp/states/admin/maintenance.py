@@ -7,11 +7,11 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.defaultfilters import filesizeformat
 from django.urls import path, reverse
 from unfold.decorators import display
 
 from webapp.core.admin import LongListAdmin
+from webapp.core.writing import duration, size
 from webapp.states import services
 from webapp.states.admin.base import (
     link_to,
@@ -37,11 +37,11 @@ STATUS_COLOURS = {
 
 @admin.register(MaintenanceRun)
 class MaintenanceRunAdmin(LongListAdmin):
-    list_display = ["id", "kind", "of_state", "run_status", "removed", "requested_by", "requested_at", "seconds"]
+    list_display = ["id", "run_kind", "of_state", "run_status", "removed", "requested_by", "requested_at", "duration"]
     list_filter = ["status", "kind", "state__pipeline", "state", "requested_at"]
     search_fields = ["state__name", "requested_by", "error"]
     fields = [
-        "run_status", "kind", "of_state", "requested_by", "requested_at", "started_at", "finished_at", "seconds",
+        "run_status", "run_kind", "of_state", "requested_by", "requested_at", "started_at", "finished_at", "duration",
         "error", "other_runs", "audit",
     ]  # fmt: skip
 
@@ -80,6 +80,10 @@ class MaintenanceRunAdmin(LongListAdmin):
     def run_status(self, run):
         return "cancelling" if run.status == "running" and run.cancel_requested else run.status
 
+    @display(description="Kind", ordering="kind")
+    def run_kind(self, run):
+        return run.kind
+
     @display(description="State", ordering="state")
     def of_state(self, run):
         return link_to(State, run.state_id)
@@ -99,9 +103,9 @@ class MaintenanceRunAdmin(LongListAdmin):
     def removed(self, run):
         return f"{sum(step['removed'] for step in _steps(run)):,}"
 
-    @display(description="Seconds")
-    def seconds(self, run):
-        return run.finished_at and run.started_at and round((run.finished_at - run.started_at).total_seconds(), 2)
+    @display(description="Duration")
+    def duration(self, run):
+        return run.finished_at and run.started_at and duration(run.finished_at - run.started_at)
 
 
 def confirmation_of_runs(request: HttpRequest, kind: Kind, planned: Sequence[Plan]) -> Confirmation:
@@ -141,7 +145,7 @@ def _figures_table(run: MaintenanceRun) -> dict[str, Any]:
 
 
 def _figure(name: str, before: int, after: int | None) -> list[str]:
-    shown = filesizeformat if name.endswith("_bytes") else "{:,}".format
+    shown = size if name.endswith("_bytes") else "{:,}".format
     if after is None:
         return [name.replace("_", " "), shown(before), "—", ""]
     change = after - before

@@ -10,6 +10,7 @@ from django.urls import reverse
 from unfold.decorators import display
 
 from webapp.core.admin import ReadOnlyAdmin
+from webapp.core.writing import duration
 from webapp.states import queries, services
 from webapp.states.admin.base import (
     confirmation_page,
@@ -25,16 +26,10 @@ from webapp.states.confirmation import Confirmation, is_confirmed
 from webapp.states.limits import limits_of
 from webapp.states.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
 from webapp.states.queries import PipelineStatus
+from webapp.states.verdicts import TONES, verdict
 
-DRIVER_COLOURS = {
-    "running": "success",
-    "finished": "success",
-    "starting": "info",
-    "paused": "info",
-    "restarting": "warning",
-    "lost": "danger",
-    "failed": "danger",
-}
+COLOURS = {"bad": "danger", "watch": "warning", "good": "success", "calm": "info"}
+VERDICT_COLOURS = {name: COLOURS[tone] for name, tone in TONES.items()}
 NOTES = {
     "Pause": [
         "No data is lost: input waits at the source, and the states are still served.",
@@ -61,17 +56,33 @@ class DesiredStateFilter(admin.SimpleListFilter):
 @admin.register(Pipeline)
 class PipelineAdmin(ReadOnlyAdmin):
     list_display = [
-        "name", "status", "wanted", "committed_txid", "committed_time", "lag", "states", "batches", "dead_letters",
+        "name", "status", "wanted", "committed_txid", "last_commit", "lag", "states", "batches", "dead_letters",
     ]  # fmt: skip
     actions = ["pause", "resume"]
     search_fields = ["name", "description"]
     list_filter = ["spout", DesiredStateFilter]
     fieldsets = [
-        (None, {"fields": ["name", "description", "status", "message", "wanted_by", "spout", "guarantee"]}),
+        (None, {"fields": ["name", "description", "status", "reason", "message", "wanted_by", "source", "guarantee"]}),
         ("Related", {"fields": ["states", "batches", "dead_letters", "late", "runs", "limits", "audit"]}),
-        ("Committed", {"fields": ["committed_txid", "committed_attempt", "committed_batch_id", "committed_time"]}),
+        (
+            "Committed",
+            {"fields": ["committed_txid", "committed_attempt", "committed_batch_id", "committed_time", "last_commit"]},
+        ),
         ("Open", {"fields": ["open_txid", "open_attempt", "open_batch_id", "open_time"]}),
-        ("Driver", {"fields": ["driver_at", "failures", "next_try_at", "fence", "checkpoint_id", "created_at"]}),
+        (
+            "Driver",
+            {
+                "fields": [
+                    "driver_at",
+                    "driver_status",
+                    "failures",
+                    "next_try_at",
+                    "fence",
+                    "checkpoint_id",
+                    "created_at",
+                ]
+            },
+        ),
     ]
 
     @admin.action(description="Pause…", permissions=["control"])
@@ -119,13 +130,29 @@ class PipelineAdmin(ReadOnlyAdmin):
             messages.success(request, f"pipeline {pipeline.name!r}: {will(pipeline)}")
         return None
 
-    @display(description="Status", label=DRIVER_COLOURS)
+    @display(description="Status", label=VERDICT_COLOURS)
     def status(self, pipeline):
+        return verdict(pipeline.now).name
+
+    @display(description="Reason")
+    def reason(self, pipeline):
+        return verdict(pipeline.now).reason
+
+    @display(description="Driver status")
+    def driver_status(self, pipeline):
         return pipeline.now.status
+
+    @display(description="Last commit")
+    def last_commit(self, pipeline):
+        return moment(pipeline.now.committed_at)
 
     @display(description="Message")
     def message(self, pipeline):
         return pipeline.now.message
+
+    @display(description="Source")
+    def source(self, pipeline):
+        return pipeline.spout
 
     @display(description="Guarantee")
     def guarantee(self, pipeline):
@@ -146,13 +173,13 @@ class PipelineAdmin(ReadOnlyAdmin):
         return (
             f"{now.wanted}, requested by {now.wanted_by} at {now.wanted_at:%Y-%m-%d %H:%M:%S %Z}"
             if now.wanted_by
-            else None
+            else now.wanted
         )
 
     @display(description="Lag")
     def lag(self, pipeline):
         seconds = pipeline.now.lag_seconds
-        return None if seconds is None else f"{seconds:,.0f} s"
+        return "unknown" if seconds is None else duration(seconds) if seconds else "none"
 
     @display(description="Failures in a row")
     def failures(self, pipeline):
@@ -200,7 +227,8 @@ def _confirmation(
     request: HttpRequest, title: str, chosen: Sequence[PipelineStatus], will: Callable[[PipelineStatus], str]
 ) -> Confirmation:
     rows: list[list[Any]] = [
-        [link_to(Pipeline, pipeline.name), pipeline.status, pipeline.wanted, will(pipeline)] for pipeline in chosen
+        [link_to(Pipeline, pipeline.name), verdict(pipeline).name, pipeline.wanted, will(pipeline)]
+        for pipeline in chosen
     ]
     return Confirmation(
         title=f"{title} {len(chosen)} pipeline{'' if len(chosen) == 1 else 's'}?",

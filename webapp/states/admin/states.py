@@ -6,12 +6,12 @@ from django.contrib import admin, messages
 from django.db.models import Model, Prefetch, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from unfold.decorators import display
 
 from state_backends import BACKENDS, Catalog
 from webapp.core.admin import ReadOnlyAdmin
+from webapp.core.writing import number, size
 from webapp.states import maintenance, queries, readers, services
 from webapp.states.admin import editing
 from webapp.states.admin.base import (
@@ -219,13 +219,13 @@ class StateAdmin(ReadOnlyAdmin):
             txid=state.pipeline.committed_txid,
         )  # fmt: skip
 
-    @display(description="Keys (estimate)")
+    @display(description="Keys")
     def keys(self, state):
-        return state.now and f"{state.now.keys_estimate:,}"
+        return state.now and number(state.now.keys_estimate)
 
     @display(description="Size")
     def bytes(self, state):
-        return state.now and filesizeformat(state.now.bytes)
+        return state.now and size(state.now.bytes)
 
     @display(description="Active run")
     def active_run(self, state):

@@ -104,7 +104,7 @@ class TestConfirmation:
 
         keys, size, _, active = rows_of(page)[CARRIERS]
         assert (keys, active) == ("60", "none")
-        assert size.endswith("KB")
+        assert size.endswith("kB")
 
     def test_an_active_run_is_named(self, filled, admin_client):
         going = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="ann")

@@ -1,11 +1,14 @@
 """The admin's read-only lists and pages, and the links between them."""
 
+import re
+
 import pytest
 from django.db import connection as django_connection
 from django.test.utils import CaptureQueriesContext
 from django.utils.html import escape
 
 from state_backends.dead_letters import DeadLetter
+from tests.webapp.dashboard.page_text import text
 from webapp.accounts.audit.services import record
 from webapp.core import admin as core_admin
 from webapp.states.models import Batch, MaintenanceRun
@@ -226,7 +229,7 @@ class TestRunPage:
         assert page.context["progress_table"]["rows"] == [["changelog entries", "90,000", "1,234"]]
         assert page.context["figures_table"]["rows"] == [
             ["changelog rows", "90,000", "88,766", "-1,234"],
-            ["changelog bytes", "2.0\xa0MB", "1.0\xa0MB", "-1.0\xa0MB"],
+            ["changelog bytes", "2.1 MB", "1.0 MB", "-1.0 MB"],
         ]
         assert "Compaction of flights_by_carrier: done" in page.content.decode()
 
@@ -275,3 +278,22 @@ class TestRawInputOfDeadLetters:
 
         assert client.get("/admin/states/deadletter/", {lookup: "1"}).status_code == status
         assert client.get("/admin/states/deadletter/", {"txid": "1"}).status_code == 200
+
+
+class TestWritingAsTheDashboard:
+    def test_a_pipeline_has_the_status_of_the_strip(self, filled, admin_client):
+        filled.fail("no disk", failures=2)
+
+        admin, dashboard = (admin_client.get(path) for path in ("/admin/states/pipeline/", "/"))
+
+        assert " retrying running " in text(admin)
+        assert text(dashboard).count(" retrying ") > 1
+
+    def test_sizes_numbers_and_durations_are_written_alike(self, filled, admin_client):
+        size = re.search(r"60 ([\d.]+ kB) ", text(admin_client.get("/")))[1]
+        filled.commit({("EWR", "C00"): 1_234})
+
+        assert f" {size} " in text(admin_client.get("/admin/states/state/"))
+        assert re.search(
+            r" committed 1 [\d-]+ [\d:]+ UTC [\d.]+ m?s 1,234 ", text(admin_client.get("/admin/states/batch/"))
+        )

@@ -399,9 +399,7 @@
     isDue = true;
     drawAll();
   });
-  const repaint = () => drawn.forEach(({ plot }) => plot.redraw(false, true));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  document.addEventListener("themechange", repaint);
+  document.addEventListener("themechange", () => drawn.forEach(({ plot }) => plot.redraw(false, true)));
   document.addEventListener("DOMContentLoaded", () => {
     drawAll();
     setInterval(follow, 1000);

@@ -24,7 +24,11 @@
 
   function applyTheme(theme) {
     root.dataset.theme = theme;
-    if (window.Alpine) window.Alpine.$data(root).switchTheme(theme);
+    if (window.Alpine) {
+      const admin = window.Alpine.$data(root);
+      admin.switchTheme(""); // a change to the same theme would not read the system's again
+      admin.switchTheme(theme);
+    }
     document.dispatchEvent(new Event("themechange"));
   }
 
@@ -66,6 +70,7 @@
   }
 
   applyStored();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(root.dataset.theme));
   document.addEventListener("DOMContentLoaded", () => {
     const menu = document.querySelector(".menu");
     if (!menu) return;
