@@ -25,6 +25,7 @@ from state_backends.errors import PipelineHeldError, SynchronizerError
 from state_backends.ledger import BatchLedger
 from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
+from state_backends.schema.inputs import record_inputs
 from state_backends.session import VANISHED_SECONDS, unsafe_settings
 from state_backends.spec import StateSpec
 from state_backends.synchronizer.membership import Membership
@@ -159,6 +160,7 @@ class DriverSession:
             self._report_waiting,
             accept_gap=self.accept_gap,
         )
+        record_inputs(self.conn, pipeline.inputs)
         self._catch_up(catalog.specs(pipeline.name))
 
     def _check_backfill(self) -> None:

@@ -14,6 +14,7 @@ from pipelines.retraction import check_retraction
 from pipelines.sources.source import Source, Sources
 from pipelines.sources.ticks import Ticks
 from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream, Watermark
+from state_backends.schema.inputs import Inputs
 from state_backends.spec import NAME, NAME_RULE, StateSpec
 
 
@@ -137,6 +138,11 @@ class Pipeline:
         return {node.queries for node in self._nodes if isinstance(node, Stream) and node.queries is not None}
 
     @property
+    def inputs(self) -> dict[str, Inputs]:
+        """What each state is computed from, by state name."""
+        return {fed.spec.name: _declared_inputs(fed) for fed in self.ordered if fed.spec is not None}
+
+    @property
     def guarantees(self) -> dict[str, str]:
         """The guarantee of each state, by state name."""
         return {spec.name: guarantee(self.source.spout, spec.kind) for spec in self.specs}
@@ -163,6 +169,33 @@ def _inputs(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Stream):
         return node.inputs
     return (node.stream,) if isinstance(node, PersistentAggregate | PartitionPersist) else ()
+
+
+def _declared_inputs(fed: FedState) -> Inputs:
+    """Return the sources and states that a state reads through streams alone, and the states that these look up in."""
+    sources: dict[str, None] = {}
+    states: dict[str, None] = {}
+    lookups: dict[str, None] = {}
+    seen: set[Node] = set()
+    waiting: list[Node] = [fed.stream]
+    while waiting:
+        node = waiting.pop(0)
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Stream):
+            waiting += node.inputs
+            lookups |= {node.queries: None} if node.queries else {}
+        elif isinstance(node, PersistentAggregate | PartitionPersist):
+            states[node.name] = None
+        else:
+            sources[_called(node)] = None
+    return {"sources": list(sources), "states": list(states), "lookups": list(lookups)}
+
+
+def _called(source: Source) -> str:
+    """Return the text of a source; its class where it has none."""
+    return type(source).__name__ if type(source).__str__ is object.__str__ else str(source)
 
 
 def upstream(node: Node) -> Iterator[Node]:

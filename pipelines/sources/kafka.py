@@ -254,6 +254,9 @@ class KafkaTopics:
         names = self.topics.pattern if isinstance(self.topics, re.Pattern) else ",".join(self.topics)
         return f"kafka {names}"
 
+    def __str__(self) -> str:
+        return self._name
+
     def _check_options(self) -> None:
         pattern = self.topics if isinstance(self.topics, re.Pattern) else None
         bad_servers = [server for server in self.servers if not SERVER.fullmatch(server)]

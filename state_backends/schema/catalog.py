@@ -170,8 +170,8 @@ class Catalog:
             "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
             "VALUES (%s, %s, %s::jsonb, %s, %s, %s::jsonb) ON CONFLICT (name) DO UPDATE "
             "SET definition = excluded.definition, ttl = excluded.ttl, guarantee = excluded.guarantee, "
-            "declared = excluded.declared, version = s.version + 1, since_txid = 0, measures_since = '{}', "
-            "last_fed_txid = NULL, measures_last_fed = '{}'",
+            "declared = s.declared || excluded.declared, version = s.version + 1, since_txid = 0, "
+            "measures_since = '{}', last_fed_txid = NULL, measures_last_fed = '{}'",
             [
                 spec.name,
                 pipeline,
@@ -272,7 +272,7 @@ class Catalog:
             "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, %(declared)s::jsonb, "
             "coalesce((SELECT committed_txid FROM tidemark.pipeline WHERE name = %(pipeline)s), 0)) "
             "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, ttl = excluded.ttl, "
-            "guarantee = excluded.guarantee, declared = excluded.declared, "
+            "guarantee = excluded.guarantee, declared = s.declared || excluded.declared, "
             "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int, "
             "measures_since = s.measures_since || coalesce((SELECT jsonb_object_agg(measure, excluded.since_txid) "
             "FROM unnest(%(new)s::text[]) measure), '{}')",

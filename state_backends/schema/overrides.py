@@ -95,7 +95,7 @@ def changed(spec: StateSpec, before: Terms, ttl: Ttl, changelog: Log) -> Terms:
 def store(conn: psycopg.Connection, name: str, terms: Terms) -> None:
     values = {"ttl": _text(terms.ttl), "changelog": terms.next_changelog}
     conn.execute(
-        "UPDATE tidemark.state SET ttl = %s, declared = %s::jsonb, edits = %s::jsonb WHERE name = %s",
+        "UPDATE tidemark.state SET ttl = %s, declared = declared || %s::jsonb, edits = %s::jsonb WHERE name = %s",
         [
             terms.ttl,
             declared(terms.declared_ttl, terms.declared_changelog),

@@ -57,3 +57,25 @@ def test_every_example_has_its_name_and_its_states_survive_the_catalog(example):
     for spec in pipeline.specs:
         assert definition(from_definition(spec.name, definition(spec), spec.ttl)) == definition(spec)
         assert pipeline.guarantees[spec.name] == "exactly once"
+
+
+class TestInputs:
+    def test_a_state_is_computed_from_the_sources_and_states_that_it_reads_itself(self):
+        words = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
+        names = StateSpec("names", key={"word": "text"}, measures={"count": Count()})
+        counted = lines().group_by(word="value").persistent_aggregate(words)
+        looked_up = counted.new_values_stream().merge(lines("more")).state_query(names, ["word"], name="string")
+        pipeline = Pipeline("p", [looked_up.persistent_aggregate(TOTALS)])
+
+        assert pipeline.inputs == {
+            "words": {"sources": ["folder 'in'"], "states": [], "lookups": []},
+            "totals": {"sources": ["folder 'more'"], "states": ["words"], "lookups": ["names"]},
+        }
+
+    def test_a_source_without_a_text_goes_by_its_class(self):
+        class Custom(TextFiles):
+            __str__ = object.__str__
+
+        pipeline = Pipeline("p", [Stream.read(Custom("in")).persistent_aggregate(TOTALS)])
+
+        assert pipeline.inputs["totals"]["sources"] == ["Custom"]

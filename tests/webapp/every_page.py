@@ -38,6 +38,7 @@ DASHBOARD = [
     '/states/flights_by_carrier/key?key=["EWR","nothing"]',
     "/states/flights_by_carrier/key?key=EWR",
     "/states/flights_by_carrier/lookup?keys=EWR,C00%0AEWR,nothing%0AEWR",
+    "/lineage",
     "/maintenance",
     "/keys",
     "/keys/new",

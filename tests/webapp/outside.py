@@ -18,6 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from state_backends import Count, StateSpec, driver_status
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.schema import former
+from state_backends.schema.inputs import record_inputs
 from state_backends.synchronizer.membership import Membership
 from state_backends.table import StateTable
 from tests.state_backends.feed import Feed
@@ -33,6 +34,11 @@ SEEN = StateSpec("seen_orders", key=KEY, measures={"n": Count()}, changelog=True
 BROKEN = StateSpec("seen_broken", key=KEY, measures={"n": Count()})
 COVERT = StateSpec("covert_orders", key={"covert_number": "bigint"}, measures={"covert_n": Count()}, changelog=True)
 OTHER = StateSpec("covert_other", key={"covert_page": "bigint"}, measures={"covert_n": Count()})
+
+INPUTS = {
+    SEEN.name: {"sources": ["covert_source"], "states": [COVERT.name], "lookups": [OTHER.name]},
+    COVERT.name: {"sources": ["covert_source"], "states": [SEEN.name], "lookups": []},
+}
 
 STATES = {"states": [SEEN.name, BROKEN.name]}
 PREFIX = {"key_prefix": ["near"]}
@@ -76,6 +82,7 @@ def two_pipelines() -> Iterator[psycopg.Connection]:
             seen.run(orders, orders, covert)
             _commit_with_figures(seen, orders, covert)
             Feed(conn, [OTHER], pipeline="covert_pipeline").run([{"covert_page": 7, "covert_n": 3}])
+            record_inputs(conn, INPUTS)
             _saved_queries()
             _troubles(conn)
             yield conn

@@ -2,6 +2,7 @@ from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
 from webapp.dashboard.views import acts, api_keys, dead_letters, explorer, operations, pipelines, search, states
+from webapp.dashboard.views.lineage import lineage_page
 from webapp.states.models import MaintenanceRun
 
 
@@ -43,6 +44,7 @@ urlpatterns = [
     path("states/<resource:name>/compact", operations.request_run, {"kind": Kind.COMPACTION}, name="compact"),
     path("states/<resource:name>/expire", operations.request_run, {"kind": Kind.EXPIRY}, name="expire"),
     path("states/<resource:name>/audit", operations.request_run, {"kind": Kind.AUDIT}, name="audit"),
+    path("lineage", lineage_page, name="lineage"),
     path("maintenance", operations.maintenance, name="maintenance"),
     path("maintenance/<number:run_id>", operations.run, name="run"),
     path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),

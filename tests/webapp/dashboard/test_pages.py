@@ -137,8 +137,8 @@ class TestPipelinePage:
         assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 3 0 1,200 7 dropped ", page)
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions, strip; pipeline, batches, states, their keys; two for history, two for alerts.
-        with django_assert_num_queries(14):
+        # Session, user, permissions, strip; pipeline, batches, states, keys; two each for history, alerts, lineage.
+        with django_assert_num_queries(16):
             reader.get("/pipelines/flights/")
 
 
@@ -285,8 +285,8 @@ class TestStatePage:
     def test_its_statements_do_not_grow_with_keys_or_states(self, filled, reader, django_assert_num_queries):
         reader.get("/states/flights_by_carrier/")
 
-        # Session, user, permissions, strip; the pipeline, the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(9):
+        # Session, user, permissions, strip; pipeline, state, keys, two for the lineage; the reader's are not Django's.
+        with django_assert_num_queries(11):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):

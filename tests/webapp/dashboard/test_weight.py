@@ -22,6 +22,7 @@ PAGES = [
     "/states/flights_by_hour/",
     "/states/totals/",
     f"/states/flights_by_carrier/key?key={KEY}",
+    "/lineage",
     "/maintenance",
     "/keys",
     "/search?q=flights",

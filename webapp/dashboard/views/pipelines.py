@@ -13,6 +13,7 @@ from webapp.accounts.permissions import IN_NO_GROUP, key_scope
 from webapp.dashboard import api_panel, strip
 from webapp.dashboard.alerts import pipeline_alerts
 from webapp.dashboard.charts import sparkline
+from webapp.dashboard.lineage import lineage
 from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
 from webapp.dashboard.overview import tables as overview_tables
 from webapp.dashboard.pasted import whole_number
@@ -47,6 +48,7 @@ SPARKLINE_BATCHES = 60
 OVERVIEW_BATCHES = 30
 SHOWN_BATCHES = 12
 SHOWN_DEAD_LETTERS = 5
+SHOWN_LINEAGE = 12
 PAGE_BATCHES = 50
 
 # With more states than this, the table of batches shows the sum of their keys.
@@ -106,6 +108,7 @@ def pipeline(request, found, version):
         "batches": batches[:SHOWN_BATCHES],
         "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
         "states": visible.states(found.name),
+        "lineage": lineage(request, pipeline=found.name)[:SHOWN_LINEAGE],
         "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
     }
     return page(request, "dashboard/pipeline.html", version, shown, shown_range.query)

@@ -27,6 +27,7 @@ from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.dashboard import api_panel, entries
 from webapp.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
 from webapp.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
+from webapp.dashboard.lineage import lineage
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.time_charts import ShownRange, value_chart
 from webapp.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
@@ -59,6 +60,7 @@ def state(request, pipeline, version, name):
     shown = {
         "pipeline": pipeline,
         "state": of_request(request).state(name),
+        "lineage": lineage(request, state=name),
         "is_json": not reader.spec.measures,
         "snippets": _snippets(request, reader.spec, values),
     }

@@ -1,0 +1,129 @@
+"""Lineage: what each state is computed from, and who reads it.
+
+The inputs are those that its pipeline's driver has recorded. Consumers are other states, published saved queries,
+webhooks for its commits, and the API keys that have read it in the last days. Restricted callers see states only.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Sum
+from django.http import HttpRequest
+from django.urls import reverse
+
+from webapp.accounts import usage
+from webapp.accounts.models import ApiKey
+from webapp.accounts.permissions import VIEW_KEYS
+from webapp.saved_queries.models import SavedQuery
+from webapp.states import queries
+from webapp.states.visible import Visible, of_request
+from webapp.webhooks.models import Kind, Webhook
+
+USED_DAYS = 7
+VIEW_WEBHOOKS = "webhooks.view_webhook"
+
+STATE, LOOKS_UP, LOOKED_UP = "state", "looks up in", "looked up for"
+
+# Rows of the page, unless all are asked for.
+MOST_ROWS = 50
+
+STATES = "SELECT name, pipeline, declared -> 'inputs' AS inputs FROM tidemark.state ORDER BY pipeline, name"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One end of an edge. kind: source, state, looks up in, looked up for, saved query, webhook or API key.
+
+    address: empty for what has no page.
+    """
+
+    kind: str
+    name: str
+    address: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class StateLineage:
+    """inputs, consumers: of a state. is_recorded: whether a driver has recorded the inputs."""
+
+    state: str
+    pipeline: str
+    is_recorded: bool
+    inputs: Sequence[Link]
+    consumers: Sequence[Link]
+
+    @property
+    def names(self) -> list[str]:
+        return [self.state, self.pipeline, *(link.name for link in (*self.inputs, *self.consumers))]
+
+    @property
+    def states(self) -> set[str]:
+        """The state and its neighbours."""
+        links = (*self.inputs, *self.consumers)
+        return {self.state, *(link.name for link in links if link.kind in (STATE, LOOKS_UP, LOOKED_UP))}
+
+
+def lineage(request: HttpRequest, *, pipeline: str = "", state: str = "") -> list[StateLineage]:
+    """Return the lineage of the states that the user sees; of one pipeline, or of one state."""
+    visible = of_request(request)
+    rows = [row for row in queries.fetch(STATES, {}) if visible.sees(row["name"])]
+    by_name = {row["name"]: row for row in rows}
+    consumers = _states_fed(rows)
+    if visible.scope.is_unrestricted:
+        for name, link in _readers(request):
+            consumers[name].append(link)
+    return [
+        StateLineage(name, row["pipeline"], row["inputs"] is not None, _inputs(row, by_name, visible), consumers[name])
+        for name, row in by_name.items()
+        if row["pipeline"] == (pipeline or row["pipeline"]) and name == (state or name)
+    ]
+
+
+def _inputs(row: Row, known: Collection[str], visible: Visible) -> list[Link]:
+    links = [_state(kind, name) for kind, name in _states_read(row) if name in known]
+    if not visible.scope.is_unrestricted:
+        return links
+    stores = [Link(kind, name) for kind, name in _states_read(row) if name not in known]
+    return [*(Link("source", text) for text in (row["inputs"] or {}).get("sources", ())), *links, *stores]
+
+
+def _states_fed(rows: Iterable[Row]) -> defaultdict[str, list[Link]]:
+    """Return the states that read each state."""
+    fed = defaultdict(list)
+    for row in rows:
+        for kind, name in _states_read(row):
+            fed[name].append(_state(LOOKED_UP if kind == LOOKS_UP else kind, row["name"]))
+    return fed
+
+
+def _states_read(row: Row) -> Iterator[tuple[str, str]]:
+    inputs = row["inputs"] or {}
+    yield from ((STATE, name) for name in inputs.get("states", ()))
+    yield from ((LOOKS_UP, name) for name in inputs.get("lookups", ()))
+
+
+def _readers(request: HttpRequest) -> Iterator[tuple[str, Link]]:
+    """Yield (state, consumer) of the consumers outside of pipelines that the user may see."""
+    published = SavedQuery.objects.filter(published_at__isnull=False, withdrawn_at=None).order_by("name", "version")
+    for name, definition in {query.name: query.definition for query in published}.items():
+        address = reverse("lookup:saved_query", args=[name])
+        for state in dict.fromkeys(read["state"] for read in definition["reads"]):
+            yield state, Link("saved query", name, address)
+    if request.user.has_perm(VIEW_WEBHOOKS):
+        for webhook in Webhook.objects.filter(enabled=True, kinds__contains=[Kind.COMMIT]):
+            for state in webhook.states:
+                yield state, Link("webhook", webhook.name)
+    if request.user.has_perm(VIEW_KEYS):
+        names = dict(ApiKey.objects.values_list("prefix", "name"))
+        used = usage.since(24 * USED_DAYS).exclude(state="").order_by().values_list("state", "prefix")
+        for state, prefix, requests in used.annotate(Sum("requests")).order_by("prefix"):
+            yield state, Link("API key", names.get(prefix, prefix), detail=f"{requests:,} requests in {USED_DAYS} days")
+
+
+def _state(kind: str, name: str) -> Link:
+    return Link(kind, name, reverse("dashboard:state", args=[name]))

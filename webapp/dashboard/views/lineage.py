@@ -1,0 +1,39 @@
+"""The page of lineage: all states, those around one pipeline, or those of a filter."""
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from webapp.accounts.permissions import key_scope
+from webapp.dashboard.lineage import MOST_ROWS, USED_DAYS, StateLineage, lineage
+from webapp.dashboard.views.live import signed_in, static_page
+
+
+@require_safe
+@signed_in
+def lineage_page(request: HttpRequest) -> HttpResponse:
+    asked = {part: request.GET.get(part, "").strip()[:200] for part in ("q", "pipeline")}
+    found = _matching(asked["q"], _around(asked["pipeline"], lineage(request)))
+    shown = found if request.GET.get("all") == "1" else found[:MOST_ROWS]
+    context = {
+        **asked,
+        "lineage": shown,
+        "further": len(found) - len(shown),
+        "every_row": f"?{urlencode({part: text for part, text in asked.items() if text} | {'all': '1'})}",
+        "used_days": USED_DAYS,
+        "is_restricted": not key_scope(request).is_unrestricted,
+    }
+    return static_page(request, "dashboard/lineage.html", context)
+
+
+def _matching(text: str, rows: list[StateLineage]) -> list[StateLineage]:
+    return [row for row in rows if any(text.lower() in name.lower() for name in row.names)]
+
+
+def _around(pipeline: str, rows: list[StateLineage]) -> list[StateLineage]:
+    """Return the states of a pipeline, and those that they read or that read them."""
+    if not pipeline:
+        return rows
+    own = {row.state for row in rows if row.pipeline == pipeline}
+    return [row for row in rows if own & row.states]
