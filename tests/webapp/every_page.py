@@ -33,6 +33,7 @@ DASHBOARD = [
     "/states/flights_by_carrier/audit",
     "/pipelines/flights/dead-letters/replay",
     '/states/flights_by_carrier/compare?key=["EWR","C00"]&key=["LGA","C01"]&than=1',
+    "/states/flights_by_carrier/explore?group=origin&order=-flights",
     "/states/flights_by_carrier/explore?where=flights>1&order=-flights&measures=flights,max_delay",
     '/states/flights_by_carrier/key?key=["EWR","C00"]',
     '/states/flights_by_carrier/key?key=["EWR","nothing"]',

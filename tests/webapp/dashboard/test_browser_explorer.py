@@ -78,3 +78,13 @@ def test_ticked_keys_are_compared_and_one_is_taken_out_again(flights, page):
     page.get_by_role("link", name="24 h").click()
     page.wait_for_url("**range=24h")
     expect(page.locator("#chart-column-0 .uplot")).to_be_visible()
+
+
+def test_the_keys_of_a_group_are_shown_ungrouped(flights, page):
+    page.goto(EXPLORE)
+    page.get_by_role("checkbox", name="origin", exact=True).check()
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("link", name="JFK").click()
+
+    expect(page.get_by_role("row", name="JFK · C00")).to_be_visible()
+    expect(page.get_by_role("checkbox", name="origin", exact=True)).not_to_be_checked()
