@@ -19,7 +19,7 @@ class TestOverview:
         page = text(reader.get("/"))
 
         assert "No pipelines yet" in page
-        assert "python manage.py run_pipeline flights" in page
+        assert "python manage.py demo --port 8001" in page
 
     def test_it_shows_every_pipeline_and_state(self, filled, reader):
         page = text(reader.get("/"))

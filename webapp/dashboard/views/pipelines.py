@@ -13,6 +13,7 @@ from webapp.accounts.permissions import IN_NO_GROUP, key_scope
 from webapp.dashboard import api_panel, strip
 from webapp.dashboard.alerts import pipeline_alerts
 from webapp.dashboard.charts import sparkline
+from webapp.dashboard.first_run import ways
 from webapp.dashboard.lineage import lineage
 from webapp.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
 from webapp.dashboard.overview import tables as overview_tables
@@ -78,6 +79,7 @@ def overview(request):
         "state_headings": state_headings(query),
         "members": sorted(members, key=lambda member: member.healthy),
         "replicas": sorted(standings, key=lambda standing: standing.is_used),
+        "ways": ways() if not pipelines else [],
         "is_restricted": not is_whole,
         "is_in_no_group": visible.scope is IN_NO_GROUP,
     }
