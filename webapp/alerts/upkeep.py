@@ -29,9 +29,10 @@ def forget_old() -> None:
 
 
 def rename_pipeline(*, old: str, new: str) -> None:
-    """Let a pipeline keep history, alerts, rules and silences under its new name."""
+    """Let a pipeline keep history, alerts, rules and silences under its new name; what one had that is gone, goes."""
     with transaction.atomic():
-        VerdictPeriod.objects.filter(pipeline=new).delete()
+        for of_former in (VerdictPeriod, Alert):
+            of_former.objects.filter(pipeline=new).delete()
         for model in (VerdictPeriod, Alert, Silence):
             model.objects.filter(pipeline=old).update(pipeline=new)
         for rule in AlertRule.objects.filter(pipelines__contains=[old]).select_for_update():
@@ -46,4 +47,5 @@ def rename_state(conn: psycopg.Connection, *, old: str, new: str) -> None:
         sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(rules),
         [old, new, old],
     )
+    conn.execute(sql.SQL("DELETE FROM {} WHERE state = %s").format(alerts), [new])
     conn.execute(sql.SQL("UPDATE {} SET state = %s WHERE state = %s").format(alerts), [new, old])

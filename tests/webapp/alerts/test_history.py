@@ -14,7 +14,7 @@ from tests.webapp.dashboard.page_text import text
 from webapp.accounts.models import Restriction
 from webapp.alerts import checking, upkeep
 from webapp.alerts.history import changes, last_check, record_verdicts, silent_since
-from webapp.alerts.models import LastCheck, VerdictPeriod
+from webapp.alerts.models import Alert, LastCheck, VerdictPeriod
 from webapp.states import queries, services
 from webapp.states.limits import limits_of
 from webapp.states.readers import own_connection
@@ -125,6 +125,21 @@ def test_the_history_follows_a_pipeline_that_is_renamed(lasting):
     call_command("rename", "--pipeline", "flights", "departures")
 
     assert VerdictPeriod.objects.get().pipeline == "departures"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("old", "new", "kind"), [("flights", "departures", ["--pipeline"]), ("totals", "sums", [])])
+def test_an_alert_left_open_under_the_new_name_does_not_stop_a_rename(lasting, rule, old, new, kind):
+    ops = rule()
+    for name in (old, new):
+        about = {"pipeline": name} if kind else {"pipeline": "flights", "state": name}
+        Alert.objects.create(rule=ops, verdict="failed", reason=f"of {name}", began_at=NOON, **about)
+    lasting.die()
+
+    call_command("rename", *kind, old, new)
+
+    alert = Alert.objects.get()
+    assert (alert.state or alert.pipeline, alert.reason) == (new, f"of {old}")
 
 
 class TestWhatIsKept:
