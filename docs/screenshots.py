@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 IMAGES = Path(__file__).resolve().parent / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -35,14 +35,15 @@ class Shot:
         return f"{self.name}.png"
 
 
-KEY = '/states/flights_by_carrier/key?key=["JFK","AA"]'
+KEY = '/states/flights_by_carrier/key?key=["JFK","AA"]&range=15m'
 
 SHOTS = [
     Shot("overview", "/", DESKTOP, "light"),
-    Shot("state", "/states/flights_by_carrier/", DESKTOP, "dark"),
+    Shot("pipeline", "/pipelines/aircraft/?range=15m", DESKTOP, "dark"),
+    Shot("explorer", "/states/delays_by_day/explore?group=carrier&order=-flights", DESKTOP, "light"),
     Shot("key", KEY, DESKTOP, "light"),
-    Shot("batches", "/pipelines/flights/batches", DESKTOP, "dark"),
-    Shot("maintenance", "/maintenance", DESKTOP, "light"),
+    Shot("dead-letters", "/pipelines/aircraft/dead-letters", DESKTOP, "light"),
+    Shot("maintenance", "/maintenance", DESKTOP, "dark"),
     Shot("overview-phone", "/", PHONE, "dark"),
     Shot("state-phone", "/states/flights_by_carrier/", PHONE, "light"),
 ]
@@ -77,9 +78,10 @@ def _take(shot: Shot, path: Path, browser: Browser, url: str, signed_in: Any) ->
 
 
 def _settle(page: Page) -> None:
-    """Wait until fonts are loaded and times are shown."""
+    """Wait until fonts are loaded, times are shown and charts are drawn."""
     page.wait_for_function("document.fonts.status === 'loaded' && document.readyState === 'complete'")
     page.locator("main h1").wait_for()
+    expect(page.locator(".drawing:not(:has(.uplot))")).to_have_count(0)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ DELAYS_BY_DAY = StateSpec(
 
 
 def aircraft(folder: Path, files_per_batch: int = 1) -> Pipeline:
-    """Flights and miles of each plane, and delays and planes per day and carrier, from the files of `flights`."""
+    """Flights and miles of each plane, and delays and planes per day and carrier, from JSON lines of flights."""
     departures = Stream.read(JsonFiles(folder, schema=FLIGHT, files_per_batch=files_per_batch))
     return Pipeline(
         "aircraft",

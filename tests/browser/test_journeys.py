@@ -1,4 +1,4 @@
-"""End-to-end tests of the demo in a browser: as a reader, as an operator, on a phone; stopping and restarting it."""
+"""The demo in a browser: as a newcomer, a reader, an analyst, an operator, on a phone; stopping and restarting it."""
 
 import json
 import os
@@ -72,6 +72,48 @@ def test_a_reader_finds_a_value_its_history_and_downloads_the_state(page, demo):
     assert len(lines) > 25
 
 
+def test_a_newcomer_sees_what_runs_what_the_words_mean_and_finds_a_key(page, demo):
+    demo.wait_for_batch(3)
+    page.goto("/")
+    expect(page.locator("#strip")).to_contain_text("of 2 pipelines")
+    page.get_by_text("What txid, lag and opaque mean").click()
+    expect(page.get_by_text("all that has the same txid became visible at once")).to_be_visible()
+
+    page.locator("#pipeline-aircraft").get_by_role("link", name="aircraft").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("aircraft")
+    expect(page.locator("#chart-rate .uplot")).to_be_visible()
+    expect(page.get_by_role("heading", name="Lineage")).to_be_visible()
+
+    page.keyboard.press("/")
+    page.get_by_role("combobox", name="Search").fill("flights_by_carrier JFK,AA")
+    expect(page.locator("#search-results").get_by_role("option").first).to_contain_text("AA")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("JFK · AA")
+
+
+def test_an_analyst_groups_orders_runs_the_request_and_compares_keys(page, demo):
+    demo.wait_for_batch(3)
+    page.goto("/states/flights_by_hour/")
+    page.get_by_role("link", name="Explore").click()
+    page.get_by_role("checkbox", name="origin", exact=True).check()
+    page.get_by_label("Order").select_option(label="flights, largest first")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.locator(".explored tbody tr")).to_have_count(3)
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("dialog", name="Answer").get_by_role("status")).to_contain_text("200 OK")
+    page.keyboard.press("Escape")
+
+    page.goto("/states/flights_by_carrier/explore")
+    for key in ('["JFK","AA"]', '["EWR","UA"]'):
+        page.get_by_role("checkbox", name=f"Compare {key}").check()
+    page.get_by_role("button", name="Compare ticked keys").click()
+    expect(page.locator("#chart-column-0 .uplot")).to_be_visible()
+    page.get_by_label("Compared with").fill("1")
+    page.get_by_role("button", name="Show", exact=True).first.click()
+    expect(page.locator(".compared tbody td").first).to_contain_text("before")
+
+
 def test_an_operator_pauses_resumes_compacts_and_cancels(page, demo):
     demo.wait_for_batch(3)
     page.goto("/pipelines/flights/")
@@ -143,6 +185,9 @@ PAGES = [
     "/pipelines/flights/dead-letters",
     "/states/flights_by_carrier/",
     "/states/totals/",
+    "/states/delays_by_day/explore",
+    "/lineage",
+    "/pipelines/aircraft/dead-letters",
     '/states/flights_by_carrier/key?key=["JFK","AA"]',
     "/maintenance",
     "/keys",

@@ -162,6 +162,9 @@ def start_children(
     python = sys.executable
     # Compaction keeps a week of history by default; in the demo it should have an effect at once.
     os.environ.setdefault("TIDEMARK_CHANGELOG_KEEP_HOURS", "0")
+    if not references:
+        # A year of input is there from the start, so its last day waits for as long as all take.
+        os.environ.setdefault("TIDEMARK_STALE_AFTER_SECONDS", "3600")
     # People read these logs.
     os.environ.setdefault("LOG_FORMAT", "text")
     os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "core" / "granian.json"))
