@@ -54,7 +54,7 @@ OPERATOR = {
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
     "webhooks": ["view_webhook", "view_delivery"],
-    "alerts": [
+    "tidemark_alerts": [
         *(f"view_{model}" for model in ("alertrule", "alert", "silence", "notice")),
         *(f"{act}_silence" for act in ("add", "change", "delete")),
     ],
@@ -64,7 +64,7 @@ ADMIN = OPERATOR | {
     "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
     "audit": ["view_auditentry"],
     "webhooks": [*OPERATOR["webhooks"], "add_webhook", "change_webhook", "delete_webhook"],
-    "alerts": [*OPERATOR["alerts"], "add_alertrule", "change_alertrule", "delete_alertrule"],
+    "tidemark_alerts": [*OPERATOR["tidemark_alerts"], "add_alertrule", "change_alertrule", "delete_alertrule"],
 }
 GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 

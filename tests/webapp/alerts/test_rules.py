@@ -18,7 +18,7 @@ from webapp.states.models import MaintenanceRun
 from webapp.webhooks.models import Delivery
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
-ADD = "/admin/alerts/alertrule/add/"
+ADD = "/admin/tidemark_alerts/alertrule/add/"
 FORM = {"name": "ops", "verdicts": USUAL, "after_seconds": "60", "mail_to": "", "enabled": "on"}
 WELL = {"count": 0, "unit": "files", "oldest": None}
 
@@ -271,7 +271,7 @@ class TestInTheAdmin:
         made = AlertRule.objects.get()
         assert (made.mail_to, made.states) == (["a@example.com", "b@example.com"], ["totals"])
         assert AuditEntry.objects.get(target="alert rule ops").detail["mail_to"] == made.mail_to
-        page = admin_client.get(f"/admin/alerts/alertrule/{made.pk}/change/").content.decode()
+        page = admin_client.get(f"/admin/tidemark_alerts/alertrule/{made.pk}/change/").content.decode()
         assert 'value="a@example.com, b@example.com"' in page
 
     @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ class TestInTheAdmin:
         client.force_login(user)
         form = {"pipeline": "flights", "until_0": "2100-01-01", "until_1": "00:00", "reason": "disk"}
 
-        client.post("/admin/alerts/silence/add/", form)
+        client.post("/admin/tidemark_alerts/silence/add/", form)
 
         assert client.post(ADD, FORM).status_code == 403
         silence = Silence.objects.get()
@@ -309,8 +309,8 @@ class TestInTheAdmin:
         filled.report("failed", "no disk")
         look(15)
 
-        messages = text(admin_client.get("/admin/alerts/notice/"))
-        alerts = text(admin_client.get("/admin/alerts/alert/"))
+        messages = text(admin_client.get("/admin/tidemark_alerts/notice/"))
+        alerts = text(admin_client.get("/admin/tidemark_alerts/alert/"))
 
         assert "ops@example.com" in messages
         assert "pending" in messages

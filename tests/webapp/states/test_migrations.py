@@ -1,9 +1,11 @@
+import itertools
 from io import StringIO
 
 import pytest
 from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 
 from state_backends.schema.install import migrations
 from webapp.states import readers
@@ -51,6 +53,15 @@ def test_the_tables_can_be_installed_again(transactional_db):
 
     versions = readers.connection().execute("SELECT number, name FROM tidemark.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number, migration.name) for migration in migrations()]
+
+
+def test_keys_people_and_schedule_are_created_before_the_schema_of_states_and_do_not_go_with_it(db):
+    executor = MigrationExecutor(connection)
+    whole = executor.migration_plan(executor.loader.graph.leaf_nodes(), clean_start=True)
+    plan = [migration for migration, _ in whole]
+    before = {migration.app_label for migration in itertools.takewhile(lambda each: each.app_label != "states", plan)}
+
+    assert {migration.app_label for migration in plan} - before == {"states", "webhooks", "tidemark_alerts"}
 
 
 def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):

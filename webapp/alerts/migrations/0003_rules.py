@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("alerts", "0002_schedule"),
+        ("tidemark_alerts", "0002_schedule"),
         ("webhooks", "0003_alerts"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -74,7 +74,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="silences",
-                        to="alerts.alertrule",
+                        to="tidemark_alerts.alertrule",
                     ),
                 ),
             ],
@@ -97,7 +97,9 @@ class Migration(migrations.Migration):
                 (
                     "rule",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="alerts", to="alerts.alertrule"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="alerts",
+                        to="tidemark_alerts.alertrule",
                     ),
                 ),
             ],
@@ -141,7 +143,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="notices",
-                        to="alerts.alertrule",
+                        to="tidemark_alerts.alertrule",
                     ),
                 ),
             ],

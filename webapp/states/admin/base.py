@@ -37,10 +37,14 @@ GROUPS = {
         ),
     },
     "Alerts": {
-        "alerts.alertrule": ("Rules", "notifications_active", "Whom to tell when pipelines have which problems."),
-        "alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
-        "alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
-        "alerts.notice": ("Messages", "mail", "What was sent about alerts, and the result."),
+        "tidemark_alerts.alertrule": (
+            "Rules",
+            "notifications_active",
+            "Whom to tell of which problems of pipelines.",
+        ),
+        "tidemark_alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
+        "tidemark_alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
+        "tidemark_alerts.notice": ("Messages", "mail", "What was sent about alerts, and the result."),
         "states.pipelinelimits": ("Limits", "speed", "Lag and share of dead letters that a pipeline may have."),
     },
     "Serving": {
