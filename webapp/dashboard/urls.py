@@ -37,6 +37,7 @@ urlpatterns = [
     path("pipelines/<resource:name>/dead-letters/replay", dead_letters.replay, name="replay"),
     path("states/<resource:name>/", states.state, name="state"),
     path("states/<resource:name>/explore", explorer.explore, name="explore"),
+    path("states/<resource:name>/explore/series", explorer.time_series, name="time_series"),
     path("states/<resource:name>/compare", explorer.compare, name="compare"),
     path("states/<resource:name>/compare/series", explorer.compare_series, name="compare_series"),
     path("states/<resource:name>/key", states.key, name="key"),

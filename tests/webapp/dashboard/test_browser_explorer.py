@@ -88,3 +88,23 @@ def test_the_keys_of_a_group_are_shown_ungrouped(flights, page):
 
     expect(page.get_by_role("row", name="JFK · C00")).to_be_visible()
     expect(page.get_by_role("checkbox", name="origin", exact=True)).not_to_be_checked()
+
+
+def test_a_state_keyed_by_a_time_draws_its_series_and_follows_the_question(flights, page):
+    page.goto("/states/flights_by_hour/explore?group=origin")
+    expect(page.locator("figure")).to_have_count(0)
+    page.get_by_role("checkbox", name="origin", exact=True).uncheck()
+    page.get_by_role("button", name="Show", exact=True).click()
+
+    expect(page.locator("#chart-by-time-0 .uplot")).to_be_visible()
+    expect(page.get_by_role("img", name="points, the latest: flights: 2")).to_be_visible()
+    page.get_by_label("Filter").fill("origin=EWR")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_role("img", name="points, the latest: flights: 1")).to_be_visible()
+
+
+def test_why_a_series_is_refused_stands_in_its_chart(flights, page, settings):
+    settings.TIDEMARK_GROUP_MAX_KEYS = 1
+    page.goto("/states/flights_by_hour/explore")
+
+    expect(page.locator("#chart-by-time-0")).to_contain_text("to group keys all of a range is read and folded")

@@ -9,6 +9,7 @@ from tests.webapp.api.states import add_state
 from tests.webapp.dashboard.page_text import following, text
 from tests.webapp.dashboard.test_api_panel import run
 from tests.webapp.redis_views import redis_views
+from webapp.accounts.models import Restriction
 
 EXPLORE = "/states/flights_by_carrier/explore"
 API = "http://testserver/api/v1/states/flights_by_carrier"
@@ -160,3 +161,48 @@ def test_a_state_of_time_is_grouped_by_it(filled, reader):
     page = reader.get("/states/flights_by_hour/explore", {"group": "hour"})
 
     assert "2013-01-01 10:00Z 2 2 2013-01-01 11:00Z 1 1" in text(page)
+
+
+class TestByTime:
+    """A state whose keys have a time: `flights_by_hour`, by hour and origin."""
+
+    EXPLORE = "/states/flights_by_hour/explore"
+
+    def series(self, client, address=EXPLORE, **asked):
+        page = client.get(address, asked).content.decode()
+        return client.get(unescape(re.search(r'data-series-url="([^"]*)"', page)[1]))
+
+    def test_the_values_of_all_keys_of_a_time_are_folded(self, filled, reader):
+        filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
+        filled.commit({("EWR", "C00"): 1})
+
+        found = self.series(reader).json()
+
+        assert found["series"]["flights"][-2:] == [2, 1]
+        first, second = found["times"][-2:]
+        assert (second - first, found["step_seconds"]) == (3_600, 3_600)
+
+    def test_conditions_prefix_and_batch_of_the_question_hold_for_the_chart(self, filled, reader):
+        filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
+
+        assert self.series(reader, where="origin=EWR").json()["series"]["flights"][-1] == 1
+        assert [len(self.series(reader, as_of=batch).json()["times"]) for batch in ("1", "2", "")] == [1, 2, 3]
+
+    def test_other_groups_and_states_without_a_time_have_no_chart(self, filled, reader):
+        assert b"data-series-url" not in reader.get(self.EXPLORE, {"group": "origin"}).content
+        assert b"data-series-url" not in reader.get(EXPLORE).content
+        assert reader.get(f"{EXPLORE}/series").status_code == 400
+
+    def test_too_many_keys_are_refused_with_the_reason(self, filled, reader, settings):
+        filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
+        settings.TIDEMARK_GROUP_MAX_KEYS = 1
+
+        refused = self.series(reader)
+
+        assert (refused.status_code, "over 1 rows" in refused.json()["detail"]) == (400, True)
+
+    def test_a_restricted_reader_sees_the_own_keys_alone(self, filled, reader, django_user_model):
+        assert self.series(reader).status_code == 200
+        Restriction.objects.create(user=django_user_model.objects.get(username="reader"), states=["totals"])
+
+        assert reader.get(f"{self.EXPLORE}/series").status_code == 404

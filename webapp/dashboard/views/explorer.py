@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,11 +19,12 @@ from webapp.accounts.permissions import OutsideError, key_scope
 from webapp.api.requests import SeriesParameters, read_range
 from webapp.dashboard import api_panel
 from webapp.dashboard.entries import REFUSED
+from webapp.dashboard.explorer import by_time
 from webapp.dashboard.explorer.comparison import Comparison, as_text, charts, compared, series_together
 from webapp.dashboard.explorer.moment import UnknownMomentError, batch_of
 from webapp.dashboard.explorer.question import ROWS, Question
-from webapp.dashboard.explorer.table import entries_table, groups_table
-from webapp.dashboard.pasted import pasted_prefix
+from webapp.dashboard.explorer.table import Table, entries_table, groups_table
+from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.time_charts import ShownRange
 from webapp.dashboard.views.live import page, signed_in, state_page
 from webapp.dashboard.views.states import UNAVAILABLE
@@ -50,6 +52,8 @@ def explore(request, pipeline, version, name):
         "question": question,
         "conditions": [*question.where, ""],
         "choices": _choices(reader.spec),
+        # Also of a question without charts: the next one comes without loading the page again.
+        "has_charts": bool(by_time.time_part(reader.spec, Question())),
     }
     return page(request, "dashboard/explore.html", version, shown | found, question.parameters)
 
@@ -63,8 +67,40 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
         "table": table,
         "as_of": as_of,
         "grouped_by": {name: reader.spec.key[name] for name in question.group},
+        "by_time": by_time.time_part(reader.spec, question),
+        "charts": by_time.charts(reader.spec, question),
+        "series_query": _series_query(question, table, as_of),
         "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, as_of),
     }
+
+
+def _series_query(question: Question, table: Table, as_of: int | None) -> str:
+    """Return what the series of the charts are read by; it changes with commits, though not with each."""
+    asked = replace(question, order="", limit=ROWS[0], after="", n=0, as_of="" if as_of is None else str(as_of))
+    since = int(table.at.timestamp()) // by_time.AGAIN_SECONDS if table.at and as_of is None else 0
+    return urlencode(asked.parameters | {"since": since}, doseq=True)
+
+
+@require_safe
+@signed_in
+def time_series(request, name):
+    """What the charts of a state keyed by a time draw, as JSON."""
+    scope = key_scope(request)
+    try:
+        scope.check_state(name)
+        reader = readers.reader(readers.connection(), name)
+        question = Question.parse(request.GET, reader.spec)
+        if not by_time.time_part(reader.spec, question):
+            return JsonResponse({"detail": "there is no time in the key to draw by"}, status=400)
+        prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
+        with SEARCHES.held(client_of(request)):
+            return JsonResponse(by_time.series_by_time(reader, question, prefix, whole_number(question.as_of)))
+    except (UnknownStateError, OutsideError):
+        return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
+    except (*REFUSED, TooManyAtOnceError, BusyError) as error:
+        return JsonResponse({"detail": str(error)}, status=400)
+    except UNAVAILABLE:
+        return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
 
 
 @state_page

@@ -71,8 +71,9 @@
 
   async function answerOf(url) {
     const response = await fetch(url, { headers: { Accept: "application/json" } });
-    if (!response.ok) throw new Error(`${response.status}`);
-    return response.json();
+    if (response.ok) return response.json();
+    const { detail } = response.status === 400 ? await response.json() : {};
+    throw Object.assign(new Error(`${response.status}`), { detail });
   }
 
   /* held: an answer whose newest points alone are read again, or null. */
@@ -347,7 +348,7 @@
       if (figure.isConnected && address(figure) === url) show(figure, answer);
     } catch (error) {
       const shown = figure.querySelector(".drawing .no-values") || figure.querySelector(".drawing").appendChild(message("no-values muted small"));
-      shown.textContent = "The series cannot be read at present.";
+      shown.textContent = error.detail || "The series cannot be read at present.";
     }
   }
 
