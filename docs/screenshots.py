@@ -40,7 +40,7 @@ KEY = '/states/flights_by_carrier/key?key=["JFK","AA"]&range=15m'
 SHOTS = [
     Shot("overview", "/", DESKTOP, "light"),
     Shot("pipeline", "/pipelines/aircraft/?range=15m", DESKTOP, "dark"),
-    Shot("explorer", "/states/delays_by_day/explore?group=carrier&order=-flights", DESKTOP, "light"),
+    Shot("explorer", "/states/delays_by_day/explore", DESKTOP, "light"),
     Shot("key", KEY, DESKTOP, "light"),
     Shot("dead-letters", "/pipelines/aircraft/dead-letters", DESKTOP, "light"),
     Shot("maintenance", "/maintenance", DESKTOP, "dark"),
