@@ -193,10 +193,12 @@ PAGES = [
     "/keys",
 ]
 
-# Controls that are too small for a thumb. Links within text and tables are exempt.
+# Controls too small for a thumb; a label is part of its control. Exempt are links and boxes in text and tables.
 TOO_SMALL = """() => [...document.querySelectorAll(
         ".top a, .top button, main button, main input, main select, main textarea, .pages a, .choices a")]
     .filter((target) => target.type !== "hidden" && target.offsetParent && getComputedStyle(target).clipPath === "none")
+    .filter((target) => target.type !== "checkbox" || !target.closest("table"))
+    .map((target) => target.closest("label") || target)
     .filter((target) => target.getBoundingClientRect().height < 32 || target.getBoundingClientRect().width < 24)
     .map((target) => target.outerHTML.slice(0, 120))"""
 
