@@ -114,6 +114,7 @@ from state_backends import PositionError as PositionError
 from state_backends import PostgresBackingMap as PostgresBackingMap
 from state_backends import PostgresKeyValueLog as PostgresKeyValueLog
 from state_backends import Quantiles as Quantiles
+from state_backends import RangeTooLargeError as RangeTooLargeError
 from state_backends import RebuildingError as RebuildingError
 from state_backends import RecordTooLargeError as RecordTooLargeError
 from state_backends import RedisBackingMap as RedisBackingMap

@@ -29,7 +29,7 @@ class ScriptedServer(Listening):
     def __init__(self, answers: Sequence[bytes], tls: ssl.SSLContext | None) -> None:
         self.requests: list[bytes] = []
         self.most_at_once = 0
-        self._open = 0
+        self._open: list[socket.socket] = []
         self._answers = list(answers)
         self._tls = tls
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class ScriptedServer(Listening):
 
     def _serve(self, client: socket.socket) -> None:
         received = b""
-        with suppress(OSError), self._secured(client) as client, self._counted():
+        with suppress(OSError), self._secured(client) as client, self._counted(client):
             while part := client.recv(65_536):
                 received += part
                 while b"\r\n\r\n" in received:
@@ -45,15 +45,15 @@ class ScriptedServer(Listening):
                     client.sendall(self._next(request))
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counted(self, client: socket.socket) -> Iterator[None]:
         with self._lock:
-            self._open += 1
-            self.most_at_once = max(self.most_at_once, self._open)
+            self._open = [each for each in self._open if not _is_ended(each)] + [client]
+            self.most_at_once = max(self.most_at_once, len(self._open))
         try:
             yield
         finally:
             with self._lock:
-                self._open -= 1
+                self._open = [each for each in self._open if each is not client]
 
     def _secured(self, client: socket.socket) -> socket.socket:
         return client if self._tls is None else self._tls.wrap_socket(client, server_side=True)
@@ -62,6 +62,15 @@ class ScriptedServer(Listening):
         with self._lock:
             self.requests.append(request)
             return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def _is_ended(client: socket.socket) -> bool:
+    """Return whether the client has closed a connection, which its thread may not have read yet."""
+    if isinstance(client, ssl.SSLSocket):
+        return False
+    with suppress(BlockingIOError):
+        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    return False
 
 
 @contextmanager

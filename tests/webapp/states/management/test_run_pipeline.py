@@ -33,7 +33,9 @@ def test_an_unknown_pipeline_is_a_usage_error_that_lists_the_existing_ones(datab
     _, err = process.communicate(timeout=60)
 
     assert process.returncode == 2
-    assert err.startswith("CommandError: pipeline 'nope' not found; there are ad_clicks, customers, flights, ")
+    assert err.startswith(
+        "CommandError: pipeline 'nope' not found; there are ad_clicks, aircraft, customers, flights, "
+    )
 
 
 def test_an_invalid_limit_is_a_usage_error(database_url):
