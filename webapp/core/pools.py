@@ -27,6 +27,8 @@ SEARCHED = frozenset({"search", "order_by", "where", "by"})
 SEARCH_CURSOR = "search."
 # And those of a state's pages in the dashboard.
 SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
+# What a state's charts by time are read from: it folds a range whatever is asked.
+FOLDED_FOR_PAGES = "/explore/series"
 RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/queries/([^/]+(?:/versions/[0-9]+)?)")
 # Saved queries that read no more than they answer, as their addresses name them. A process learns of each when it has
 # run it; until then it is taken for a search.
@@ -138,8 +140,8 @@ def pool_of(environ: Mapping[str, Any]) -> str:
     if path in STATUS_PATHS:
         return "checks"
     if not path.startswith(API):
-        is_search = path.startswith("/states/") and not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
-        return "searches" if is_search else "pages"
+        reads_more = path.endswith(FOLDED_FOR_PAGES) or not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
+        return "searches" if path.startswith("/states/") and reads_more else "pages"
     if path.rpartition("/")[2].startswith("export."):
         return "exports"
     saved = RUN_OF_SAVED_QUERY.fullmatch(path)
