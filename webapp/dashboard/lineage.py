@@ -72,15 +72,19 @@ def lineage(request: HttpRequest, *, pipeline: str = "", state: str = "") -> lis
     """Return the lineage of the states that the user sees; of one pipeline, or of one state."""
     visible = of_request(request)
     rows = [row for row in queries.fetch(STATES, {}) if visible.sees(row["name"])]
-    by_name = {row["name"]: row for row in rows}
+    known = {row["name"] for row in rows}
+    wanted = {
+        row["name"]: row
+        for row in rows
+        if row["pipeline"] == (pipeline or row["pipeline"]) and row["name"] == (state or row["name"])
+    }
     consumers = _states_fed(rows)
     if visible.scope.is_unrestricted:
-        for name, link in _readers(request):
+        for name, link in _readers(request, wanted):
             consumers[name].append(link)
     return [
-        StateLineage(name, row["pipeline"], row["inputs"] is not None, _inputs(row, by_name, visible), consumers[name])
-        for name, row in by_name.items()
-        if row["pipeline"] == (pipeline or row["pipeline"]) and name == (state or name)
+        StateLineage(name, row["pipeline"], row["inputs"] is not None, _inputs(row, known, visible), consumers[name])
+        for name, row in wanted.items()
     ]
 
 
@@ -107,8 +111,8 @@ def _states_read(row: Row) -> Iterator[tuple[str, str]]:
     yield from ((LOOKS_UP, name) for name in inputs.get("lookups", ()))
 
 
-def _readers(request: HttpRequest) -> Iterator[tuple[str, Link]]:
-    """Yield (state, consumer) of the consumers outside of pipelines that the user may see."""
+def _readers(request: HttpRequest, states: Collection[str]) -> Iterator[tuple[str, Link]]:
+    """Yield (state, consumer) of the consumers outside of pipelines that the user may see, of these states at least."""
     published = SavedQuery.objects.filter(published_at__isnull=False, withdrawn_at=None).order_by("name", "version")
     for name, definition in {query.name: query.definition for query in published}.items():
         address = reverse("lookup:saved_query", args=[name])
@@ -120,7 +124,8 @@ def _readers(request: HttpRequest) -> Iterator[tuple[str, Link]]:
                 yield state, Link("webhook", webhook.name)
     if request.user.has_perm(VIEW_KEYS):
         names = dict(ApiKey.objects.values_list("prefix", "name"))
-        used = usage.since(24 * USED_DAYS).exclude(state="").order_by().values_list("state", "prefix")
+        # Pages of one state ask at each commit, and usage has a row per hour, key and state.
+        used = usage.since(24 * USED_DAYS).filter(state__in=states).order_by().values_list("state", "prefix")
         for state, prefix, requests in used.annotate(Sum("requests")).order_by("prefix"):
             yield state, Link("API key", names.get(prefix, prefix), detail=f"{requests:,} requests in {USED_DAYS} days")
 
