@@ -27,7 +27,7 @@ from state_backends.reader.filters import Filter
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from state_backends.types import type_of
-from webapp.api.rendering import parse_json
+from webapp.dashboard.ordered_query import OrderedQuery, as_list, clean
 from webapp.dashboard.pasted import whole_number
 
 PAGE_ENTRIES = 25
@@ -39,7 +39,7 @@ REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, Range
 
 
 @dataclass(frozen=True)
-class EntriesQuery:
+class EntriesQuery(OrderedQuery):
     """The query string of the page.
 
     q: start of a key part. prefix: leading key parts, as typed. where: a condition, as typed. order: a measure, with
@@ -75,14 +75,6 @@ class EntriesQuery:
         )
 
     @property
-    def order_by(self) -> str | None:
-        return self.order.removeprefix("-") or None
-
-    @property
-    def descending(self) -> bool:
-        return self.order.startswith("-")
-
-    @property
     def is_search(self) -> bool:
         """Whether more is read than is shown, as for a search of the API."""
         return bool(self.q or self.where or self.order)
@@ -96,11 +88,6 @@ class EntriesQuery:
         """Raises FilterError for what is not a condition."""
         return [Filter.parse(self.where)] if self.where else []
 
-    @property
-    def position(self) -> list[Any] | None:
-        """Where the page before ended, as `Reader.page` takes it."""
-        return as_list(self.after)
-
     def address(self, **changes: Any) -> str:
         """Return the query string of this query with some parts changed."""
         parts = {name: part for name, part in asdict(replace(self, **changes)).items() if part not in ("", None, 0)}
@@ -109,24 +96,12 @@ class EntriesQuery:
         return f"?{urlencode(parts)}"
 
     @property
-    def first_page(self) -> str:
-        return self.address(after="", n=0)
-
-    @property
-    def in_key_order(self) -> str:
-        return self.address(order="", after="", n=0)
-
-    @property
     def without_filter(self) -> str:
         return self.address(q="", prefix="", where="", after="", n=0)
 
     @property
     def now(self) -> str:
         return self.address(as_of=None, after="", n=0)
-
-    def sorted_by(self, measure: str) -> str:
-        """Return the address that sorts by a measure: descending first, ascending if it is descending already."""
-        return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", after="", n=0)
 
     def export(self, prefix: Key) -> list[tuple[str, str]]:
         """Return format and address of a download from the API, relative to the state's, for each format.
@@ -259,22 +234,6 @@ def end_of_page(page: Snapshot, shown: int, order_by: str | None) -> str:
         return "" if page.after is None else json.dumps(page.after)
     last = found[shown - 1]
     return json.dumps([last["value"][order_by], last["key"]] if order_by else last["key"])
-
-
-def clean(text: str) -> str:
-    """Return the text of a field as it is looked at: short, and without what no text of a database has."""
-    return text.replace("\0", "").strip()[:400]
-
-
-def as_list(text: str) -> list[Any] | None:
-    """Return a list written as JSON; None for any other text."""
-    try:
-        parse_json(text)
-        # Again, for whole numbers of any size.
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, list) else None
 
 
 def _columns(spec: StateSpec, query: EntriesQuery) -> list[Column]:

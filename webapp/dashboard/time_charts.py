@@ -16,6 +16,9 @@ RANGES = {"15m": 900, "1h": 3_600, "24h": 86_400, "7d": 604_800}
 LABELS = {"15m": "15 m", "1h": "1 h", "24h": "24 h", "7d": "7 d"}
 DEFAULT = "1h"
 
+# Of one chart: as many as there are colours.
+MOST_LINES = 7
+
 
 @dataclass(frozen=True)
 class ShownRange:

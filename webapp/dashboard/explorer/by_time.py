@@ -12,10 +12,9 @@ from webapp.api.groups import most_folded
 from webapp.dashboard.entries import is_number
 from webapp.dashboard.explorer.columns import Column, columns
 from webapp.dashboard.explorer.question import Question
-from webapp.dashboard.time_charts import Chart
+from webapp.dashboard.time_charts import MOST_LINES, Chart
 
 MOST_CHARTS = 4
-MOST_LINES = 7  # as many as there are colours
 MOST_TIMES = 1_000
 # After so long a page that is open reads the charts again, if there was a commit.
 AGAIN_SECONDS = 10

@@ -14,15 +14,15 @@ from state_backends.errors import KeyShapeError
 from state_backends.reader.reader import Reader, Snapshot
 from state_backends.row import Key
 from webapp.api.series import series_of
-from webapp.dashboard.entries import clean, is_number
+from webapp.dashboard.entries import is_number
 from webapp.dashboard.explorer.columns import Column, columns
 from webapp.dashboard.explorer.question import some_of
+from webapp.dashboard.ordered_query import clean
 from webapp.dashboard.pasted import pasted_keys
-from webapp.dashboard.time_charts import Chart
+from webapp.dashboard.time_charts import MOST_LINES, Chart
 from webapp.states.series import Range
 
-# As many as there are colours.
-MOST_KEYS = 7
+MOST_KEYS = MOST_LINES
 MOST_CHARTS = 6
 
 

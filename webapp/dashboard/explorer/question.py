@@ -14,7 +14,7 @@ from django.http import QueryDict
 from state_backends import StateSpec
 from state_backends.reader.bounds import orderable
 from state_backends.reader.filters import Filter
-from webapp.dashboard.entries import as_list, clean
+from webapp.dashboard.ordered_query import OrderedQuery, as_list, clean
 from webapp.dashboard.pasted import whole_number
 
 ROWS = (25, 100, 1_000)
@@ -22,7 +22,7 @@ MOST_CONDITIONS = 10
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(OrderedQuery):
     """prefix: leading key parts, as typed. where: conditions, as typed. group: key columns to fold by; empty for none.
 
     measures: those shown; empty for all. order: a measure, `-` before it for descending; empty for key order. limit:
@@ -57,14 +57,6 @@ class Question:
         )
 
     @property
-    def order_by(self) -> str | None:
-        return self.order.removeprefix("-") or None
-
-    @property
-    def descending(self) -> bool:
-        return self.order.startswith("-")
-
-    @property
     def is_search(self) -> bool:
         """Whether more is read than is shown, as for a search of the API."""
         return bool(self.where or self.order or self.group)
@@ -73,11 +65,6 @@ class Question:
     def conditions(self) -> list[Filter]:
         """Raises FilterError for what is not a condition."""
         return [Filter.parse(text) for text in self.where]
-
-    @property
-    def position(self) -> list[Any] | None:
-        """Where the page before ended, as `Reader.page` takes it."""
-        return as_list(self.after)
 
     def shown_measures(self, spec: StateSpec) -> list[str]:
         """Return the measures of the table's columns; the one that orders is always one of them."""
@@ -96,18 +83,6 @@ class Question:
     def address(self, **changes: Any) -> str:
         """Return the query string of this question with some parts changed."""
         return f"?{urlencode(replace(self, **changes).parameters, doseq=True)}"
-
-    def sorted_by(self, measure: str) -> str:
-        """Return the address that sorts by a measure: descending first, ascending if it is descending already."""
-        return self.address(order=measure if self.order == f"-{measure}" else f"-{measure}", after="", n=0)
-
-    @property
-    def in_key_order(self) -> str:
-        return self.address(order="", after="", n=0)
-
-    @property
-    def first_page(self) -> str:
-        return self.address(after="", n=0)
 
     def within(self, key: Sequence[Any]) -> str:
         """Return the address of the entries that are folded into a group."""

@@ -1,8 +1,10 @@
 """The explorer of a state: questions about its keys, each at an address of its own."""
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,11 +13,11 @@ from django.views.decorators.http import require_safe
 from rest_framework.exceptions import ParseError
 
 from state_backends import StateSpec
-from state_backends.errors import KeyShapeError, UnknownStateError
+from state_backends.errors import UnknownStateError
 from state_backends.reader.bounds import orderable
 from state_backends.reader.reader import Reader
 from webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
-from webapp.accounts.permissions import OutsideError, key_scope
+from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from webapp.api.requests import SeriesParameters, read_range
 from webapp.dashboard import api_panel
 from webapp.dashboard.entries import REFUSED
@@ -26,7 +28,7 @@ from webapp.dashboard.explorer.question import ROWS, Question
 from webapp.dashboard.explorer.table import Table, entries_table, groups_table
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.time_charts import ShownRange
-from webapp.dashboard.views.live import page, signed_in, state_page
+from webapp.dashboard.views.live import View, page, signed_in, state_page
 from webapp.dashboard.views.states import UNAVAILABLE
 from webapp.states import readers
 from webapp.states.documents import range_document
@@ -81,26 +83,34 @@ def _series_query(question: Question, table: Table, as_of: int | None) -> str:
     return urlencode(asked.parameters | {"since": since}, doseq=True)
 
 
-@require_safe
-@signed_in
-def time_series(request, name):
-    """What the charts of a state keyed by a time draw, as JSON."""
-    scope = key_scope(request)
-    try:
-        scope.check_state(name)
-        reader = readers.reader(readers.connection(), name)
-        question = Question.parse(request.GET, reader.spec)
-        if not by_time.time_part(reader.spec, question):
-            return JsonResponse({"detail": "there is no time in the key to draw by"}, status=400)
-        prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
-        with SEARCHES.held(client_of(request)):
-            return JsonResponse(by_time.series_by_time(reader, question, prefix, whole_number(question.as_of)))
-    except (UnknownStateError, OutsideError):
-        return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
-    except (*REFUSED, TooManyAtOnceError, BusyError) as error:
-        return JsonResponse({"detail": str(error)}, status=400)
-    except UNAVAILABLE:
-        return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
+def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
+    """Answer what `view(request, scope, reader)` returns for the charts of a state, as JSON, and refusals by reason."""
+
+    @wraps(view)
+    def answered(request: HttpRequest, name: str) -> JsonResponse:
+        scope = key_scope(request)
+        try:
+            scope.check_state(name)
+            return JsonResponse(view(request, scope, readers.reader(readers.connection(), name)))
+        except (UnknownStateError, OutsideError):
+            return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
+        except (*REFUSED, ParseError, TooManyAtOnceError, BusyError) as error:
+            return JsonResponse({"detail": str(error)}, status=400)
+        except UNAVAILABLE:
+            return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
+
+    return require_safe(signed_in(answered))
+
+
+@series_of_charts
+def time_series(request, scope, reader):
+    """What the charts of a state keyed by a time draw."""
+    question = Question.parse(request.GET, reader.spec)
+    if not by_time.time_part(reader.spec, question):
+        raise ParseError("there is no time in the key to draw by")
+    prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
+    with SEARCHES.held(client_of(request)):
+        return by_time.series_by_time(reader, question, prefix, whole_number(question.as_of))
 
 
 @state_page
@@ -144,26 +154,14 @@ def _compared(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, as
     }
 
 
-@require_safe
-@signed_in
-def compare_series(request, name):
-    """What the charts of a comparison draw, as JSON."""
-    try:
-        scope = key_scope(request)
-        scope.check_state(name)
-        reader = readers.reader(readers.connection(), name)
-        comparison = Comparison.parse(request.GET, reader.spec)
-        scope.check_keys(reader.spec, comparison.keys)
-        given = ("from", "to", "last", "points")
-        span = read_range(SeriesParameters.read({part: request.GET[part] for part in given if part in request.GET}))
-        found = series_together(reader, comparison, span)
-    except (UnknownStateError, OutsideError):
-        return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
-    except (KeyShapeError, ParseError) as error:
-        return JsonResponse({"detail": str(error)}, status=400)
-    except UNAVAILABLE:
-        return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
-    return JsonResponse(found | range_document(span))
+@series_of_charts
+def compare_series(request, scope, reader):
+    """What the charts of a comparison draw."""
+    comparison = Comparison.parse(request.GET, reader.spec)
+    scope.check_keys(reader.spec, comparison.keys)
+    given = ("from", "to", "last", "points")
+    span = read_range(SeriesParameters.read({part: request.GET[part] for part in given if part in request.GET}))
+    return series_together(reader, comparison, span) | range_document(span)
 
 
 def _choices(spec: StateSpec) -> dict[str, Any]:
