@@ -34,7 +34,7 @@ class Grouping(NamedTuple):
         descending: bool,
         limit: int,
     ) -> Self:
-        """Raises SpecError for what is no key column or measure, and for a state whose values cannot be folded."""
+        """Raises SpecError for a name that is neither key column nor measure, and for a state that cannot be folded."""
         check_folds(spec)
         for column in by:
             if column not in spec.key:

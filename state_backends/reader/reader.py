@@ -243,7 +243,7 @@ class Reader(Protocol):
         by: one or more key columns; their order is that of the key. measures: those of each group, and `order_by`'s.
         prefix, start, stop, where, as_of, order_by: as of a page; the conditions are met by entries, not by groups.
         most_folded: rows that may be read and folded. The snapshot's `complete` is False where there are more groups.
-        Raises SpecError for what is no key column, and for a state of JSON values, which nothing says how to fold;
+        Raises SpecError for a name that is not a key column, and for a state of JSON values, which has no fold;
         RangeTooLargeError; otherwise what `page` does.
         """
 

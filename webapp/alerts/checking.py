@@ -1,4 +1,4 @@
-"""What the periodic task does: look at all pipelines, record their verdicts, and tell of what the rules find."""
+"""What the periodic task does: look at all pipelines, record their verdicts, and report what the rules find."""
 
 from datetime import datetime
 

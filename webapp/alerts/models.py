@@ -47,7 +47,7 @@ class LastCheck(models.Model):
 
 
 class AlertRule(models.Model):
-    """Whom to tell when pipelines or states have certain verdicts.
+    """Which verdicts on pipelines and states are reported, and where.
 
     pipelines, states: what it is about; a state stands for itself and its pipeline. Both empty: all.
     after_seconds: how long a verdict has to last. mail_to, webhooks: where messages go.

@@ -40,7 +40,7 @@ GROUPS = {
         "tidemark_alerts.alertrule": (
             "Rules",
             "notifications_active",
-            "Whom to tell of which problems of pipelines.",
+            "Which problems are reported to which addresses.",
         ),
         "tidemark_alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
         "tidemark_alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
