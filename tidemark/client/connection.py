@@ -38,7 +38,7 @@ class Connection:
         return repr(self.url)
 
     def arguments(self, send: Send) -> dict[str, Any]:
-        """Return the arguments of httpx's `stream` and `request`."""
+        """Return the arguments of httpx's `build_request`."""
         request, seconds = send.request, max(0.001, send.seconds)
         origin = self.events_url if request.path.startswith(EVENTS) else self.url
         timeout = httpx.Timeout(seconds if send.silence is None else send.silence)

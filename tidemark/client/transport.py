@@ -15,6 +15,7 @@ from tidemark.client.connection import BROKEN_OFF, Connection, failure, opened, 
 from tidemark.client.errors import Response
 from tidemark.client.events import Event, Feed
 from tidemark.client.exports import Export
+from tidemark.client.pool import Pool
 from tidemark.client.tokens import Renewal
 
 Answered = TypeVar("Answered")
@@ -23,11 +24,11 @@ Answered = TypeVar("Answered")
 class Transport:
     def __init__(self, connection: Connection, http: Mapping[str, Any]) -> None:
         self._connection = connection
-        self._http = httpx.Client(**http)
+        self._pool = Pool(http)
         self._renewing = threading.Lock()
 
     def close(self) -> None:
-        self._http.close()
+        self._pool.close()
 
     def run(self, steps: Steps[Answered]) -> Answered:
         outcome = None
@@ -86,7 +87,7 @@ class Transport:
 
     def _read(self, send: Send) -> Response:
         ends, content = clock() + send.seconds, bytearray()
-        with self._http.stream(**self._connection.arguments(send)) as answer:
+        with closing(self._pool.send(**self._connection.arguments(send))) as answer:
             for part in answer.iter_bytes():
                 content += part
                 if clock() >= ends:
@@ -94,7 +95,7 @@ class Transport:
             return response_of(answer, bytes(content))
 
     def _opened(self, send: Send) -> Response | Opened:
-        answer = self._http.send(self._http.build_request(**self._connection.arguments(send)), stream=True)
+        answer = self._pool.send(**self._connection.arguments(send))
         if answer.is_success and send.request.expects(answer.headers):
             return opened(answer)
         with closing(answer):
