@@ -42,5 +42,6 @@ if settings.OIDC_ISSUER:
     ]
 
 handler400 = "webapp.api.errors.bad_request"
+handler403 = "webapp.api.errors.permission_denied"
 handler404 = "webapp.api.errors.not_found"
 handler500 = "webapp.api.errors.server_error"

@@ -1,6 +1,6 @@
 """Errors as problem details (RFC 9457), the one shape of all answers of the API that are not a success."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.views import defaults
+from django.views import csrf, defaults
 from rest_framework import exceptions
 from rest_framework.views import set_rollback
 
@@ -126,10 +126,15 @@ def problem_response(error: Exception, context: Mapping[str, Any]) -> HttpRespon
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     answer = _answer(request, "not_found", f"there is nothing at {request.path}")
-    try:
-        return answer or defaults.page_not_found(request, exception)
-    except DATABASE_GONE as gone:  # the page names who is signed in
-        return unavailable_page(request, gone)
+    return answer or _page(defaults.page_not_found, request, exception)
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _page(defaults.permission_denied, request, exception)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return _page(csrf.csrf_failure, request, reason)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -139,6 +144,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     return _answer(request, "invalid_request", "the request is malformed") or defaults.bad_request(request, exception)
+
+
+def _page(view: Callable[..., HttpResponse], request: HttpRequest, cause: object) -> HttpResponse:
+    """Return an error's page, which names who is signed in and the problems of pipelines; no middleware guards it."""
+    try:
+        return view(request, cause)
+    except DATABASE_GONE as gone:
+        return unavailable_page(request, gone)
 
 
 def code_of(kind: type[Exception]) -> str | None:

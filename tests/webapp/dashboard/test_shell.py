@@ -1,8 +1,10 @@
 """The bar of dashboard and admin: navigation, strip, search, sign-in and errors are the same in both."""
 
 import re
+from contextlib import ExitStack
 
 import pytest
+from django.contrib import admin
 from django.test import Client
 
 from tests.webapp.committed_flights import no_database
@@ -86,6 +88,33 @@ def test_without_a_database_every_page_says_so_below_the_bar(admin_client, addre
     assert (away.status_code, away.headers["Refresh"]) == (503, "5")
     assert "The database is unavailable" in text(away)
     assert '<a href="/maintenance">Maintenance</a>' in bar(away)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_refusal_after_which_the_database_goes_away_is_a_503(django_user_model, visitor, monkeypatch):
+    visitor.force_login(django_user_model.objects.create_user("ann"))
+    with ExitStack() as until_the_end:
+
+        def is_refused(request):
+            assert request.user.is_authenticated
+            until_the_end.enter_context(no_database())
+            return False
+
+        monkeypatch.setattr(admin.site, "has_permission", is_refused)
+        refused = visitor.get("/admin/login/")
+
+    assert (refused.status_code, refused.headers["Refresh"]) == (503, "5")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_expired_form_without_a_database_is_a_503(django_user_model):
+    visitor = Client(raise_request_exception=False, enforce_csrf_checks=True)
+    visitor.force_login(django_user_model.objects.create_user("ann"))
+    with no_database():
+        expired = visitor.post("/login")
+
+    assert expired.status_code == 503
+    assert "Refresh" not in expired.headers
 
 
 @pytest.mark.parametrize("address", ["/", "/admin/states/pipeline/"])
