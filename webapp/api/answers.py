@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from state_backends import BACKENDS
-from webapp.api.requests import LARGEST_TXID, JsonValue, KeyPart
+from webapp.api.fields import LARGEST_TXID, JsonValue, KeyPart
 from webapp.states.models import MaintenanceRun
 from webapp.states.verdicts import TONES
 

@@ -20,13 +20,9 @@ from webapp.accounts.concurrency import EXPORTS, client_of
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
 from webapp.api.export import FORMATS, Rows, set_timeouts, streamed
+from webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
 from webapp.api.openapi import CONDITIONAL, UNCHANGED, answer_header, answers, problems
-from webapp.api.requests import (
-    LARGEST_TXID,
-    NumberParameter,
-    RequestSerializer,
-    TextParameter,
-)
+from webapp.api.requests import RequestSerializer
 from webapp.api.views import ApiView
 from webapp.states import queries, replicas
 from webapp.states.dead_letters import EXPORT, EXPORTED, GROUPED_LETTERS, SOURCE, LetterFilter, letter_groups

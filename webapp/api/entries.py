@@ -23,9 +23,9 @@ from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from state_backends.types import KEY_TYPES
 from webapp.accounts.permissions import KeyScope
+from webapp.api.fields import COMMITTED
 from webapp.api.lookups import read
 from webapp.api.rendering import parse_json
-from webapp.api.requests import COMMITTED
 from webapp.core.pools import SEARCH_CURSOR
 from webapp.states import readers
 

@@ -34,11 +34,12 @@ from webapp.accounts.permissions import OutsideError
 from webapp.accounts.revoked_tokens import TooManyRevokedError, UnknownTokenError
 from webapp.accounts.tokens import RefusedTokenError
 from webapp.api.entries import InvalidCursorError, PagesGoneError
+from webapp.api.fields import TooManyKeysError
 from webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
 from webapp.api.one_key import KeyNotFoundError
 from webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
-from webapp.api.requests import TooManyKeysError, UnknownParameterError
+from webapp.api.requests import UnknownParameterError
 from webapp.core.middleware import unavailable_page
 from webapp.core.pooler import NoSessionError
 from webapp.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError

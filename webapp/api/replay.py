@@ -11,8 +11,9 @@ from rest_framework.response import Response
 from state_backends.dead_letter_replay import Choice
 from webapp.accounts.models import Scope
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
+from webapp.api.fields import Member
 from webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, answers
-from webapp.api.requests import BodySerializer, Member
+from webapp.api.requests import BodySerializer
 from webapp.api.views import ApiView, requester
 from webapp.states import queries
 from webapp.states.replay import last_replay, request_replay

@@ -6,7 +6,8 @@ from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
-from webapp.api.requests import BodySerializer, KeyPart, MeasuresField, Member, NumberField, TextParameter
+from webapp.api.fields import KeyPart, MeasuresField, Member, NumberField, TextParameter
+from webapp.api.requests import BodySerializer
 
 MAX_SUB, MAX_STATES, MAX_RATE = 200, 100, 2**31 - 1
 

@@ -17,9 +17,10 @@ from state_backends.errors import UnknownStateError
 from state_backends.reader.bounds import check_measures
 from state_backends.row import Key
 from webapp.accounts.permissions import KeyScope
+from webapp.api.fields import TooManyKeysError
 from webapp.api.lookups import typed_keys
 from webapp.api.rendering import parse_json
-from webapp.api.requests import TooManyKeysError, check_parameters
+from webapp.api.requests import check_parameters
 from webapp.states import readers
 from webapp.states.visible import Visible
 

@@ -10,8 +10,9 @@ from state_backends import Snapshot
 from state_backends.reader.multi_state import until_one_batch
 from webapp.accounts.permissions import KeyScope
 from webapp.api.entries import EntriesPage, EntriesQuery, InvalidCursorError, PageCursor, read_page
+from webapp.api.fields import check_number_of_keys
 from webapp.api.lookups import Answer, answer_together, read
-from webapp.api.requests import Query, When, check_number_of_keys
+from webapp.api.requests import Query, When
 from webapp.saved_queries.definition import Definition, Read
 from webapp.saved_queries.models import SavedQuery
 from webapp.saved_queries.parameters import ParameterError, Values, as_condition, as_json

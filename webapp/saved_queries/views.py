@@ -10,7 +10,8 @@ from rest_framework.response import Response
 
 from webapp.accounts.concurrency import SEARCHES, client_of
 from webapp.accounts.permissions import KeyScope, key_scope
-from webapp.api.requests import LARGEST_TXID, NumberParameter, RequestSerializer, TextParameter, check_parameters
+from webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
+from webapp.api.requests import RequestSerializer, check_parameters
 from webapp.api.views import ApiView
 from webapp.core.metrics import looked_up
 from webapp.core.pools import saved_query_ran
