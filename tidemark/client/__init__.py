@@ -45,9 +45,11 @@ from tidemark.client.errors import (
 )
 from tidemark.client.events import Batch, Event, OtherEvent, Pipelines, Ready, Reset, Snapshot, Tide
 from tidemark.client.exports import Export, MissingFormatError
+from tidemark.client.groups import Group, Groups
 from tidemark.client.lookups import Query
 from tidemark.client.saved_queries import SavedAnswer, SavedQueryDocument
 from tidemark.client.saved_query import SavedQuery
+from tidemark.client.series import Series
 from tidemark.client.state import State
 from tidemark.client.tokens import Token
 
@@ -71,6 +73,8 @@ __all__ = [
     "Export",
     "ForbiddenError",
     "GoneError",
+    "Group",
+    "Groups",
     "History",
     "IncompleteExportError",
     "InvalidAnswerError",
@@ -96,6 +100,7 @@ __all__ = [
     "SavedAnswer",
     "SavedQuery",
     "SavedQueryDocument",
+    "Series",
     "ServerError",
     "Snapshot",
     "SnapshotLostError",

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from tidemark.client import documents, events, lookups, saved_queries
+from tidemark.client import documents, events, lookups, saved_queries, series
 from tidemark.client.answers import Answer
 from tidemark.client.async_saved_query import AsyncSavedQuery
 from tidemark.client.async_state import AsyncState
@@ -21,6 +21,7 @@ from tidemark.client.errors import InvalidArgumentError
 from tidemark.client.events import Event, Feed
 from tidemark.client.lookups import Query, When
 from tidemark.client.saved_queries import SavedQueryDocument
+from tidemark.client.series import Series, Span, Time
 from tidemark.client.tokens import AsyncRenew, Renewal, Token
 
 
@@ -116,6 +117,22 @@ class AsyncClient:
     async def batches(self, pipeline: str, limit: int = 50) -> list[BatchDocument]:
         """Return a pipeline's batches, newest first."""
         return await self._transport.run(documents.batches(self._call(), pipeline, limit))
+
+    async def series(
+        self,
+        pipeline: str,
+        *,
+        start: Time | None = None,
+        stop: Time | None = None,
+        last: int | None = None,
+        points: int | None = None,
+    ) -> Series:
+        """Return what a pipeline did over a range of time: rows, seconds, lag, freshness, dead letters and so on.
+
+        start, stop, last, points: as of `State.series`.
+        """
+        steps = series.of_pipeline(self._call(), pipeline, Span(start, stop, last, points))
+        return await self._transport.run(steps)
 
     async def pause(self, pipeline: str) -> PipelineDocument:
         return await self._transport.run(documents.steer(self._call(), pipeline, "pause"))

@@ -4,12 +4,14 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidemark.client import documents, entries, exports, lookups
+from tidemark.client import documents, entries, exports, groups, lookups, series
 from tidemark.client.answers import Answer, Combined
 from tidemark.client.documents import Run, StateDocument
 from tidemark.client.entries import PAGE_ENTRIES, Entry, History, Page, Range
 from tidemark.client.exports import Export, Format
+from tidemark.client.groups import Groups
 from tidemark.client.lookups import Query, When
+from tidemark.client.series import Series, Span, Time
 
 if TYPE_CHECKING:
     from tidemark.client.async_client import AsyncClient
@@ -129,9 +131,50 @@ class AsyncState:
         while not pages.ended:
             yield await self._client._transport.run(pages.next(self._client._call()))
 
+    async def groups(
+        self,
+        by: Sequence[str],
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        order_by: str | None = None,
+        where: Sequence[str] = (),
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        limit: int | None = None,
+    ) -> Groups:
+        """Fold the entries of a range into one for each value of the key columns `by`, as their aggregators do.
+
+        order_by: a measure of the groups, `-flights` for descending order; in the order of their keys if None. limit:
+        how many groups, up to 1,000; 50 if None. Other arguments as of `entries`. The server reads the whole range, so
+        the number of its keys is limited.
+        """
+        wanted = Range(prefix, start, stop, measures, as_of, where)
+        steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
+        return await self._client._transport.run(steps)
+
     async def history(self, key: Any, *, limit: int = 100, before: int | None = None) -> History:
         """Return the committed versions of a key, newest first. before: only versions of earlier batches."""
         return await self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, before))
+
+    async def series(
+        self,
+        key: Any,
+        *,
+        measures: Sequence[str] | None = None,
+        start: Time | None = None,
+        stop: Time | None = None,
+        last: int | None = None,
+        points: int | None = None,
+    ) -> Series:
+        """Return the numbers that a key held over a range of time; a value holds until the next time.
+
+        start, stop: times with a zone; stop: now if None. last: so many seconds before stop, without a start; 3,600 if
+        None. points: how many at most, about, up to 1,000; 300 if None.
+        """
+        steps = series.of_key(self._client._call(), self.name, key, measures, Span(start, stop, last, points))
+        return await self._client._transport.run(steps)
 
     async def export(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from tidemark.client import documents, events, lookups, saved_queries
+from tidemark.client import documents, events, lookups, saved_queries, series
 from tidemark.client.answers import Answer
 from tidemark.client.calls import Call, Options, Server
 from tidemark.client.connection import ApiKey, Connection, http_options
@@ -15,6 +15,7 @@ from tidemark.client.events import Event, Feed
 from tidemark.client.lookups import Query, When
 from tidemark.client.saved_queries import SavedQueryDocument
 from tidemark.client.saved_query import SavedQuery
+from tidemark.client.series import Series, Span, Time
 from tidemark.client.state import State
 from tidemark.client.tokens import Renew, Renewal, Token
 from tidemark.client.transport import Transport
@@ -112,6 +113,22 @@ class Client:
     def batches(self, pipeline: str, limit: int = 50) -> list[BatchDocument]:
         """Return a pipeline's batches, newest first."""
         return self._transport.run(documents.batches(self._call(), pipeline, limit))
+
+    def series(
+        self,
+        pipeline: str,
+        *,
+        start: Time | None = None,
+        stop: Time | None = None,
+        last: int | None = None,
+        points: int | None = None,
+    ) -> Series:
+        """Return what a pipeline did over a range of time: rows, seconds, lag, freshness, dead letters and so on.
+
+        start, stop, last, points: as of `State.series`.
+        """
+        steps = series.of_pipeline(self._call(), pipeline, Span(start, stop, last, points))
+        return self._transport.run(steps)
 
     def pause(self, pipeline: str) -> PipelineDocument:
         return self._transport.run(documents.steer(self._call(), pipeline, "pause"))

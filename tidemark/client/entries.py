@@ -117,7 +117,7 @@ class Pages:
         """Return the next page. Raises ApiError; GoneError if the batch that the pages show is no longer available."""
         size = self._page_size if self._left is None else min(self._page_size, self._left)
         asked: dict[str, str | list[str]] = {**self._parameters, "limit": str(size)}
-        document, types = yield from _read(call, self._state, "entries", asked)
+        document, types = yield from read_of_state(call, self._state, "entries", asked)
         page = page_of(document, types)
         if self._left is not None:
             self._left -= len(page)
@@ -136,7 +136,7 @@ def pages(
 def history(call: Call, state: str, key: Any, limit: int, before: int | None) -> Steps[History]:
     asked = {"key": in_json(key_in_json(key)), "limit": str(limit)}
     asked |= {} if before is None else {"before": str(before)}
-    document, types = yield from _read(call, state, "history", asked)
+    document, types = yield from read_of_state(call, state, "history", asked)
     versions = [
         Version(row["txid"], timestamp(row["at"]), row["status"], types.value(row["value"]))
         for row in document["versions"]
@@ -144,7 +144,8 @@ def history(call: Call, state: str, key: Any, limit: int, before: int | None) ->
     return History(types.key(document["key"]), versions, document["complete"], document["epoch"], document["txid"])
 
 
-def _read(call: Call, state: str, what: str, asked: Mapping[str, str | list[str]]) -> Steps[tuple[Any, Types]]:
+def read_of_state(call: Call, state: str, what: str, asked: Mapping[str, str | list[str]]) -> Steps[tuple[Any, Types]]:
+    """Return what `GET /states/{state}/{what}` answers, and the types of its values."""
     types = yield from types_of(call, state)
     response = yield from call.ask(Request("GET", path("states", state, what), asked))
     document = parsed(response.content, [types])

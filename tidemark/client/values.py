@@ -7,7 +7,7 @@ a value of a type that is unknown here stays as it is in JSON.
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,7 +18,7 @@ from tidemark.client.errors import InvalidAnswerError, InvalidArgumentError
 Key = tuple[Any, ...]
 
 # Where an answer has values, each with its key.
-ROWS = ("results", "changes", "entries", "versions")
+ROWS = ("results", "changes", "entries", "versions", "groups")
 
 
 def to_json(value: Any) -> Any:
@@ -104,6 +104,12 @@ class Types:
         sql_types = {name: measure["type"] for name, measure in measures.items()}
         has_decimals = any(each.startswith("numeric") for each in sql_types.values())
         return cls(list(document["key"]), keys, {name: _reader(each) for name, each in sql_types.items()}, has_decimals)
+
+    def of_columns(self, columns: Sequence[str]) -> "Types":
+        """Return the types of keys that have these key columns alone."""
+        keys = dict(zip(self.names, self.keys, strict=True))
+        known = [column for column in columns if column in keys]
+        return replace(self, names=known, keys=[keys[column] for column in known])
 
     def knows(self, document: Mapping[str, Any]) -> bool:
         """Return whether the measures of an answer are known."""

@@ -15,17 +15,6 @@ with Client({url}, os.environ["{key}"]) as client:
     {lines}
 """
 
-# Of what the client has no method for.
-PYTHON_ALONE = """\
-import json
-import os
-from urllib.request import Request, urlopen
-
-request = Request({url}, headers={{"Authorization": f"Bearer {{os.environ['{key}']}}"}})
-with urlopen(request) as answer:
-    print(json.dumps(json.load(answer)["series"]))
-"""
-
 JAVASCRIPT = """\
 const answer = await fetch({url}, {{
   headers: {headers},{more}
@@ -59,10 +48,6 @@ def curl(server: Server, url: str, parameters: Sequence[tuple[str, Any]] = (), m
 
 def python(server: Server, *lines: str) -> str:
     return PYTHON.format(url=as_json(server.url), key=server.key, lines="\n    ".join(lines)).rstrip()
-
-
-def python_alone(server: Server, url: str) -> str:
-    return PYTHON_ALONE.format(url=as_json(url), key=server.key).rstrip()
 
 
 def javascript(server: Server, url: str, shown: str, body: str = "") -> str:

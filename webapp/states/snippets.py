@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from state_backends import StateSpec
 from webapp.states import snippets_in_sql
-from webapp.states.programs import Server, as_json, curl, in_javascript, javascript, python, python_alone, with_query
+from webapp.states.programs import Server, as_json, curl, in_javascript, javascript, python, with_query
 
 LANGUAGES = ("curl", "Python", "JavaScript", "SQL")
 
@@ -115,7 +115,11 @@ def groups(server: Server, spec: StateSpec, by: Sequence[str], wanted: Wanted) -
     url, parameters = server.address("states", spec.name, "groups"), [("by", ",".join(by)), *wanted.parameters]
     programs = {
         "curl": curl(server, url, parameters),
-        "Python": python_alone(server, with_query(url, parameters)),
+        "Python": python(
+            server,
+            f"for group in client.state({spec.name!r}).groups({', '.join([repr(list(by)), *wanted.arguments])}):",
+            "    print(group.key, group.keys, group.value)",
+        ),
         "JavaScript": javascript(server, with_query(url, parameters), "JSON.stringify((await answer.json()).groups)"),
     }
     return Snippets(with_query(url, parameters), programs)
@@ -153,7 +157,8 @@ def saved_query(server: Server, name: str, values: Mapping[str, Any], version: i
 
 def pipeline_series(server: Server, pipeline: str, span: Mapping[str, Any]) -> Snippets:
     """Read what a pipeline did over time. span: `from` and `to`, or `last`, as the API takes them."""
-    return _series(server, server.address("pipelines", pipeline, "series"), list(span.items()))
+    read = f"client.series({', '.join([repr(pipeline), *_span(span)])})"
+    return _series(server, server.address("pipelines", pipeline, "series"), list(span.items()), read)
 
 
 def key_series(
@@ -161,7 +166,9 @@ def key_series(
 ) -> Snippets:
     """Read the measures of one key over time. span: as `pipeline_series` takes it."""
     asked = [("key", as_json(list(key))), ("measures", ",".join(measures)), *span.items()]
-    return _series(server, server.address("states", spec.name, "series"), asked)
+    arguments = ", ".join([repr(tuple(key)), *_measures(measures), *_span(span)])
+    read = f"client.state({spec.name!r}).series({arguments})"
+    return _series(server, server.address("states", spec.name, "series"), asked, read)
 
 
 def batches(server: Server, pipeline: str, limit: int) -> Snippets:
@@ -179,11 +186,11 @@ def batches(server: Server, pipeline: str, limit: int) -> Snippets:
     return Snippets(with_query(url, parameters), programs)
 
 
-def _series(server: Server, url: str, parameters: Sequence[tuple[str, Any]]) -> Snippets:
+def _series(server: Server, url: str, parameters: Sequence[tuple[str, Any]], read: str) -> Snippets:
     whole = with_query(url, parameters)
     programs = {
         "curl": curl(server, url, parameters),
-        "Python": python_alone(server, whole),
+        "Python": python(server, f"for row in {read}.table():", '    print(row.pop("time"), row)'),
         "JavaScript": javascript(server, whole, "JSON.stringify((await answer.json()).series)"),
     }
     return Snippets(whole, programs)
@@ -199,6 +206,13 @@ def _entries_in_sql(spec: StateSpec, wanted: Wanted) -> dict[str, str]:
 
 def _measures(measures: Sequence[str]) -> list[str]:
     return [f"measures={list(measures)!r}"] if measures else []
+
+
+def _span(span: Mapping[str, Any]) -> list[str]:
+    arguments = {"from": "start", "to": "stop"}
+    return [
+        f"{arguments.get(name, name)}={int(value) if name == 'last' else repr(value)}" for name, value in span.items()
+    ]
 
 
 def _repeated(values: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -258,6 +259,32 @@ def test_a_state_without_key_columns(run, language, server):
     assert value(language, run(snippets.one_key(server, TOTALS, []))) == 6130
 
 
+def numbers(language, printed, name):
+    """Return the numbers over time that a snippet has printed."""
+    if language == "Python":
+        return [ast.literal_eval(line[line.index("{") :])[name] for line in printed.splitlines()]
+    document = json.loads(printed)
+    return document.get("series", document)[name]
+
+
+@pytest.mark.parametrize(
+    "wanted", [Wanted("-flights", ["carrier<C03"], limit=2, prefix=["EWR"], measures=["flights"]), Wanted(as_of=1)]
+)
+def test_groups(run, language, server, wanted):
+    made = snippets.groups(server, BY_CARRIER, ["origin"], wanted)
+    if language not in made:
+        return
+    printed = run(made)
+
+    if language == "Python":
+        first = [ast.literal_eval(part) for part in re.match(r"(\(.*\)) (\d+) (.*)", printed).groups()]
+    else:
+        document = json.loads(printed)
+        [row, *_] = document if isinstance(document, list) else document["groups"]
+        first = [tuple(row["key"]), row["keys"], row["value"]]
+    assert (first[0], first[1], first[2]["flights"]) == (("EWR",), *((30, 2_565) if wanted.as_of else (3, 1_297)))
+
+
 SPANS = [{"last": "900"}, {"from": "2013-01-01T10:00:00+05:30", "to": "9000-01-01T00:00:00+00:00"}]
 
 
@@ -266,9 +293,8 @@ def test_a_pipeline_over_time(run, language, server, span):
     made = snippets.pipeline_series(server, "flights", span)
     if language not in made:
         return
-    document = json.loads(run(made))
 
-    assert sum(document.get("series", document)["batches"]) == 2
+    assert sum(numbers(language, run(made), "batches")) == 2
 
 
 @pytest.mark.parametrize("span", SPANS)
@@ -276,9 +302,8 @@ def test_a_key_over_time(run, language, server, span):
     made = snippets.key_series(server, BY_CARRIER, KEYS[1], ["flights"], span)
     if language not in made:
         return
-    document = json.loads(run(made))
 
-    assert document.get("series", document)["flights"][-1] == 1100
+    assert numbers(language, run(made), "flights")[-1] == 1100
 
 
 def test_the_newest_batches(run, language, server):

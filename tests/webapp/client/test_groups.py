@@ -1,0 +1,93 @@
+"""Groups of a client, and series."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from state_backends import StateSpec, Sum
+from state_backends.table import StateTable
+from tests.webapp.api.states import add_state
+from tests.webapp.dropping import drop_tables
+from tests.webapp.flights import FIRST_HOUR
+from tidemark.client import InvalidArgumentError, NotFoundError, RequestError
+
+
+@pytest.mark.usefixtures("settled")
+class TestGroups:
+    def test_entries_are_folded_by_key_columns(self, client):
+        found = client.state("flights_by_carrier").groups(["origin"], order_by="-flights", measures=["flights"])
+
+        assert [(group.key, group.keys, group.value) for group in found] == [
+            (("EWR",), 30, {"flights": 3_565}),
+            (("JFK",), 30, {"flights": 2_565}),
+        ]
+        assert (found.by, found.complete, found.txid, len(found)) == (["origin"], True, 2, 2)
+        assert found.table()[0] == {"origin": "EWR", "flights": 3_565}
+
+    def test_one_name_is_a_column(self, client):
+        found = client.state("flights_by_carrier").groups("carrier", limit=3)
+
+        assert [group.key for group in found] == [("C00",), ("C01",), ("C02",)]
+        assert not found.complete
+
+    def test_a_range_conditions_and_a_batch_say_which(self, client):
+        state = client.state("flights_by_carrier")
+        found = state.groups(["carrier"], prefix="EWR", where=["flights>98", "carrier!=C00"], as_of=1)
+
+        assert [(group.key, group.value["flights"]) for group in found] == [(("C01",), 99)]
+        assert found.txid == 1
+
+    def test_keys_have_the_types_of_their_columns(self, client):
+        [first, *_] = client.state("flights_by_hour").groups(["hour"])
+        [second, *_] = client.with_options(typed=False).state("flights_by_hour").groups(["hour"])
+
+        assert first.key == (FIRST_HOUR,)
+        assert isinstance(second.key[0], str)
+
+    def test_a_refusal_names_the_columns(self, client):
+        with pytest.raises(RequestError, match="there are origin, carrier"):
+            client.state("flights_by_carrier").groups(["flights"])
+
+
+@pytest.mark.usefixtures("settled")
+class TestSeries:
+    def test_a_pipeline_over_time(self, client):
+        found = client.series("flights", last=900, points=100)
+
+        assert sum(number or 0 for number in found.series["batches"]) == 2
+        assert (found.stop - found.start, found.txid, len(found)) == (timedelta(seconds=900), 2, len(found.times))
+        assert [row["time"] for row in found.table()] == found.times
+        assert all(found.start <= time <= found.stop for time in found.times)
+
+    def test_a_key_over_time(self, client):
+        start, stop = datetime(2013, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+        found = client.state("flights_by_carrier").series(("EWR", "C00"), measures="flights", start=start, stop=stop)
+
+        assert found.series["flights"][-1] == 1_100
+        assert found.txids[-1] == 2
+        assert found.table()[-1]["flights"] == 1_100
+
+    def test_a_key_that_does_not_exist_has_nothing(self, client):
+        found = client.state("flights_by_carrier").series(("EWR", "none"), measures=["flights"])
+
+        assert [number for number in found.series["flights"] if number is not None] == []
+
+    def test_what_cannot_be_asked_is_an_error(self, client):
+        with pytest.raises(InvalidArgumentError, match="no time zone"):
+            client.series("flights", start=datetime(2013, 1, 1))
+        with pytest.raises(RequestError, match="from must be before to"):
+            client.series("flights", start="2020-01-01T00:00:00Z", stop="2019-01-01T00:00:00Z")
+        with pytest.raises(NotFoundError, match="nothing"):
+            client.series("nothing")
+
+
+def test_sums_of_decimals_keep_every_digit(flights, client):
+    spec = StateSpec("prices", key={"shop": "text", "day": "bigint"}, measures={"paid": Sum("paid")})
+    add_state(flights.conn, spec, {("a", 1): {"paid": "0.1"}, ("a", 2): {"paid": "12345678901234567890.2"}})
+    try:
+        [group] = client.state("prices").groups(["shop"])
+    finally:
+        drop_tables(flights.conn, StateTable(spec))
+
+    assert group.value["paid"] == Decimal("12345678901234567890.3")
