@@ -8,20 +8,26 @@ from django.contrib.auth.models import User
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from webapp.accounts.audit.admin import AuditedEdits
+from webapp.alerts.figures import LIMITS, figures, limits_of
 from webapp.alerts.forms import AlertRuleForm, SilenceForm
 from webapp.alerts.models import Alert, AlertRule, Notice, Silence
+from webapp.alerts.rules import unknown_figures
 from webapp.core.admin import LongListAdmin
+from webapp.states import queries
 from webapp.states.admin.base import link, link_to, link_to_audit, link_to_list
 from webapp.webhooks.models import Delivery
 
 STATUSES = {"open": "danger", "waiting": "warning", "over": "success"}
 RESULTS = {"pending": "info", "sent": "success", "delivered": "success", "failed": "danger", "dead": "danger"}
+
+NAMED_PIPELINES = 10
 
 
 @admin.register(AlertRule)
@@ -34,13 +40,13 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
 
     def get_fields(self, request: HttpRequest, obj: AlertRule | None = None) -> list[str]:
         edited = list(AlertRuleForm.Meta.fields)
-        return edited if obj is None else [*edited, "open", "sent", "audit"]
+        return edited if obj is None else [*edited, "unknown", "open", "sent", "audit"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: AlertRule | None = None) -> list[str]:
         return self.get_fields(request, obj)[len(AlertRuleForm.Meta.fields) :]
 
     def audited(self, instance: AlertRule) -> dict[str, Any]:
-        kept = ("pipelines", "states", "verdicts", "after_seconds", "mail_to", "enabled")
+        kept = ("pipelines", "states", "verdicts", *LIMITS, "after_seconds", "mail_to", "enabled")
         webhooks = sorted(instance.webhooks.values_list("name", flat=True))
         return {name: getattr(instance, name) for name in kept} | {"webhooks": webhooks}
 
@@ -50,7 +56,8 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
 
     @display(description="When")
     def when(self, rule: AlertRule) -> str:
-        return f"{', '.join(rule.verdicts)} for {rule.after_seconds} s"
+        limited = [f"{LIMITS[name].verdict} {limit:,g}" for name, limit in limits_of(rule).items()]
+        return f"{', '.join([*rule.verdicts, *limited])} for {rule.after_seconds} s"
 
     @display(description="Tells")
     def tells(self, rule: AlertRule) -> str:
@@ -60,6 +67,14 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
     def open(self, rule: AlertRule) -> SafeString:
         count = rule.alerts.filter(ended_at=None).count()
         return link_to_list(Alert, f"{count:,}", rule__id__exact=rule.pk)
+
+    @display(description="Unknown figures")
+    def unknown(self, rule: AlertRule) -> str:
+        pipelines = queries.pipelines() if limits_of(rule) else []
+        found = unknown_figures(rule, pipelines, figures(pipelines, timezone.now()))
+        named = [f"{pipeline}: {', '.join(names)}" for pipeline, names in list(found.items())[:NAMED_PIPELINES]]
+        more = [f"{len(found) - NAMED_PIPELINES} more pipelines"] if len(found) > NAMED_PIPELINES else []
+        return "; ".join([*named, *more])
 
     @display(description="Messages")
     def sent(self, rule: AlertRule) -> SafeString:

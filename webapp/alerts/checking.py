@@ -5,10 +5,11 @@ from datetime import datetime
 from django.db import connection, transaction
 from django.utils import timezone
 
+from webapp.alerts.figures import figures, limits_of
 from webapp.alerts.history import LONGEST_PAUSE, record_verdicts
 from webapp.alerts.models import AlertRule, LastCheck
 from webapp.alerts.notices import notify
-from webapp.alerts.rules import findings, follow
+from webapp.alerts.rules import above_limits, findings, follow
 from webapp.states import queries
 
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidemark alerts', 0))"
@@ -29,7 +30,13 @@ def _look(at: datetime) -> None:
     before = LastCheck.objects.values_list("at", flat=True).first()
     pipelines = queries.pipelines()
     record_verdicts(pipelines, at)
-    found = findings(pipelines)
-    for rule in AlertRule.objects.filter(enabled=True):
-        follow(rule, found, at, was_away=before is None or at - before > LONGEST_PAUSE)
+    rules = list(AlertRule.objects.filter(enabled=True))
+    found, known = findings(pipelines), figures(pipelines, at) if any(map(limits_of, rules)) else {}
+    for rule in rules:
+        follow(
+            rule,
+            found | above_limits(rule, pipelines, known),
+            at,
+            was_away=before is None or at - before > LONGEST_PAUSE,
+        )
         notify(rule, pipelines, at)

@@ -15,6 +15,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from webapp.alerts.figures import LIMITS
 from webapp.alerts.models import AlertRule, Silence
 from webapp.alerts.rules import CHOICES, USUAL
 from webapp.states.queries import pipeline_names, state_names
@@ -31,7 +32,10 @@ class AlertRuleForm(forms.ModelForm):
         required=False, widget=UnfoldAdminSelectMultipleWidget, help_text="about these and their pipelines"
     )
     verdicts = forms.MultipleChoiceField(
-        choices=[(name, name) for name in CHOICES], initial=USUAL, widget=UnfoldAdminCheckboxSelectMultipleWidget
+        choices=[(name, name) for name in CHOICES],
+        initial=USUAL,
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
     )
     mail_to = forms.CharField(
         label="Mail to", required=False, widget=UnfoldAdminTextInputWidget, help_text="addresses, separated by commas"
@@ -45,8 +49,26 @@ class AlertRuleForm(forms.ModelForm):
 
     class Meta:
         model = AlertRule
-        fields = ["name", "pipelines", "states", "verdicts", "after_seconds", "mail_to", "webhooks", "enabled"]
-        help_texts = {"after_seconds": "how long a verdict has to last before somebody is told"}
+        fields = [
+            "name", "pipelines", "states", "verdicts", *LIMITS, "after_seconds", "mail_to", "webhooks", "enabled",
+        ]  # fmt: skip
+        labels = {
+            "lag_seconds": "Lag over, seconds",
+            "pending_input": "Pending input over",
+            "rejected_share": "Share of dead letters over",
+            "event_age_seconds": "Newest event older than, seconds",
+            "batch_gap_seconds": "No batch for, seconds",
+            "batch_seconds": "Batches over, seconds",
+        }
+        help_texts = {
+            "lag_seconds": "the oldest input has waited longer; empty, here and below: no limit",
+            "pending_input": "in the source's unit, such as files or rows",
+            "rejected_share": "of the rows of recent batches, from 0 to below 1: 0.2 for 20%",
+            "event_age_seconds": "of pipelines with event time, whether or not they run",
+            "batch_gap_seconds": "since the newest commit, whether or not the pipeline runs or has input",
+            "batch_seconds": "the median of its newest 5 batches took longer",
+            "after_seconds": "how long a verdict, or a figure above its limit, has to last before somebody is told",
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -69,9 +91,21 @@ class AlertRuleForm(forms.ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
+        for name in LIMITS:
+            self._check_limit(name, cleaned.get(name))
+        if not self.errors and not cleaned["verdicts"] and all(cleaned[name] is None for name in LIMITS):
+            raise ValidationError("choose what is reported: verdicts, or limits of figures")
         if not self.errors and not cleaned["mail_to"] and not cleaned["webhooks"]:
             raise ValidationError("name whom to tell: mail addresses, or a webhook that is about alerts")
         return cleaned
+
+    def _check_limit(self, name: str, limit: float | None) -> None:
+        if limit is None or name == "pending_input":
+            return
+        if name == "rejected_share" and not 0 <= limit < 1:
+            self.add_error(name, f"enter a share from 0 to below 1, such as 0.2 for 20%, or nothing; got {limit:g}")
+        elif name != "rejected_share" and limit <= 0:
+            self.add_error(name, f"enter a number of seconds above 0, or nothing; got {limit:g}")
 
     def _offer(self, field: str, names: list[str], chosen: list[str]) -> None:
         # Also what is gone: a rule that names it can still be saved.

@@ -47,17 +47,24 @@ class LastCheck(models.Model):
 
 
 class AlertRule(models.Model):
-    """Which verdicts on pipelines and states are reported, and where.
+    """Which verdicts on pipelines and states, and which figures of pipelines, are reported, and where.
 
     pipelines, states: what it is about; a state stands for itself and its pipeline. Both empty: all.
-    after_seconds: how long a verdict has to last. mail_to, webhooks: where messages go.
+    lag_seconds to batch_seconds: limits of figures, see figures.py. None: no limit.
+    after_seconds: how long a verdict or a figure above its limit has to last. mail_to, webhooks: where messages go.
     sent_at: when its last message was made.
     """
 
     name = models.CharField(max_length=100, unique=True)
     pipelines = ArrayField(models.TextField(), default=list, blank=True)
     states = ArrayField(models.TextField(), default=list, blank=True)
-    verdicts = ArrayField(models.TextField())
+    verdicts = ArrayField(models.TextField(), default=list, blank=True)
+    lag_seconds = models.FloatField(null=True, blank=True)
+    pending_input = models.PositiveBigIntegerField(null=True, blank=True)
+    rejected_share = models.FloatField(null=True, blank=True)
+    event_age_seconds = models.FloatField(null=True, blank=True)
+    batch_gap_seconds = models.FloatField(null=True, blank=True)
+    batch_seconds = models.FloatField(null=True, blank=True)
     after_seconds = models.PositiveIntegerField(default=60)
     mail_to = ArrayField(models.EmailField(), default=list, blank=True)
     webhooks = models.ManyToManyField(Webhook, blank=True, related_name="alert_rules")
@@ -73,9 +80,10 @@ class AlertRule(models.Model):
 
 
 class Alert(models.Model):
-    """A verdict that a rule is about, from when it was found until it was over.
+    """A verdict that a rule is about, or a figure above its limit, from when it was found until it was over.
 
-    state: empty if it is about the pipeline. well_since: since when it has not been found; None while it is.
+    state: empty if it is about the pipeline. figure: the name of its limit, empty if it is about a verdict.
+    well_since: since when it has not been found; None while it is.
     told: the worst verdict that a message has named, `over` after the message of its end, empty before the first.
     """
 
@@ -84,6 +92,7 @@ class Alert(models.Model):
     rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="alerts")
     pipeline = models.TextField()
     state = models.TextField(blank=True)
+    figure = models.TextField(blank=True, db_default="")
     verdict = models.TextField()
     reason = models.TextField()
     began_at = models.DateTimeField()
@@ -95,7 +104,9 @@ class Alert(models.Model):
         ordering = ["-began_at", "-id"]
         constraints = [
             models.UniqueConstraint(
-                fields=["rule", "pipeline", "state"], condition=Q(ended_at=None), name="one_open_alert_of_a_rule"
+                fields=["rule", "pipeline", "state", "figure"],
+                condition=Q(ended_at=None),
+                name="one_open_alert_of_a_rule",
             )
         ]
         indexes = [models.Index(fields=["pipeline", "-began_at"], name="alerts_of_a_pipeline")]

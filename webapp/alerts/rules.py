@@ -1,4 +1,4 @@
-"""What the rules find: alerts begin, become worse and end with the verdicts on pipelines and the findings about states.
+"""What the rules find: alerts begin, become worse and end with verdicts on pipelines, figures, findings about states.
 
 An alert ends once its verdict has been gone for CALM, so that one that comes and goes is one alert. A driver that was
 stopped, paused or started again mends nothing yet: its alerts stay as they are until the pipeline is seen running.
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from webapp.alerts.figures import ABOVE_LIMIT, LIMITS, Figures, limits_of
 from webapp.alerts.models import Alert, AlertRule
 from webapp.states import queries
 from webapp.states.maintenance import deviations
@@ -25,15 +26,19 @@ USUAL = [name for name in CHOICES if name not in ("retrying", "paused", "stopped
 # They hide whether what was wrong before still is.
 UNDECIDED = {"stopped", "paused", "never started", "starting"}
 
-# Of a pipeline, or of a state with the name of its pipeline.
-Subject = tuple[str, str]
+# Of a figure: nobody knows whether it is above its limit.
+UNKNOWN = "unknown"
+UNKNOWN_NOW = "; it is unknown now, so the alert stays open"
+
+# Pipeline, state and figure: the state is empty if it is about the pipeline, the figure if it is about a verdict.
+Subject = tuple[str, str, str]
 
 STATES = "SELECT name, pipeline, finding <> '' AS not_served FROM tidemark.state"
 
 
 @dataclass(frozen=True)
 class Found:
-    """The verdict on a pipeline, or on a state. states: that it is about, for rules of states."""
+    """The verdict on a pipeline, a figure or a state. states: that it is about, for rules of states."""
 
     verdict: str
     reason: str
@@ -42,15 +47,38 @@ class Found:
 
 def findings(pipelines: Iterable[PipelineStatus]) -> dict[Subject, Found]:
     """Return the verdict on each pipeline, and on each state with a problem."""
-    found = {(one.name, ""): _of_pipeline(one) for one in pipelines}
+    found = {(one.name, "", ""): _of_pipeline(one) for one in pipelines}
     deviating = deviations()
     for row in queries.fetch(STATES, {}):
         name, own = row["name"], frozenset([row["name"]])
         if row["not_served"]:
-            found[row["pipeline"], name] = Found(NOT_SERVED, "it is not served; its page says why", own)
+            found[row["pipeline"], name, ""] = Found(NOT_SERVED, "it is not served; its page says why", own)
         elif deviating.get(name):
             reason = f"{deviating[name]:,} keys deviated in its newest audit"
-            found[row["pipeline"], name] = Found(DEVIATING, reason, own)
+            found[row["pipeline"], name, ""] = Found(DEVIATING, reason, own)
+    return found
+
+
+def above_limits(
+    rule: AlertRule, pipelines: Iterable[PipelineStatus], known: Mapping[str, Figures]
+) -> dict[Subject, Found]:
+    """Return each figure that is above the limit of a rule, or unknown."""
+    return {
+        (one.name, "", name): _of_figure(name, value, limit, one)
+        for one in pipelines
+        for name, limit in limits_of(rule).items()
+        if (value := getattr(known[one.name], name)) is None or value > limit
+    }
+
+
+def unknown_figures(
+    rule: AlertRule, pipelines: Iterable[PipelineStatus], known: Mapping[str, Figures]
+) -> dict[str, list[str]]:
+    """Return by pipeline that a rule is about the figures that it limits and nobody knows."""
+    found: dict[str, list[str]] = {}
+    for (pipeline, _, name), each in above_limits(rule, pipelines, known).items():
+        if each.verdict == UNKNOWN and _is_chosen(rule, pipeline, each):
+            found.setdefault(pipeline, []).append(LIMITS[name].figure)
     return found
 
 
@@ -59,17 +87,21 @@ def follow(rule: AlertRule, found: Mapping[Subject, Found], at: datetime, *, was
 
     was_away: nobody has looked for a while, so how long a verdict has lasted is counted from now.
     """
-    opened = {(alert.pipeline, alert.state): alert for alert in rule.alerts.filter(ended_at=None)}
+    opened = {(alert.pipeline, alert.state, alert.figure): alert for alert in rule.alerts.filter(ended_at=None)}
+    found = {subject: each for subject, each in found.items() if _is_chosen(rule, subject[0], each)}
     for subject, alert in opened.items():
         if was_away:
             alert.began_at = at if not alert.told else alert.began_at
             alert.well_since = None
         _follow(rule, alert, found.get(subject), at)
+    begun = {subject: each for subject, each in found.items() if subject not in opened and _is_about(rule, each)}
     Alert.objects.bulk_create(
-        Alert(rule=rule, pipeline=pipeline, state=state, verdict=each.verdict, reason=each.reason, began_at=at)
-        for (pipeline, state), each in sorted(found.items())
-        if (pipeline, state) not in opened and _is_about(rule, pipeline, each)
-    )
+        Alert(
+            rule=rule, pipeline=pipeline, state=state, figure=figure,
+            verdict=each.verdict, reason=each.reason, began_at=at,
+        )
+        for (pipeline, state, figure), each in sorted(begun.items())
+    )  # fmt: skip
 
 
 def is_worse(verdict: str, than: str) -> bool:
@@ -77,9 +109,13 @@ def is_worse(verdict: str, than: str) -> bool:
 
 
 def _follow(rule: AlertRule, alert: Alert, found: Found | None, at: datetime) -> None:
-    if found and _is_about(rule, alert.pipeline, found):
+    alert.reason = alert.reason.removesuffix(UNKNOWN_NOW)
+    if found and _is_about(rule, found):
         alert.verdict, alert.reason, alert.well_since = found.verdict, found.reason, None
-    elif found is None or _is_over(alert, found):
+    elif found and found.verdict == UNKNOWN:
+        # How long it lasts, and how long it has been over, is counted from when it is known again.
+        alert.reason, alert.well_since, alert.ended_at = alert.reason + UNKNOWN_NOW, None, None if alert.told else at
+    elif found is None or _is_over(rule, alert, found):
         alert.well_since = alert.well_since or at
     if alert.well_since and at - alert.well_since >= CALM:
         alert.ended_at = at
@@ -89,21 +125,32 @@ def _follow(rule: AlertRule, alert: Alert, found: Found | None, at: datetime) ->
         alert.save()
 
 
-def _is_about(rule: AlertRule, pipeline: str, found: Found) -> bool:
+def _is_chosen(rule: AlertRule, pipeline: str, found: Found) -> bool:
     names_nothing = not (rule.pipelines or rule.states)
-    is_chosen = names_nothing or pipeline in rule.pipelines or not found.states.isdisjoint(rule.states)
-    return found.verdict in rule.verdicts and is_chosen
+    return names_nothing or pipeline in rule.pipelines or not found.states.isdisjoint(rule.states)
 
 
-def _is_over(alert: Alert, found: Found) -> bool:
+def _is_about(rule: AlertRule, found: Found) -> bool:
+    return found.verdict in [*rule.verdicts, *ABOVE_LIMIT]
+
+
+def _is_over(rule: AlertRule, alert: Alert, found: Found) -> bool:
     """Return whether a verdict that the rule is not about shows that the one of the alert is gone."""
-    return found.verdict not in UNDECIDED and is_worse(alert.verdict, found.verdict)
+    is_asked = alert.verdict in rule.verdicts
+    return not is_asked or (found.verdict not in UNDECIDED and is_worse(alert.verdict, found.verdict))
 
 
 def _rank(verdict: str) -> int:
-    return [*OF_STATES, *WORST_FIRST].index(verdict)
+    return [*OF_STATES, *WORST_FIRST, *ABOVE_LIMIT].index(verdict)
 
 
 def _of_pipeline(pipeline: PipelineStatus) -> Found:
     judged = verdict(pipeline)
     return Found(judged.name, judged.reason, frozenset(pipeline.states))
+
+
+def _of_figure(name: str, value: float | None, limit: float, pipeline: PipelineStatus) -> Found:
+    states = frozenset(pipeline.states)
+    if value is None:
+        return Found(UNKNOWN, "", states)
+    return Found(LIMITS[name].verdict, LIMITS[name].reason(value, limit), states)

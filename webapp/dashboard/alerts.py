@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from django.db.models import F
 from django.utils import timezone
 
-from webapp.alerts.models import Alert, Silence
+from webapp.alerts.figures import figures, limits_of
+from webapp.alerts.models import Alert, AlertRule, Silence
 from webapp.alerts.notices import silences
+from webapp.alerts.rules import unknown_figures
+from webapp.states.queries import PipelineStatus
 from webapp.states.visible import Visible
 
 SHOWN_ALERTS = 8
@@ -15,17 +18,30 @@ SHOWN_ALERTS = 8
 
 @dataclass(frozen=True)
 class PipelineAlerts:
-    """alerts: the open ones first. silences: that are in force, of the pipeline or of all."""
+    """alerts: the open ones first. silences: that are in force, of the pipeline or of all.
+
+    unknown: rules, and the figures of the pipeline that they limit and nobody knows.
+    """
 
     alerts: Sequence[Alert]
     silences: Sequence[Silence]
+    unknown: Sequence[tuple[AlertRule, list[str]]]
 
 
-def pipeline_alerts(pipeline: str, visible: Visible) -> PipelineAlerts:
+def pipeline_alerts(pipeline: PipelineStatus, visible: Visible) -> PipelineAlerts:
     """Return what somebody who sees the pipeline sees: nothing of other states, and no names that people gave."""
-    found = Alert.objects.filter(pipeline=pipeline).exclude(told="").select_related("rule")
+    found = Alert.objects.filter(pipeline=pipeline.name).exclude(told="").select_related("rule")
     if visible.names is not None:
         found = found.filter(state__in=["", *visible.names])
     newest = found.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:SHOWN_ALERTS]
-    quiet = [each for each in silences(timezone.now()) if each.pipeline in ("", pipeline)]
-    return PipelineAlerts(list(newest), quiet if visible.names is None else [])
+    if visible.names is not None:
+        return PipelineAlerts(list(newest), [], [])
+    quiet = [each for each in silences(timezone.now()) if each.pipeline in ("", pipeline.name)]
+    return PipelineAlerts(list(newest), quiet, _unknown(pipeline))
+
+
+def _unknown(pipeline: PipelineStatus) -> list[tuple[AlertRule, list[str]]]:
+    rules = [rule for rule in AlertRule.objects.filter(enabled=True) if limits_of(rule)]
+    known = figures([pipeline], timezone.now()) if rules else {}
+    found = [(rule, unknown_figures(rule, [pipeline], known).get(pipeline.name, [])) for rule in rules]
+    return [(rule, names) for rule, names in found if names]

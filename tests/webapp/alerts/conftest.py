@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -6,10 +7,13 @@ from tests.webapp.alerts.mail_server import MailServer, mail_server
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.states.conftest import lasting
 from tests.webapp.webhooks.conftest import loopback, receiving, webhook
-from webapp.alerts.models import AlertRule
+from webapp.alerts import checking
+from webapp.alerts.models import AlertRule, LastCheck, Notice
 from webapp.alerts.rules import USUAL
 
 __all__ = ["connection", "filled", "flights", "lasting", "loopback", "reader", "receiving", "webhook"]
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -32,3 +36,20 @@ def rule(db) -> Callable[..., AlertRule]:
         return made
 
     return make
+
+
+@pytest.fixture
+def look(filled) -> Callable[[float], list[str]]:
+    """Looks every 15 seconds until so many after noon; returns the subjects of the mails made meanwhile."""
+    LastCheck.objects.update_or_create(pk=1, defaults={"at": NOON})
+
+    def at(seconds: float) -> list[str]:
+        before = set(Notice.objects.values_list("pk", flat=True))
+        moment = LastCheck.objects.get().at
+        while moment < NOON + timedelta(seconds=seconds):
+            moment = min(moment + timedelta(seconds=15), NOON + timedelta(seconds=seconds))
+            checking._look(moment)
+        found = Notice.objects.filter(channel="mail").exclude(pk__in=before).order_by("id")
+        return list(found.values_list("subject", flat=True))
+
+    return at

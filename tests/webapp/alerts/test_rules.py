@@ -1,6 +1,5 @@
 """Rules: when an alert begins, becomes worse and is over, what is told of it and what is silenced."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,36 +7,19 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from state_backends import BatchLedger, Catalog, driver_status
+from tests.webapp.alerts.conftest import NOON
 from tests.webapp.dashboard.page_text import text
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.models import Restriction
 from webapp.alerts import checking
-from webapp.alerts.models import Alert, AlertRule, LastCheck, Notice, Silence
+from webapp.alerts.models import Alert, AlertRule, Notice, Silence
 from webapp.alerts.rules import USUAL
 from webapp.states.models import MaintenanceRun
 from webapp.webhooks.models import Delivery
 
-NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 ADD = "/admin/tidemark_alerts/alertrule/add/"
 FORM = {"name": "ops", "verdicts": USUAL, "after_seconds": "60", "mail_to": "", "enabled": "on"}
 WELL = {"count": 0, "unit": "files", "oldest": None}
-
-
-@pytest.fixture
-def look(filled) -> Callable[[float], list[str]]:
-    """Looks every 15 seconds until so many after noon; returns the subjects of the mails made meanwhile."""
-    LastCheck.objects.update_or_create(pk=1, defaults={"at": NOON})
-
-    def at(seconds: float) -> list[str]:
-        before = set(Notice.objects.values_list("pk", flat=True))
-        moment = LastCheck.objects.get().at
-        while moment < NOON + timedelta(seconds=seconds):
-            moment = min(moment + timedelta(seconds=15), NOON + timedelta(seconds=seconds))
-            checking._look(moment)
-        found = Notice.objects.filter(channel="mail").exclude(pk__in=before).order_by("id")
-        return list(found.values_list("subject", flat=True))
-
-    return at
 
 
 class TestAnAlert:
@@ -249,7 +231,7 @@ class TestOnThePage:
         assert "Silenced until 2100-01-01 00:00:00 UTC : disk is replaced" in page
 
     def test_a_restricted_user_sees_no_names_and_no_other_states(self, filled, look, rule, reader, django_user_model):
-        rule("the secret plan")
+        rule("the secret plan", event_age_seconds=60)
         filled.conn.execute("UPDATE tidemark.state SET finding = 'x' WHERE name = 'flights_by_carrier'")
         filled.report("failed", "the row was ABC,DE,1")
         look(15)

@@ -137,8 +137,8 @@ class TestPipelinePage:
         assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 3 0 1,200 7 dropped ", page)
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions, strip; pipeline, batches, states, keys; two each for history, alerts, lineage.
-        with django_assert_num_queries(16):
+        # Session, user, permissions, strip; pipeline, batches, states, keys; history, lineage: 2, alerts: 3.
+        with django_assert_num_queries(17):
             reader.get("/pipelines/flights/")
 
 

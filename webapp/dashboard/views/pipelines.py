@@ -103,7 +103,7 @@ def pipeline(request, found, version):
             pending_unit=(found.pending or {}).get("unit", ""),
         ),
         "history": verdict_history(found, shown_range),
-        "alerts": pipeline_alerts(found.name, visible),
+        "alerts": pipeline_alerts(found, visible),
         "is_restricted": not visible.scope.is_unrestricted,
         "snippets": api_panel.of_pipeline(request, found.name, shown_range),
         "sparkline": sparkline(batches),
