@@ -26,8 +26,7 @@ VIEW_WEBHOOKS = "webhooks.view_webhook"
 
 STATE, LOOKS_UP, LOOKED_UP = "state", "looks up in", "looked up for"
 
-# Rows of the page, unless all are asked for.
-MOST_ROWS = 50
+PAGE_ROWS = 50
 
 STATES = "SELECT name, pipeline, declared -> 'inputs' AS inputs FROM tidemark.state ORDER BY pipeline, name"
 

@@ -3,16 +3,19 @@
 Without an order, pipelines come by verdict, the worst first, and states by name.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.paginator import Page, Paginator
+
 from webapp.states.queries import PipelineStatus, StateSummary
 from webapp.states.verdicts import verdict, worst_first
 
-# Rows of the table of states, unless all are asked for.
-MOST_STATES = 50
+# Rows of a page of either table; on a phone, each is a card of several lines.
+PAGE_ROWS = 25
 
 PROBLEMS = "problems"
 
@@ -39,14 +42,15 @@ class OverviewQuery:
     """The query string of the overview.
 
     q: part of a name or description. show: `problems`, or empty for all. sort, states: what each table is sorted by,
-    with `-` for descending. all: `1` to show every state.
+    with `-` for descending. pipelines_page, states_page: numbers from 2, or empty for the first page.
     """
 
     q: str = ""
     show: str = ""
     sort: str = ""
     states: str = ""
-    all: str = ""
+    pipelines_page: str = ""
+    states_page: str = ""
 
     @classmethod
     def parse(cls, asked: Mapping[str, str]) -> "OverviewQuery":
@@ -57,7 +61,8 @@ class OverviewQuery:
             show=PROBLEMS if asked.get("show") == PROBLEMS else "",
             sort=sort if sort.removeprefix("-") in PIPELINE_ORDERS else "",
             states=states if states.removeprefix("-") in STATE_ORDERS else "",
-            all="1" if asked.get("all") == "1" else "",
+            pipelines_page=_page_number(asked.get("pipelines_page", "")),
+            states_page=_page_number(asked.get("states_page", "")),
         )
 
     @property
@@ -69,8 +74,8 @@ class OverviewQuery:
         return bool(self.q or self.show)
 
     def address(self, **changes: str) -> str:
-        """Return the query string of this query with some parts changed."""
-        return f"?{urlencode(replace(self, **changes).parts)}"
+        """Return the query string of the first pages of this query with some parts changed."""
+        return f"?{urlencode(replace(self, **{'pipelines_page': '', 'states_page': '', **changes}).parts)}"
 
     @property
     def with_problems(self) -> str:
@@ -79,10 +84,6 @@ class OverviewQuery:
     @property
     def with_every_pipeline(self) -> str:
         return self.address(show="")
-
-    @property
-    def with_every_state(self) -> str:
-        return self.address(all="1")
 
     @property
     def without_filter(self) -> str:
@@ -105,11 +106,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Tables:
-    """pipelines, states: what the filter leaves, in order. further: the number of states that are not shown."""
+    """A page of what the filter leaves of each, in order."""
 
-    pipelines: Sequence[PipelineStatus]
-    states: Sequence[StateSummary]
-    further: int
+    pipelines: Page[PipelineStatus]
+    states: Page[StateSummary]
 
 
 def tables(query: OverviewQuery, pipelines: Iterable[PipelineStatus], states: Iterable[StateSummary]) -> Tables:
@@ -121,9 +121,10 @@ def tables(query: OverviewQuery, pipelines: Iterable[PipelineStatus], states: It
         if query.has(state.name, state.pipeline, *state.key)
         and (not query.show or state.pipeline in of_shown or has_problem(state))
     ]
-    found = _sorted(found, query.states, STATE_ORDERS)
-    limit = len(found) if query.all else MOST_STATES
-    return Tables(_sorted(shown, query.sort, PIPELINE_ORDERS), found[:limit], max(0, len(found) - limit))
+    return Tables(
+        Paginator(_sorted(shown, query.sort, PIPELINE_ORDERS), PAGE_ROWS).get_page(query.pipelines_page),
+        Paginator(_sorted(found, query.states, STATE_ORDERS), PAGE_ROWS).get_page(query.states_page),
+    )
 
 
 def has_problem(state: StateSummary) -> bool:
@@ -165,6 +166,10 @@ def _heading(label: str, name: str, part: str, query: OverviewQuery, *, is_figur
         direction = "descending" if order.startswith("-") else "ascending"
     address = query.address(**{part: second if order == first else first})
     return Heading(label, f"{part}-{name}", direction, address, is_figure)
+
+
+def _page_number(asked: str) -> str:
+    return asked if re.fullmatch("[1-9][0-9]{0,5}", asked) and asked != "1" else ""
 
 
 def _is_shown(query: OverviewQuery, pipeline: PipelineStatus) -> bool:

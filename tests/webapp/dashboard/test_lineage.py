@@ -11,7 +11,6 @@ from tests.webapp.dashboard.page_text import text
 from tests.webapp.saved_queries.published import published
 from webapp.accounts.models import Restriction, UsageHour
 from webapp.accounts.services import create_api_key
-from webapp.dashboard.views import lineage
 from webapp.webhooks.models import Webhook
 
 INPUTS = {
@@ -99,12 +98,13 @@ class TestFilter:
 
         assert states(reader, "?pipeline=other") == ["flights_by_carrier", "flights_by_hour"]
 
-    def test_the_first_rows_are_shown_and_all_on_request(self, recorded, reader, monkeypatch):
-        monkeypatch.setattr(lineage, "MOST_ROWS", 1)
+    def test_its_rows_have_pages_that_keep_the_filter(self, recorded, reader, monkeypatch):
+        monkeypatch.setattr("webapp.dashboard.views.lineage.PAGE_ROWS", 1)
 
-        assert len(states(reader)) == 1
-        assert "2 more. Show all" in text(reader.get("/lineage"))
-        assert len(states(reader, "?all=1")) == 3
+        pages = [states(reader, f"?page={page}") for page in (1, 2, 3)]
+
+        assert pages == [["flights_by_carrier"], ["flights_by_hour"], ["totals"]]
+        assert 'rel="next" href="?q=flights&amp;page=2#states"' in reader.get("/lineage?q=flights").content.decode()
 
 
 def test_a_restricted_person_sees_no_sources_consumers_and_other_states(recorded, reader, django_user_model):

@@ -61,7 +61,7 @@ class TestOrder:
         assert link(reader, "states-size", "?sort=name") == "?sort=name&states=-size"
 
     def test_what_is_no_order_is_ignored(self, three, reader):
-        assert pipelines(reader, "?sort=password&states=-x&show=y&all=2") == pipelines(reader)
+        assert pipelines(reader, "?sort=password&states=-x&show=y") == pipelines(reader)
 
 
 class TestFilter:
@@ -93,13 +93,35 @@ class TestFilter:
         assert all(part in poll for part in ('"q":"flights"', '"sort":"-lag"', '"states":"-keys"'))
 
 
-class TestManyStates:
-    def test_the_first_ones_are_shown_and_all_on_request(self, three, reader, monkeypatch):
-        monkeypatch.setattr(overview, "MOST_STATES", 2)
+class TestPages:
+    @pytest.fixture(autouse=True)
+    def of_two(self, three, monkeypatch):
+        monkeypatch.setattr(overview, "PAGE_ROWS", 2)
 
+    def test_each_table_has_pages_of_its_own(self, reader):
         assert states(reader) == ["flights_by_carrier", "flights_by_hour"]
-        assert "2 more. Show all" in text(reader.get("/"))
-        assert len(states(reader, "?all=1")) == 4
+        assert states(reader, "?states_page=2") == ["orders", "totals"]
+        assert pipelines(reader, "?states_page=2&sort=name") == ["broken", "flights"]
+        assert pipelines(reader, "?pipelines_page=2&sort=name") == ["idle"]
+        assert "1 to 2 of 4 Previous Next" in text(reader.get("/"))
+
+    def test_the_next_page_keeps_filter_order_and_the_page_of_the_other_table(self, reader):
+        page = reader.get("/?q=o&states=-name&pipelines_page=2&v=x").content.decode()
+
+        assert 'rel="next" href="?q=o&amp;states=-name&amp;pipelines_page=2&amp;states_page=2#states"' in page
+
+    def test_another_order_begins_at_the_first_page(self, reader):
+        assert link(reader, "states-size", "?states_page=2&q=o") == "?q=o&states=-size"
+
+    def test_a_refresh_keeps_the_pages(self, reader):
+        page = reader.get("/?states_page=2").content.decode()
+
+        assert '"states_page":"2"' in unescape(re.search(r'hx-vals="([^"]*)"', page)[1])
+
+    def test_a_page_that_does_not_exist_is_the_first_or_the_last(self, reader):
+        assert states(reader, "?states_page=99") == ["orders", "totals"]
+        for asked in ("0", "-1", "x", "2x", "9" * 5_000, "\u0662"):
+            assert states(reader, f"?states_page={asked}") == ["flights_by_carrier", "flights_by_hour"]
 
 
 class TestFigures:
@@ -117,6 +139,6 @@ class TestFigures:
 def test_a_restricted_person_finds_nothing_of_others(three, reader, django_user_model):
     Restriction.objects.create(user=django_user_model.objects.get(username="reader"), states=["totals"])
 
-    for query in ("", "?q=o", "?show=problems", "?all=1", "?sort=name"):
+    for query in ("", "?q=o", "?show=problems", "?states_page=2", "?sort=name"):
         assert set(pipelines(reader, query)) <= {"flights"}
         assert set(states(reader, query)) <= {"totals"}

@@ -280,6 +280,13 @@ def kept_parts(request: HttpRequest) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given if value and name not in NOT_KEPT]
 
 
+@register.simple_tag(takes_context=True)
+def other_page(context: Context, part: str, number: int, of: str) -> str:
+    """The address of another page of one table, with the rest of the query as it is. of: the id of its heading."""
+    kept = {name: value for name, value in context["request"].GET.items() if value and name not in (part, "v")}
+    return f"?{urlencode({**kept, part: number})}#{of}"
+
+
 @register.simple_tag
 def link(address: str, path: str) -> SafeString:
     """The attributes of a link that shows another query in the live part of the page, with or without JavaScript."""

@@ -1,12 +1,11 @@
 """The page of lineage: all states, those around one pipeline, or those of a filter."""
 
-from urllib.parse import urlencode
-
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from webapp.accounts.permissions import key_scope
-from webapp.dashboard.lineage import MOST_ROWS, USED_DAYS, StateLineage, lineage
+from webapp.dashboard.lineage import PAGE_ROWS, USED_DAYS, StateLineage, lineage
 from webapp.dashboard.views.live import signed_in, static_page
 
 
@@ -15,12 +14,9 @@ from webapp.dashboard.views.live import signed_in, static_page
 def lineage_page(request: HttpRequest) -> HttpResponse:
     asked = {part: request.GET.get(part, "").strip()[:200] for part in ("q", "pipeline")}
     found = _matching(asked["q"], _around(asked["pipeline"], lineage(request)))
-    shown = found if request.GET.get("all") == "1" else found[:MOST_ROWS]
     context = {
         **asked,
-        "lineage": shown,
-        "further": len(found) - len(shown),
-        "every_row": f"?{urlencode({part: text for part, text in asked.items() if text} | {'all': '1'})}",
+        "lineage": Paginator(found, PAGE_ROWS).get_page(request.GET.get("page")),
         "used_days": USED_DAYS,
         "is_restricted": not key_scope(request).is_unrestricted,
     }
