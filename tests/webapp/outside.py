@@ -14,6 +14,7 @@ from urllib.parse import quote
 import psycopg
 from django.http import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.timezone import now
 
 from state_backends import Count, StateSpec, driver_status
 from state_backends.dead_letters import DeadLetter, write_dead_letters
@@ -25,6 +26,7 @@ from tests.state_backends.feed import Feed
 from tests.webapp.dropping import drop_tables
 from tests.webapp.saved_queries.published import published
 from webapp.accounts.services import create_api_key
+from webapp.alerts.models import Alert, AlertRule
 from webapp.states import readers
 from webapp.states.models import MaintenanceRun
 from webapp.states.services import pause_pipeline
@@ -137,7 +139,16 @@ def _troubles(conn: psycopg.Connection) -> None:
         run = {"kind": "expiry", "state_id": state, "status": "failed", "requested_by": "covert_member"}
         MaintenanceRun.objects.create(error="covert_key cannot be read", **run)
     Membership(conn, "driver", "covert_pipeline").join()
+    _alerts()
     create_api_key("covert_client", ["read"], states=["covert_orders"])
+
+
+def _alerts() -> None:
+    rule = AlertRule.objects.create(name="covert_rule", verdicts=["failed"], mail_to=["covert@example.com"])
+    named = {"rule": rule, "verdict": "failed", "began_at": now(), "told": "failed"}
+    Alert.objects.create(pipeline="seen_pipeline", reason="its driver has given up", **named)
+    Alert.objects.create(pipeline="seen_pipeline", state=COVERT.name, reason="covert_reason", **named)
+    Alert.objects.create(pipeline="covert_pipeline", reason="covert_reason", **named)
 
 
 def paths() -> list[str]:

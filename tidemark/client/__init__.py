@@ -11,6 +11,7 @@ except ModuleNotFoundError:
     with naming_the_extra():
         raise
 
+from tidemark.client.alerts import AlertDocument
 from tidemark.client.answers import Answer, Combined, Result
 from tidemark.client.async_client import AsyncClient
 from tidemark.client.async_saved_query import AsyncSavedQuery
@@ -54,6 +55,7 @@ from tidemark.client.state import State
 from tidemark.client.tokens import Token
 
 __all__ = [
+    "AlertDocument",
     "Answer",
     "ApiError",
     "AsyncClient",

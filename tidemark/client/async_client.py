@@ -7,9 +7,10 @@ That file is written from this one, as those of `async_state.py` and `async_save
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from tidemark.client import documents, events, lookups, saved_queries, series
+from tidemark.client.alerts import AlertDocument, AlertPages
 from tidemark.client.answers import Answer
 from tidemark.client.async_saved_query import AsyncSavedQuery
 from tidemark.client.async_state import AsyncState
@@ -133,6 +134,20 @@ class AsyncClient:
         """
         steps = series.of_pipeline(self._call(), pipeline, Span(start, stop, last, points))
         return await self._transport.run(steps)
+
+    async def alerts(
+        self,
+        *,
+        pipeline: str | None = None,
+        state: str | None = None,
+        status: Literal["open", "over"] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[AlertDocument]:
+        """Yield the alerts that rules have told of, newest first, page by page. limit: how many; None: all."""
+        pages = AlertPages(limit, pipeline=pipeline, state=state, status=status)
+        while not pages.ended:
+            for alert in await self._transport.run(pages.next(self._call())):
+                yield alert
 
     async def pause(self, pipeline: str) -> PipelineDocument:
         return await self._transport.run(documents.steer(self._call(), pipeline, "pause"))

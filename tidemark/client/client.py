@@ -3,9 +3,10 @@
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from tidemark.client import documents, events, lookups, saved_queries, series
+from tidemark.client.alerts import AlertDocument, AlertPages
 from tidemark.client.answers import Answer
 from tidemark.client.calls import Call, Options, Server
 from tidemark.client.connection import ApiKey, Connection, http_options
@@ -129,6 +130,19 @@ class Client:
         """
         steps = series.of_pipeline(self._call(), pipeline, Span(start, stop, last, points))
         return self._transport.run(steps)
+
+    def alerts(
+        self,
+        *,
+        pipeline: str | None = None,
+        state: str | None = None,
+        status: Literal["open", "over"] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[AlertDocument]:
+        """Yield the alerts that rules have told of, newest first, page by page. limit: how many; None: all."""
+        pages = AlertPages(limit, pipeline=pipeline, state=state, status=status)
+        while not pages.ended:
+            yield from self._transport.run(pages.next(self._call()))
 
     def pause(self, pipeline: str) -> PipelineDocument:
         return self._transport.run(documents.steer(self._call(), pipeline, "pause"))

@@ -54,6 +54,7 @@ def answer_header(name: str, description: str, statuses: list[int], schema: Any 
 
 
 LOCATION = answer_header("Location", "Where the run is", [202])
+NEXT = answer_header("Link", 'Where the next page is, `rel="next"`', [200])
 ETAG = answer_header("ETag", "Changes when the answer does", [200, 304])
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match", str, HEADER, description="The ETag of the last answer: 304 if nothing has changed"

@@ -29,6 +29,7 @@ from webapp.api.openapi import (
     CONDITIONAL,
     IDEMPOTENCY_KEY,
     LOCATION,
+    NEXT,
     NO_KEY,
     NOT_YET,
     OF_BODIES,
@@ -66,7 +67,6 @@ RESULTS: list[dict[str, Any]] = [
 COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
 QUERY = {"keys": KEYS, "measures": ["flights"]}
 
-NEXT = answer_header("Link", 'Where the next page is, `rel="next"`', [200])
 EXPORT_HEADERS = [
     answer_header("Tidemark-Epoch", "The ledger's epoch", [200]),
     answer_header("Tidemark-Txid", "The batch that the file shows", [200], int),

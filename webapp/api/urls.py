@@ -1,7 +1,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.api import dead_letters, replay, views
+from webapp.api import alerts, dead_letters, replay, views
 from webapp.saved_queries import views as saved_queries
 
 
@@ -71,6 +71,7 @@ urlpatterns = [
         saved_queries.SavedQueryVersionSchemaView.as_view(),
         name="saved_query_version_schema",
     ),
+    path("alerts", alerts.AlertsView.as_view(), name="alerts"),
     path("maintenance", views.RunsView.as_view(), name="runs"),
     path("maintenance/<int:run_id>", views.RunView.as_view(), name="run"),
 ]

@@ -186,7 +186,7 @@ class EntriesView(ApiView):
         is_search = not SEARCHED.isdisjoint(asked) or asked.get("cursor", "").startswith(SEARCH_CURSOR)
         with SEARCHES.held(client_of(request)) if is_search else nullcontext():
             found = page(name, asked, scope)
-        return Response(found.document, headers=_link(request, found.next))
+        return Response(found.document, headers=link_to_next(request, found.next))
 
 
 class GroupsView(ApiView):
@@ -266,7 +266,8 @@ class KeySeriesView(ApiView):
         return Response(key_series(name, asked, read_range(asked), scope))
 
 
-def _link(request: Request, cursor: str | None) -> dict[str, str]:
+def link_to_next(request: Request, cursor: str | None) -> dict[str, str]:
+    """Return the header that says where the next page is."""
     if cursor is None:
         return {}
     limit = request.query_params.get("limit")

@@ -10,6 +10,7 @@ from webapp.alerts.figures import figures, limits_of
 from webapp.alerts.models import Alert, AlertRule, Silence
 from webapp.alerts.notices import silences
 from webapp.alerts.rules import unknown_figures
+from webapp.alerts.visible import visible_alerts
 from webapp.states.queries import PipelineStatus
 from webapp.states.visible import Visible
 
@@ -30,9 +31,7 @@ class PipelineAlerts:
 
 def pipeline_alerts(pipeline: PipelineStatus, visible: Visible) -> PipelineAlerts:
     """Return what somebody who sees the pipeline sees: nothing of other states, and no names that people gave."""
-    found = Alert.objects.filter(pipeline=pipeline.name).exclude(told="").select_related("rule")
-    if visible.names is not None:
-        found = found.filter(state__in=["", *visible.names])
+    found = visible_alerts(visible).filter(pipeline=pipeline.name)
     newest = found.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:SHOWN_ALERTS]
     if visible.names is not None:
         return PipelineAlerts(list(newest), [], [])

@@ -18,7 +18,7 @@ WORDS = [
     (r"\bAsync(?=Client\b(?! downloads)|State|SavedQuery|Iterator|Transport|Renew)", ""),
     (r"\basync_(?=transport|client|state|saved_query)", ""),
     (r"__a(enter|exit)__", r"__\1__"),
-    (r"for entry in page:\n +yield entry", "yield from page"),
+    (r"for (\w+) in (.+):\n +yield \1\n", r"yield from \2\n"),
 ]
 
 
