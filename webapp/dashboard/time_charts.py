@@ -1,14 +1,17 @@
 """Charts with a time axis: which range of time a page shows, and which lines its charts have.
 
 The page names the series, and charts.js reads them from the API and draws them. The range is in the page's address:
-`range=24h`, or `from` and `to`.
+`range=24h`, or `from` and `to`. Without one, it is the shortest that shows the pipeline at work.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from webapp.states.batches import BatchSummary
+from django.utils import timezone
+
+from webapp.states.batches import BatchSummary, oldest_commit
+from webapp.states.queries import PipelineStatus
 from webapp.states.series import PHASES
 
 # Name to seconds.
@@ -39,6 +42,12 @@ class ShownRange:
         return cls(name) if name in RANGES else cls(DEFAULT, is_default=True)
 
     @classmethod
+    def of_pipeline(cls, asked: Mapping[str, str], pipeline: PipelineStatus) -> "ShownRange":
+        """Return the range of an address; where it names none, that of what the pipeline did last."""
+        shown = cls.parse(asked)
+        return replace(shown, name=usual_range(pipeline)) if shown.is_default else shown
+
+    @classmethod
     def of_batches(cls, batches: Sequence[BatchSummary]) -> "ShownRange | None":
         """Return the range in which batches were committed, the newest first; None for fewer than two."""
         times = [batch.committed_at for batch in batches if batch.committed_at is not None]
@@ -66,6 +75,17 @@ class ShownRange:
     @property
     def choices(self) -> list[tuple[str, str]]:
         return list(LABELS.items())
+
+
+def usual_range(pipeline: PipelineStatus) -> str:
+    """Return the shortest range with all batches of a pipeline, or with an hour and its last one."""
+    if pipeline.committed_at is None:
+        return DEFAULT
+    now = timezone.now()
+    idle_seconds = (now - pipeline.committed_at).total_seconds()
+    age_seconds = (now - (oldest_commit(pipeline) or pipeline.committed_at)).total_seconds()
+    least = min(age_seconds, max(idle_seconds, RANGES[DEFAULT]))
+    return next((name for name, seconds in RANGES.items() if seconds >= least), "7d")
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,12 @@ def batch_at(pipeline: PipelineStatus, moment: datetime) -> int | None:
     return chosen.order_by("-txid").values_list("txid", flat=True).first()
 
 
+def oldest_commit(pipeline: PipelineStatus) -> datetime | None:
+    """Return when the first batch was committed of those that compaction has left; None if there is none."""
+    chosen = Batch.objects.filter(pipeline=pipeline.name, committed_at__isnull=False)
+    return chosen.order_by("txid").values_list("committed_at", flat=True).first()
+
+
 BATCHES = """
 SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 'committed' ELSE 'open' END AS status,
        b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,

@@ -123,7 +123,7 @@ class TestKeyPage:
         reader.get(EWR)
 
         # Session, user, permissions, strip; the pipeline, the state and its keys; the reader's are not Django's.
-        with django_assert_num_queries(9):
+        with django_assert_num_queries(10):
             reader.get(EWR)
 
 

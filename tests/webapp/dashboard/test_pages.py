@@ -138,7 +138,7 @@ class TestPipelinePage:
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
         # Session, user, permissions, strip; pipeline, batches, states, keys; history, lineage: 2, alerts: 3.
-        with django_assert_num_queries(17):
+        with django_assert_num_queries(18):
             reader.get("/pipelines/flights/")
 
 

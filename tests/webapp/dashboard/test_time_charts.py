@@ -1,5 +1,6 @@
 import json
 import re
+from datetime import timedelta
 from html import unescape
 
 import pytest
@@ -8,6 +9,7 @@ from webapp.dashboard.time_charts import PIPELINE_CHARTS, ShownRange
 from webapp.states.series import FIGURES, PHASES
 
 PAGE = "/pipelines/flights/"
+STATE, KEY = "/states/flights_by_carrier", 'key=["EWR","C00"]'
 
 
 def figures(response) -> list[dict[str, str]]:
@@ -41,6 +43,33 @@ class TestShownRange:
     )
     def test_any_other_address_has_the_default(self, asked):
         assert ShownRange.parse(asked) == ShownRange.parse({})
+
+
+class TestUsualRange:
+    @pytest.mark.parametrize(
+        ("first", "last", "shown"),
+        [
+            (timedelta(minutes=10), timedelta(), "15m"),
+            (timedelta(minutes=16), timedelta(), "1h"),
+            (timedelta(days=30), timedelta(minutes=1), "1h"),
+            (timedelta(minutes=80), timedelta(minutes=70), "24h"),
+            (timedelta(days=30), timedelta(hours=3), "24h"),
+            (timedelta(days=30), timedelta(days=2), "7d"),
+            (timedelta(days=30), timedelta(days=29), "7d"),
+        ],
+    )
+    def test_it_follows_the_first_and_the_last_commit(self, filled, reader, first, last, shown):
+        for txid, ago in ((1, first), (2, last)):
+            filled.conn.execute("UPDATE tidemark.batch SET committed_at = now() - %s WHERE txid = %s", (ago, txid))
+
+        for page in (PAGE, f"{STATE}/key?{KEY}", f"{STATE}/compare?{KEY}"):
+            assert re.search(rf'id="range-{shown}"[^>]* aria-current="true"', reader.get(page).content.decode())
+
+    def test_a_range_that_was_chosen_stays(self, filled, reader):
+        assert {figure["data-last"] for figure in figures(reader.get(f"{PAGE}?range=7d"))} == {"604800"}
+
+    def test_a_pipeline_without_batches_opens_at_an_hour(self, reader, flights):
+        assert {figure["data-last"] for figure in figures(reader.get(PAGE))} == {"3600"}
 
 
 class TestChartsOfAPipeline:

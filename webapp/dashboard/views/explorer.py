@@ -116,7 +116,7 @@ def time_series(request, scope, reader):
 @state_page
 def compare(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
-    shown_range = ShownRange.parse(request.GET)
+    shown_range = ShownRange.of_pipeline(request.GET, pipeline)
     comparison = Comparison()
     try:
         comparison = Comparison.parse(request.GET, reader.spec)

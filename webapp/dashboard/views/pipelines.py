@@ -93,7 +93,7 @@ def pipeline(request, found, version):
     batches = visible.batches(found.name, SPARKLINE_BATCHES)
     has_letters = found.dead_letters and visible.scope.is_unrestricted
     letters = newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else []
-    shown_range = ShownRange.parse(request.GET)
+    shown_range = ShownRange.of_pipeline(request.GET, found)
     shown = {
         "pipeline": found,
         "range": shown_range,

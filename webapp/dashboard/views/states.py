@@ -118,7 +118,7 @@ def _only_value(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
 def key(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in ("key", "by", "before") if request.GET.get(part)}
-    shown_range = ShownRange.parse(request.GET)
+    shown_range = ShownRange.of_pipeline(request.GET, pipeline)
     try:
         values = _versions(reader, asked, key_scope(request))
     except (KeyShapeError, OutsideError) as error:
