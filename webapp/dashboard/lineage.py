@@ -24,11 +24,17 @@ from webapp.webhooks.models import Kind, Webhook
 USED_DAYS = 7
 VIEW_WEBHOOKS = "webhooks.view_webhook"
 
+SOURCE = "source"
 STATE, LOOKS_UP, LOOKED_UP = "state", "looks up in", "looked up for"
 
 PAGE_ROWS = 50
 
-STATES = "SELECT name, pipeline, declared -> 'inputs' AS inputs FROM tidemark.state ORDER BY pipeline, name"
+STATES = """
+SELECT name, pipeline, declared -> 'inputs' AS inputs,
+       CASE WHEN finding <> '' THEN 'not served' WHEN last_fed_txid IS NOT NULL THEN 'not fed' ELSE 'served' END
+           AS status
+FROM tidemark.state ORDER BY pipeline, name
+"""
 
 Row = Mapping[str, Any]
 
@@ -48,13 +54,17 @@ class Link:
 
 @dataclass(frozen=True)
 class StateLineage:
-    """inputs, consumers: of a state. is_recorded: whether a driver has recorded the inputs."""
+    """inputs, consumers: of a state. is_recorded: whether a driver has recorded the inputs.
+
+    status: served, not served, or not fed.
+    """
 
     state: str
     pipeline: str
     is_recorded: bool
     inputs: Sequence[Link]
     consumers: Sequence[Link]
+    status: str
 
     @property
     def names(self) -> list[str]:
@@ -82,7 +92,14 @@ def lineage(request: HttpRequest, *, pipeline: str = "", state: str = "") -> lis
         for name, link in _readers(request, wanted):
             consumers[name].append(link)
     return [
-        StateLineage(name, row["pipeline"], row["inputs"] is not None, _inputs(row, known, visible), consumers[name])
+        StateLineage(
+            name,
+            row["pipeline"],
+            row["inputs"] is not None,
+            _inputs(row, known, visible),
+            consumers[name],
+            row["status"],
+        )
         for name, row in wanted.items()
     ]
 
@@ -92,7 +109,7 @@ def _inputs(row: Row, known: Collection[str], visible: Visible) -> list[Link]:
     if not visible.scope.is_unrestricted:
         return links
     stores = [Link(kind, name) for kind, name in _states_read(row) if name not in known]
-    return [*(Link("source", text) for text in (row["inputs"] or {}).get("sources", ())), *links, *stores]
+    return [*(Link(SOURCE, text) for text in (row["inputs"] or {}).get("sources", ())), *links, *stores]
 
 
 def _states_fed(rows: Iterable[Row]) -> defaultdict[str, list[Link]]:

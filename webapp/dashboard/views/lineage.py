@@ -5,18 +5,27 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from webapp.accounts.permissions import key_scope
+from webapp.core.system_snapshot import pipeline_statuses
 from webapp.dashboard.lineage import PAGE_ROWS, USED_DAYS, StateLineage, lineage
+from webapp.dashboard.lineage_drawing import drawing
+from webapp.dashboard.strip import keep
 from webapp.dashboard.views.live import signed_in, static_page
+from webapp.states.visible import of_request
 
 
 @require_safe
 @signed_in
 def lineage_page(request: HttpRequest) -> HttpResponse:
     asked = {part: request.GET.get(part, "").strip()[:200] for part in ("q", "pipeline")}
-    found = _matching(asked["q"], _around(asked["pipeline"], lineage(request)))
+    every = lineage(request)
+    found = _matching(asked["q"], _around(asked["pipeline"], every))
+    pipelines = of_request(request).of_pipelines(pipeline_statuses())
+    keep(request, pipelines)
     context = {
         **asked,
         "lineage": Paginator(found, PAGE_ROWS).get_page(request.GET.get("page")),
+        "drawing": drawing(found, every, pipelines),
+        "pipelines": [pipeline.name for pipeline in pipelines],
         "used_days": USED_DAYS,
         "is_restricted": not key_scope(request).is_unrestricted,
     }

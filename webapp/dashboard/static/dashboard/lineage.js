@@ -1,0 +1,48 @@
+/* Highlights in the graph of lineage what a node is computed from and what is computed from it, while the pointer is over
+   it or it has the focus. What the filter names is in the middle at first. */
+(() => {
+  "use strict";
+
+  function reached(first, lines, from, to) {
+    const boxes = new Set([first]), passed = [];
+    for (const box of boxes) { // grows while it is walked
+      for (const line of lines.filter((line) => line.dataset[from] === box)) {
+        boxes.add(line.dataset[to]);
+        passed.push(line);
+      }
+    }
+    return [boxes, passed];
+  }
+
+  function center(box) {
+    const panel = box.closest(".graph"), inner = box.getBoundingClientRect();
+    const outer = panel.getBoundingClientRect();
+    panel.scrollBy(inner.x + inner.width / 2 - outer.x - outer.width / 2, inner.y + inner.height / 2 - outer.y - outer.height / 2);
+  }
+
+  function follow(graph) {
+    const lines = [...graph.querySelectorAll("[data-start]")];
+    const boxes = [...graph.querySelectorAll("[data-box]")];
+
+    function show(box) {
+      const number = box?.dataset.box;
+      const [before, to] = reached(number, lines, "end", "start");
+      const [after, from] = reached(number, lines, "start", "end");
+      graph.classList.toggle("followed", Boolean(box));
+      for (const each of boxes) each.classList.toggle("on", before.has(each.dataset.box) || after.has(each.dataset.box));
+      for (const line of lines) line.classList.toggle("on", to.includes(line) || from.includes(line));
+    }
+
+    const at = (target) => target?.closest?.("[data-box]");
+    // On the panel, because Chromium gives an svg that listens for focus a stop of its own.
+    const panel = graph.parentElement;
+    for (const kind of ["pointerover", "focusin"]) panel.addEventListener(kind, ({ target }) => show(at(target)));
+    for (const kind of ["pointerleave", "focusout"]) panel.addEventListener(kind, () => show(at(document.activeElement)));
+  }
+
+  document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".graph svg").forEach((graph) => {
+    const asked = graph.querySelector("[aria-current]");
+    if (asked) center(asked);
+    follow(graph);
+  }));
+})();
