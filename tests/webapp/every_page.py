@@ -116,7 +116,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
 
 
 def _alerts() -> None:
-    """An open alert, one that is over, a silence and a message, beside a history of verdicts."""
+    """Alerts open and over, a limit of an unknown figure, a silence and a message, beside a history of verdicts."""
     now = timezone.now()
     began, changed = now - timedelta(minutes=40), now - timedelta(minutes=10)
     VerdictPeriod.objects.create(
@@ -126,7 +126,9 @@ def _alerts() -> None:
     VerdictPeriod.objects.create(
         pipeline="flights", verdict="retrying", reason="it failed and tries again", began_at=changed, until=now
     )
-    rule = AlertRule.objects.create(name="on call", verdicts=["retrying"], mail_to=["ann@example.com"])
+    rule = AlertRule.objects.create(
+        name="on call", verdicts=["retrying"], event_age_seconds=60, mail_to=["ann@example.com"]
+    )
     told = {"rule": rule, "pipeline": "flights", "reason": "it failed", "began_at": changed}
     Alert.objects.create(verdict="retrying", told="retrying", **told)
     Alert.objects.create(state="totals", verdict="not served", told=Alert.OVER, ended_at=now, **told)

@@ -56,7 +56,7 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
 
     @display(description="When")
     def when(self, rule: AlertRule) -> str:
-        limited = [f"{LIMITS[name].verdict} {limit:,g}" for name, limit in limits_of(rule).items()]
+        limited = [f"{LIMITS[name].figure} over {LIMITS[name].form(limit)}" for name, limit in limits_of(rule).items()]
         return f"{', '.join([*rule.verdicts, *limited])} for {rule.after_seconds} s"
 
     @display(description="Tells")

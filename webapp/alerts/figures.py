@@ -30,46 +30,43 @@ class Figures:
     batch_seconds: float | None
 
 
+def _in_s(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2f} s"
+
+
 @dataclass(frozen=True)
 class Limit:
-    """figure: what it limits. verdict: what an alert says of a figure above it. reason: takes figure and limit."""
+    """figure: what it limits. verdict: what an alert says of a figure above it. reason: with figure and limit.
+
+    form: writes a figure, in its unit.
+    """
 
     figure: str
     verdict: str
-    reason: Callable[[float, float], str]
+    reason: str
+    form: Callable[[float], str] = _in_s
 
 
 # By the field of AlertRule.
 LIMITS = {
-    "lag_seconds": Limit(
-        "lag",
-        "lag above limit",
-        lambda lag, most: f"its oldest input has waited for {_in_s(lag)}, more than {_in_s(most)}",
-    ),
+    "lag_seconds": Limit("lag", "lag above limit", "its oldest input has waited for {}, more than {}"),
     "pending_input": Limit(
-        "pending input",
-        "pending input above limit",
-        lambda count, most: f"its pending input is {count:,}, more than {most:,}",
+        "pending input", "pending input above limit", "its pending input is {}, more than {}", "{:,}".format
     ),
     "rejected_share": Limit(
         "share of dead letters",
         "dead letters above limit",
-        lambda share, most: f"{share:.1%} of the rows of recent batches are dead letters, more than {most:.1%}",
+        "{} of the rows of recent batches are dead letters, more than {}",
+        "{:.1%}".format,
     ),
     "event_age_seconds": Limit(
-        "age of the newest event",
-        "newest event too old",
-        lambda age, most: f"its newest event is {_in_s(age)} old, more than {_in_s(most)}",
+        "age of the newest event", "newest event too old", "its newest event is {} old, more than {}"
     ),
     "batch_gap_seconds": Limit(
-        "time since the newest batch",
-        "no batch within limit",
-        lambda gap, most: f"its newest batch was committed {_in_s(gap)} ago, more than {_in_s(most)}",
+        "time since the newest batch", "no batch within limit", "its newest batch was committed {} ago, more than {}"
     ),
     "batch_seconds": Limit(
-        "duration of batches",
-        "batch seconds above limit",
-        lambda seconds, most: f"its newest batches take {_in_s(seconds)}, more than {_in_s(most)}",
+        "duration of batches", "batch seconds above limit", "its newest batches take {}, more than {}"
     ),
 }
 ABOVE_LIMIT = [limit.verdict for limit in LIMITS.values()]
@@ -114,7 +111,3 @@ def _figures(pipeline: PipelineStatus, newest: Mapping[str, Any], at: datetime) 
 
 def _since(moment: datetime | None, at: datetime) -> float | None:
     return None if moment is None else (at - moment).total_seconds()
-
-
-def _in_s(seconds: float) -> str:
-    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2f} s"

@@ -15,7 +15,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from webapp.alerts.figures import LIMITS
+from webapp.alerts.figures import LIMITS, limits_of
 from webapp.alerts.models import AlertRule, Silence
 from webapp.alerts.rules import CHOICES, USUAL
 from webapp.states.queries import pipeline_names, state_names
@@ -75,6 +75,8 @@ class AlertRuleForm(forms.ModelForm):
         self._offer("pipelines", pipeline_names(), self.instance.pipelines)
         self._offer("states", state_names(), self.instance.states)
         self.initial["mail_to"] = ", ".join(self.instance.mail_to)
+        whole = {name: limit for name, limit in limits_of(self.instance).items() if limit == int(limit)}
+        self.initial.update({name: int(limit) for name, limit in whole.items()})
 
     def clean_mail_to(self) -> list[str]:
         addresses = [each for each in re.split(r"[,;\s]+", self.cleaned_data["mail_to"]) if each]

@@ -153,4 +153,5 @@ def _of_figure(name: str, value: float | None, limit: float, pipeline: PipelineS
     states = frozenset(pipeline.states)
     if value is None:
         return Found(UNKNOWN, "", states)
-    return Found(LIMITS[name].verdict, LIMITS[name].reason(value, limit), states)
+    known = LIMITS[name]
+    return Found(known.verdict, known.reason.format(known.form(value), known.form(limit)), states)

@@ -1,5 +1,6 @@
 """Limits of a rule's own: a figure above begins an alert, one within ends it, an unknown one neither."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -254,7 +255,12 @@ class TestInTheAdmin:
         assert (made.verdicts, made.lag_seconds, made.pending_input, made.rejected_share) == ([], 900, 0, 0.05)
         assert AuditEntry.objects.get(target="alert rule ops").detail["lag_seconds"] == 900
         listed = text(admin_client.get("/admin/tidemark_alerts/alertrule/"))
-        assert "lag above limit 900, pending input above limit 0, dead letters above limit 0.05 for 300 s" in listed
+        page = admin_client.get(f"/admin/tidemark_alerts/alertrule/{made.pk}/change/").content.decode()
+        assert re.findall(r'name="(lag_seconds|rejected_share)" value="([^"]*)"', page) == [
+            ("lag_seconds", "900"),
+            ("rejected_share", "0.05"),
+        ]
+        assert "lag over 900 s, pending input over 0, share of dead letters over 5.0% for 300 s" in listed
 
     @pytest.mark.parametrize(
         ("field", "value", "said"),
