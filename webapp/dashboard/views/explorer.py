@@ -39,11 +39,13 @@ from webapp.states.visible import of_request
 @state_page
 def explore(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
-    question = Question.parse(request.GET, reader.spec)
+    question, busy = Question.parse(request.GET, reader.spec), None
     try:
         with SEARCHES.held(client_of(request)) if question.is_search else nullcontext():
             found = _answer(request, pipeline, reader, question)
-    except (*REFUSED, OutsideError, UnknownMomentError, TooManyAtOnceError, BusyError) as error:
+    except (TooManyAtOnceError, BusyError) as error:
+        version, found, busy = "", {"refusal": str(error)}, error
+    except (*REFUSED, OutsideError, UnknownMomentError) as error:
         found = {"refusal": str(error)}
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
@@ -57,7 +59,7 @@ def explore(request, pipeline, version, name):
         # Also of a question without charts: the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
     }
-    return page(request, "dashboard/explore.html", version, shown | found, question.parameters)
+    return page(request, "dashboard/explore.html", version, shown | found, question.parameters, busy=busy)
 
 
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
@@ -94,8 +96,11 @@ def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, A
             return JsonResponse(view(request, scope, readers.reader(readers.connection(), name)))
         except (UnknownStateError, OutsideError):
             return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
-        except (*REFUSED, ParseError, TooManyAtOnceError, BusyError) as error:
+        except (*REFUSED, ParseError) as error:
             return JsonResponse({"detail": str(error)}, status=400)
+        except (TooManyAtOnceError, BusyError) as error:
+            retry = {"Retry-After": str(error.wait)}
+            return JsonResponse({"detail": str(error)}, status=error.status_code, headers=retry)
         except UNAVAILABLE:
             return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
 

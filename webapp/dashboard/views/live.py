@@ -29,6 +29,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from state_backends.errors import UnknownNameError
 from state_backends.schema.former import Kind
 from state_backends.synchronizer.membership import Member
+from webapp.accounts.concurrency import BusyError, TooManyAtOnceError
 from webapp.accounts.permissions import OutsideError, key_scope
 from webapp.dashboard.strip import strip
 from webapp.states import queries
@@ -125,10 +126,12 @@ def page(
     query: Mapping[str, str] = NO_QUERY,
     *,
     rows: int = 0,
+    busy: TooManyAtOnceError | BusyError | None = None,
 ) -> HttpResponse:
     """Render the page, or its live part for htmx. query: what a refresh has to send to get the same page.
 
-    rows: how many its tables have, for a page whose cost they are.
+    rows: how many its tables have, for a page whose cost they are. busy: why it shows no values; htmx merges only what
+    has succeeded, so a live part with the reason remains a 200.
     """
     is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
     frame = {
@@ -137,9 +140,13 @@ def page(
         "refresh_seconds": 1 + rows // ROWS_PER_SECOND,
         "commits_url": f"{settings.TIDEMARK_EVENTS_URL}/events/tide",
         "now": now(),
+        "busy": busy,
     }
     response = render(request, template, {**context, **frame})
     patch_vary_headers(response, ["HX-Request"])
+    if busy is not None and not is_part:
+        response.status_code = busy.status_code
+        response["Retry-After"] = str(busy.wait)
     return response
 
 

@@ -48,12 +48,12 @@ UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 def state(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
-    query = EntriesQuery.parse(asked, reader.spec)
+    query, busy = EntriesQuery.parse(asked, reader.spec), None
     try:
         with SEARCHES.held(client_of(request)) if query.is_search else nullcontext():
             values = _values(reader, query, key_scope(request))
     except (TooManyAtOnceError, BusyError) as error:
-        version, values = "", {"query": query, "refusal": str(error), "example": []}
+        version, values, busy = "", {"query": query, "refusal": str(error), "example": []}, error
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
         version, values = "", {"query": query, "is_unavailable": True, "example": []}
@@ -64,7 +64,7 @@ def state(request, pipeline, version, name):
         "is_json": not reader.spec.measures,
         "snippets": _snippets(request, reader.spec, values),
     }
-    return page(request, "dashboard/state.html", version, shown | values, asked)
+    return page(request, "dashboard/state.html", version, shown | values, asked, busy=busy)
 
 
 def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> Snippets | None:

@@ -72,8 +72,8 @@
   async function answerOf(url) {
     const response = await fetch(url, { headers: { Accept: "application/json" } });
     if (response.ok) return response.json();
-    const { detail } = response.status === 400 ? await response.json() : {};
-    throw Object.assign(new Error(`${response.status}`), { detail });
+    const { detail } = [400, 429, 503].includes(response.status) ? await response.json() : {};
+    throw Object.assign(new Error(`${response.status}`), { detail, retrySeconds: Number(response.headers.get("Retry-After")) });
   }
 
   /* held: an answer whose newest points alone are read again, or null. */
@@ -349,6 +349,7 @@
     } catch (error) {
       const shown = figure.querySelector(".drawing .no-values") || figure.querySelector(".drawing").appendChild(message("no-values muted small"));
       shown.textContent = error.detail || "The series cannot be read at present.";
+      if (error.retrySeconds) setTimeout(() => { if (figure.isConnected && address(figure) === url) draw(figure); }, 1000 * error.retrySeconds);
     }
   }
 
