@@ -224,7 +224,7 @@ def _expiry_notes() -> list[str]:
 def _audit_notes() -> list[str]:
     return [
         "Keys chosen at random are compared with the changelog; nothing is changed. A run fails if a key deviates.",
-        "What was never counted is found by `manage.py audit`, which reads the source again.",
+        'What was never counted is found by "manage.py audit", which reads the source again.',
         "Readers and pipelines continue during a run.",
     ]
 

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.webapp.dashboard.test_browser import flights, page, pytestmark, visit
@@ -93,6 +94,14 @@ def test_the_search_of_the_admin_finds_and_opens(flights, page):
     page.keyboard.press("Enter")
 
     page.wait_for_url("**/states/totals/")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_page_of_the_admin_that_fits_does_not_scroll(flights, page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/admin/auth/group/")
+
+    assert page.evaluate("document.documentElement.scrollHeight") == 900
 
 
 def test_times_of_the_admin_are_in_the_readers_zone(flights, visit):
