@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-versions fuzz soak bench docs lint format requirements clean chromium pgbouncer node-packages
+.PHONY: help setup demo test test-versions fuzz soak pictures bench docs lint format requirements clean chromium pgbouncer node-packages
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -42,6 +42,9 @@ fuzz: $(DEV) ## send random requests to the API for ten minutes; FUZZ_SECONDS=60
 
 soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="--minutes 30 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+pictures: $(DEV) chromium ## compare pictures of every page with the accepted ones; ACCEPT=1 replaces those that differ
+	$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/webapp/pictures/every_picture.py $(if $(ACCEPT),--accept) $(ARGS)
 
 bench: $(DEV) ## run the benchmarks, or those in ARGS="lookup ingest --rounds 5", and write docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.json $(ARGS)

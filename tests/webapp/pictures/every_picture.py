@@ -1,0 +1,99 @@
+"""Every page looks as it was accepted, wide and narrow, light and dark: `make pictures`.
+
+pytest does not collect this file by itself: fonts and Chromium of another machine may draw otherwise, and the pictures
+of a page that is changed on purpose are accepted after a look at them.
+"""
+
+import random
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.hashers import make_password
+from django_celery_beat.models import PeriodicTask
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.webapp.every_page import MISSING, SIGN_IN, every_page
+from tests.webapp.flights import Flights
+from tests.webapp.pictures.album import ACCEPTED, Album, font
+from tests.webapp.pictures.camera import Look, camera
+from tests.webapp.pictures.fixed_clock import FixedClock, fixed_clock
+from tests.webapp.test_accessibility import CHROMIUM, WIDTHS
+
+BEGINNING = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
+LOOKS = [Look(width, theme) for width in WIDTHS for theme in ("light", "dark")]
+DIFFERENCES = Path(__file__).parents[3] / "artifacts/pictures"
+ADDRESS = "http://localhost"  # The port of the server is another one each time, and requests on pages name it.
+
+
+@pytest.fixture(autouse=True)
+def clock(transactional_db, monkeypatch) -> Iterator[FixedClock]:
+    """Stops the clock, but for four minutes before each batch and two seconds within. Drivers accept steps of five."""
+    opened = Flights.open
+
+    def open_later(*args: Any, **options: Any) -> Any:
+        clock.advance(timedelta(minutes=4))
+        batch = opened(*args, **options)
+        clock.advance(timedelta(seconds=2))
+        return batch
+
+    monkeypatch.setattr(Flights, "open", open_later)
+    with fixed_clock(BEGINNING) as clock:
+        yield clock
+
+
+@pytest.fixture(autouse=True)
+def same_prefixes(monkeypatch) -> None:
+    """API keys have the same prefixes each time."""
+    generator = random.Random(75)
+    monkeypatch.setattr(secrets, "token_hex", lambda size: generator.randbytes(size).hex())
+
+
+@pytest.fixture
+def admin_user(admin_user):
+    """The user whose hash has the same salt each time; the admin shows it."""
+    admin_user.password = make_password("password", salt="fixed")
+    admin_user.save()
+    return admin_user
+
+
+@pytest.fixture
+def browser(live_server, monkeypatch) -> Iterator[Browser]:
+    # Playwright keeps an event loop in this thread, in which Django would not query.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    served = f"--host-resolver-rules=MAP localhost 127.0.0.1:{live_server.thread.port}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", served])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def album(browser, pytestconfig) -> Album:
+    shutil.rmtree(DIFFERENCES, ignore_errors=True)
+    DIFFERENCES.mkdir(parents=True)
+    ACCEPTED.mkdir(exist_ok=True)
+    return Album(ACCEPTED, DIFFERENCES, accepts=pytestconfig.getoption("accept"))
+
+
+def test_every_page_looks_as_it_was_accepted(browser, admin_client, admin_user, clock, album):
+    session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": ADDRESS}
+    with every_page(admin_user) as paths:
+        # Migrations have added tasks before the clock was stopped.
+        PeriodicTask.objects.update(date_changed=clock.now)
+        for look in LOOKS:
+            for visited, cookies in (([*paths, *MISSING], [session]), (SIGN_IN, [])):
+                with camera(browser, ADDRESS, cookies, clock.now, look) as take:
+                    for path in visited:
+                        album.compare(path, look, take(path))
+
+    versions = {"Chromium": browser.version, "system-ui": font("system-ui"), "monospace": font("monospace")}
+    if others := album.close(versions):
+        warnings.warn(others, stacklevel=1)
+    if album.faults:
+        pytest.fail(album.report(), pytrace=False)
