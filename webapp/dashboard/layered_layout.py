@@ -38,8 +38,8 @@ class Layout:
 def layered(least: Mapping[str, int], edges: Iterable[Edge], last: Collection[str] = ()) -> Layout:
     """Lay out a graph.
 
-    least: the nodes, each with the first layer that it may be in. last: nodes without outgoing edges that come after
-    all others. Layers without nodes are left out.
+    least: the nodes, each with the first layer that it may be in. edges: the later ones are the first to be feedback.
+    last: nodes without outgoing edges that come after all others. Layers without nodes are left out.
     """
     edges = list(dict.fromkeys(edges))
     feedback, topological = _feedback(least, edges)
@@ -68,6 +68,7 @@ def layered(least: Mapping[str, int], edges: Iterable[Edge], last: Collection[st
 def _feedback(least: Mapping[str, int], edges: Sequence[Edge]) -> tuple[set[Edge], list[str]]:
     """Return edges without which there is no cycle, and the nodes in topological order."""
     feedback: set[Edge] = set()
+    order = {edge: place for place, edge in enumerate(edges)}
     while True:
         sorter = TopologicalSorter({node: [] for node in least})
         for a, b in edges:
@@ -76,7 +77,8 @@ def _feedback(least: Mapping[str, int], edges: Sequence[Edge]) -> tuple[set[Edge
         try:
             return feedback, list(sorter.static_order())
         except CycleError as error:
-            feedback.add(max(pairwise(error.args[1]), key=lambda edge: least[edge[0]] - least[edge[1]]))
+            cycle = pairwise(error.args[1])
+            feedback.add(max(cycle, key=lambda edge: (least[edge[0]] - least[edge[1]], order[edge])))
 
 
 def _layers(

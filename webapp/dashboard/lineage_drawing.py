@@ -88,7 +88,7 @@ def drawing(
         return Drawing(count)
     consumers = [found for found, node in shown.nodes.items() if node.kind not in FIRST_LAYER]
     least = {found: FIRST_LAYER.get(node.kind, 0) for found, node in shown.nodes.items()}
-    layout = layered(least, shown.edges, consumers)
+    layout = layered(least, sorted(shown.edges, key=shown.edges.__getitem__), consumers)
     # Lines that lead back pass above all boxes.
     top = MARGIN + (ROW / 2 if layout.feedback else 0)
     side = MARGIN + (TURN if layout.feedback else 0)

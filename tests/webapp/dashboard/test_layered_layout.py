@@ -75,6 +75,14 @@ def test_a_cycle_is_cut_where_it_leads_to_the_kind_before():
     assert layered(least, [("state", "state")]).feedback == {("state", "state")}
 
 
+def test_of_a_cycle_the_last_edge_of_that_kind_is_cut():
+    least = {"p": 1, "q": 1, "s": 2, "t": 2}
+    computed, looked_up = [("p", "s"), ("s", "q"), ("q", "t")], ("t", "p")
+
+    assert layered(least, [*computed, looked_up]).feedback == {looked_up}
+    assert layered(least, [looked_up, *computed]).feedback == {("s", "q")}
+
+
 def test_lines_that_need_not_cross_do_not():
     least = {"a": 0, "b": 0, "x": 1, "y": 1}
 

@@ -95,7 +95,9 @@ class TestGraph:
     def test_a_line_that_leads_back_says_so(self, recorded, filled, reader):
         record_inputs(filled.conn, {"totals": {"sources": [], "states": [], "lookups": ["flights_by_hour"]}})
 
-        assert [kind for kind, *_ in lines(reader) if "feedback" in kind]
+        assert [line for line in lines(reader) if "feedback" in line[0]] == [
+            ("lookup feedback", "flights_by_hour, state", "totals, state")
+        ]
         assert "Lines along the top lead back" in text(reader.get("/lineage"))
 
     def test_long_names_are_cut_in_the_middle_and_whole_for_screen_readers(self, filled, reader):
