@@ -5,17 +5,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from tests.webapp.chromium import IN_A_BROWSER, chromium
 from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
-CHROMIUM = Path("/usr/bin/chromium")
 AXE = Path(__file__).parent / "typescript/node_modules/axe-core/axe.min.js"
 WIDTHS = (1440, 390)
 
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
+    *IN_A_BROWSER,
     pytest.mark.skipif(not (AXE.exists() or os.environ.get("CI")), reason=f"no {AXE}: make node-packages"),
 ]
 
@@ -67,17 +66,13 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(live_server, admin_client, monkeypatch) -> Iterator[Visitor]:
-    # Playwright keeps an event loop in this thread, in which Django would not query.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+def visitor(live_server, admin_client) -> Iterator[Visitor]:
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    with chromium() as browser:
         context = browser.new_context(base_url=live_server.url, bypass_csp=True, reduced_motion="reduce")
         context.add_init_script(path=AXE)
         context.add_cookies([session])
         yield Visitor(context.new_page())
-        browser.close()
 
 
 def test_every_page_can_be_used_by_everyone(visitor, admin_user):

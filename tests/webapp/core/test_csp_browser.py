@@ -1,18 +1,14 @@
 """No page violates its Content-Security-Policy in a browser."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from tests.webapp.chromium import IN_A_BROWSER, chromium
 from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
-]
+pytestmark = IN_A_BROWSER
 
 WATCH = """
 window.violations = [];
@@ -23,12 +19,8 @@ document.addEventListener("securitypolicyviolation", e => window.violations.push
 
 @pytest.fixture(scope="module")
 def browser():
-    # Playwright keeps an event loop in this thread, in which Django would not query.
-    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -8,22 +8,19 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 from psycopg.conninfo import make_conninfo
 
 from state_backends.dead_letters import DeadLetter
 from state_backends.table import StateTable
+from tests.webapp.chromium import IN_A_BROWSER, chromium
 from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
 from webapp.states import readers
 
-CHROMIUM = Path("/usr/bin/chromium")
 STATE = "/states/flights_by_carrier/"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def _address() -> str:
 
 
 @pytest.fixture
-def visit(live_server, admin_client, monkeypatch) -> Iterator[Callable[..., Page]]:
+def visit(live_server, admin_client) -> Iterator[Callable[..., Page]]:
     """Opens a page of a signed-in browser; script errors and security policy violations fail the test."""
     visits: list[tuple[Page, list[str]]] = []
 
@@ -60,13 +57,9 @@ def visit(live_server, admin_client, monkeypatch) -> Iterator[Callable[..., Page
         visits[-1][0].on("console", lambda said: errors.append(said.text) if "Security Policy" in said.text else None)
         return visits[-1][0]
 
-    # Playwright runs an event loop in this thread; Django refuses to query in one.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    with chromium() as browser:
         yield visit
-        browser.close()
     assert [errors for _, errors in visits if errors] == []
 
 

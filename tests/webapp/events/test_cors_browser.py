@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from tests.webapp.chromium import IN_A_BROWSER, chromium
 from tests.webapp.events.events_server import events_server
 from webapp.accounts import authentication
 from webapp.accounts.issuing import issue
 from webapp.accounts.services import create_api_key
 
-CHROMIUM = Path("/usr/bin/chromium")
 QUERY = "/api/v1/states/flights_by_carrier/query"
 STREAM = "/events/states/flights_by_carrier"
 
@@ -36,10 +36,7 @@ SUBSCRIBE = """url => new Promise(resolve => {
     source.addEventListener("error", () => { source.close(); resolve("refused"); });
 })"""
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
-]
+pytestmark = IN_A_BROWSER
 
 
 class EmptyPage(BaseHTTPRequestHandler):
@@ -65,15 +62,11 @@ def origin() -> Iterator[str]:
 
 
 @pytest.fixture
-def page(origin, monkeypatch) -> Iterator[Page]:
-    # Playwright runs an event loop in this thread; Django refuses to query in one.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+def page(origin) -> Iterator[Page]:
+    with chromium() as browser:
         opened = browser.new_page()
         opened.goto(origin)
         yield opened
-        browser.close()
 
 
 @pytest.fixture

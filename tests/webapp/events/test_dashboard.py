@@ -1,22 +1,18 @@
 """An open page updates from events if it can, and polls every second if it cannot; its user sees the same."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.conf import settings
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
+from tests.webapp.chromium import IN_A_BROWSER, chromium
 from tests.webapp.events.events_server import events_server
 from tests.webapp.web_server import Server
 
-CHROMIUM = Path("/usr/bin/chromium")
 TOTALS = "/states/totals/"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture
@@ -30,19 +26,15 @@ def events(live_server, tmp_path, monkeypatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(flights, live_server, admin_client, monkeypatch) -> Iterator[Page]:
-    # Playwright runs an event loop in this thread, where Django refuses to query.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+def page(flights, live_server, admin_client) -> Iterator[Page]:
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    with chromium() as browser:
         context = browser.new_context(base_url=live_server.url)
         context.add_cookies([session])
         page = context.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
-        browser.close()
     assert errors == []
 
 
