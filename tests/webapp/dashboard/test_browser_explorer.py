@@ -103,6 +103,16 @@ def test_a_state_keyed_by_a_time_draws_its_series_and_follows_the_question(fligh
     expect(page.get_by_role("img", name="points, the latest: flights: 1")).to_be_visible()
 
 
+def test_grouped_by_the_time_alone_the_charts_need_no_further_answer(flights, page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/explore/series" in request.url else None)
+
+    page.goto("/states/flights_by_hour/explore?group=hour")
+
+    expect(page.get_by_role("img", name="points, the latest: flights: 2")).to_be_visible()
+    assert asked == []
+
+
 def test_why_a_series_is_refused_stands_in_its_chart(flights, page, settings):
     settings.TIDEMARK_GROUP_MAX_KEYS = 1
     page.goto("/states/flights_by_hour/explore")

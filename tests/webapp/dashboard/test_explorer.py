@@ -1,5 +1,6 @@
 """The explorer of a state: its table, under an address of its own, and the request that answers the same."""
 
+import json
 import re
 from html import unescape
 from urllib.parse import unquote
@@ -192,6 +193,29 @@ class TestByTime:
         assert b"data-series-url" not in reader.get(self.EXPLORE, {"group": "origin"}).content
         assert b"data-series-url" not in reader.get(EXPLORE).content
         assert reader.get(f"{EXPLORE}/series").status_code == 400
+
+    def test_grouped_by_the_time_alone_the_page_has_the_series(self, filled, reader):
+        filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
+        for more in ({}, {"order": "-flights"}, {"where": "origin=EWR"}):
+            asked = {"group": "hour"} | more
+            page = reader.get(self.EXPLORE, asked)
+
+            assert json.loads(page.context["series_answer"]) == self.series(reader, **asked).json()
+
+    def test_a_refresh_has_it_only_if_it_is_time(self, filled, reader):
+        page = reader.get(self.EXPLORE, {"group": "hour"})
+        poll = {"group": "hour", "drawn": json.loads(page.context["poll"])["drawn"]}
+
+        assert reader.get(self.EXPLORE, poll).context["series_answer"] is None
+        assert reader.get(self.EXPLORE, poll | {"drawn": "1"}).context["series_answer"]
+
+    def test_its_table_has_no_more_rows_than_asked_for(self, filled, reader, monkeypatch):
+        monkeypatch.setattr("webapp.dashboard.explorer.question.ROWS", (1, 100))
+
+        page = reader.get(self.EXPLORE, {"group": "hour", "limit": "1"})
+
+        assert (len(page.context["table"].rows), page.context["table"].complete) == (1, False)
+        assert len(json.loads(page.context["series_answer"])["times"]) == 2
 
     def test_too_many_keys_are_refused_with_the_reason(self, filled, reader, settings):
         filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})

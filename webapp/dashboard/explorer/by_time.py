@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
-from state_backends import StateSpec
+from state_backends import Snapshot, StateSpec
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
 from webapp.api.groups import most_folded
@@ -37,19 +38,32 @@ def charts(spec: StateSpec, question: Question) -> list[Chart]:
 def series_by_time(reader: Reader, question: Question, prefix: Key, as_of: int | None) -> dict[str, Any]:
     """Return the newest times, and the values of each column at them. Raises what `Reader.groups` raises."""
     spec = reader.spec
-    part, drawn = time_part(spec, question), _columns(spec, question)
-    measures = list(dict.fromkeys(column.measure for column in drawn))
+    part = time_part(spec, question)
+    measures = list(dict.fromkeys(column.measure for column in _columns(spec, question)))
     most = most_folded(spec, measures)
     snapshot = reader.groups(
         (part,), prefix=prefix, where=question.conditions, limit=most, most_folded=most, measures=measures, as_of=as_of
     )
-    groups = snapshot.parsed()[-MOST_TIMES:]
-    times = [datetime.fromisoformat(group["key"][0]) for group in groups]
+    return series_of(spec, question, snapshot)
+
+
+def series_of(spec: StateSpec, question: Question, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the series of all groups by the time, in any order."""
+    times, groups = [], []
+    for at, group in sorted(((_time(group), group) for group in snapshot.parsed()), key=itemgetter(0))[-MOST_TIMES:]:
+        times.append(at)
+        groups.append(group["value"])
     return {
         "txid": snapshot.txid,
         "times": [at.timestamp() for at in times],
-        "series": {column.label: [_number(column.of(group["value"])) for group in groups] for column in drawn},
+        "series": {
+            column.label: [_number(column.of(value)) for value in groups] for column in _columns(spec, question)
+        },
     } | _window(times)
+
+
+def _time(group: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(group["key"][0])
 
 
 def _columns(spec: StateSpec, question: Question) -> list[Column]:

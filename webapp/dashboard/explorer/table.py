@@ -9,6 +9,7 @@ from django.conf import settings
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from state_backends import Snapshot, StateSpec
 from state_backends.reader.bounds import orderable
 from state_backends.reader.reader import Reader
 from state_backends.row import Key
@@ -89,22 +90,26 @@ def entries_table(reader: Reader, question: Question, prefix: Key, as_of: int | 
     )
 
 
-def groups_table(reader: Reader, question: Question, prefix: Key, as_of: int | None) -> Table:
-    """Raises what `Reader.groups` raises."""
-    spec = reader.spec
-    measures = question.shown_measures(spec)
-    snapshot = reader.groups(
+def groups(reader: Reader, question: Question, prefix: Key, as_of: int | None, *, all_of_them: bool) -> Snapshot:
+    """Return the groups of the table, or all of them, in its order. Raises what `Reader.groups` raises."""
+    measures = question.shown_measures(reader.spec)
+    most = most_folded(reader.spec, measures)
+    return reader.groups(
         question.group,
         prefix=prefix,
         where=question.conditions,
         order_by=question.order_by,
         descending=question.descending,
-        limit=question.limit,
-        most_folded=most_folded(spec, measures),
+        limit=most if all_of_them else question.limit,
+        most_folded=most,
         measures=measures,
         as_of=as_of,
     )
-    shown = columns(spec, measures)
+
+
+def groups_table(spec: StateSpec, question: Question, snapshot: Snapshot) -> Table:
+    found = snapshot.parsed()
+    shown = columns(spec, question.shown_measures(spec))
     keys = Column(KEYS, "keys", is_number=True)
     rows = [
         Row(
@@ -112,10 +117,11 @@ def groups_table(reader: Reader, question: Question, prefix: Key, as_of: int | N
             cells([keys, *shown], group["value"] | {KEYS: group["keys"]}),
             question.within(group["key"]),
         )
-        for group in snapshot.parsed()
+        for group in found[: question.limit]
     ]
-    found = headings(question, [keys, *shown], list(orderable(spec)))
-    return Table(found, rows, 1, "", snapshot.complete, snapshot.txid, snapshot.as_of)
+    complete = snapshot.complete and len(found) <= question.limit
+    of_columns = headings(question, [keys, *shown], list(orderable(spec)))
+    return Table(of_columns, rows, 1, "", complete, snapshot.txid, snapshot.as_of)
 
 
 def cells(shown: Sequence[Column], value: Any) -> SafeString:

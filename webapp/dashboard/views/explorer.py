@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 from rest_framework.exceptions import ParseError
@@ -25,7 +26,7 @@ from webapp.dashboard.explorer import by_time
 from webapp.dashboard.explorer.comparison import Comparison, as_text, charts, compared, series_together
 from webapp.dashboard.explorer.moment import UnknownMomentError, batch_of
 from webapp.dashboard.explorer.question import ROWS, Question
-from webapp.dashboard.explorer.table import Table, entries_table, groups_table
+from webapp.dashboard.explorer.table import entries_table, groups, groups_table
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.time_charts import ShownRange
 from webapp.dashboard.views.live import View, page, signed_in, state_page
@@ -59,30 +60,47 @@ def explore(request, pipeline, version, name):
         # Also of a question without charts: the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
     }
-    return page(request, "dashboard/explore.html", version, shown | found, question.parameters, busy=busy)
+    asked = question.parameters | ({"drawn": found["drawn"]} if "drawn" in found and question.group else {})
+    return page(request, "dashboard/explore.html", version, shown | found, asked, busy=busy)
 
 
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
     as_of = batch_of(question.as_of, pipeline)
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
-    table = (groups_table if question.group else entries_table)(reader, question, prefix, as_of)
+    part, charts = by_time.time_part(reader.spec, question), by_time.charts(reader.spec, question)
+    drawn, answer = _drawn(pipeline, as_of), None
+    if question.group:
+        # The groups of the table are the points of the charts, too, and are read once for both.
+        has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
+        found = groups(reader, question, prefix, as_of, all_of_them=has_answer)
+        table = groups_table(reader.spec, question, found)
+        answer = by_time.series_of(reader.spec, question, found) if has_answer else None
+    else:
+        table = entries_table(reader, question, prefix, as_of)
     as_json = json.loads(json.dumps(list(prefix), default=str))
     return {
         "table": table,
         "as_of": as_of,
         "grouped_by": {name: reader.spec.key[name] for name in question.group},
-        "by_time": by_time.time_part(reader.spec, question),
-        "charts": by_time.charts(reader.spec, question),
-        "series_query": _series_query(question, table, as_of),
+        "by_time": part,
+        "charts": charts,
+        "drawn": drawn,
+        "series_query": _series_query(question, drawn, as_of),
+        "series_answer": answer and json.dumps(answer, cls=DjangoJSONEncoder),
         "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, as_of),
     }
 
 
-def _series_query(question: Question, table: Table, as_of: int | None) -> str:
-    """Return what the series of the charts are read by; it changes with commits, though not with each."""
+def _drawn(pipeline: PipelineStatus, as_of: int | None) -> str:
+    """Return what changes when the charts have to be drawn again: with commits, though not with each."""
+    at = pipeline.committed_time if as_of is None else None
+    return str(int(at.timestamp()) // by_time.AGAIN_SECONDS if at else 0)
+
+
+def _series_query(question: Question, drawn: str, as_of: int | None) -> str:
+    """Return what the series of the charts are read by."""
     asked = replace(question, order="", limit=ROWS[0], after="", n=0, as_of="" if as_of is None else str(as_of))
-    since = int(table.at.timestamp()) // by_time.AGAIN_SECONDS if table.at and as_of is None else 0
-    return urlencode(asked.parameters | {"since": since}, doseq=True)
+    return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
 def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
