@@ -24,6 +24,7 @@ from tests.webapp.pictures.album import ACCEPTED, Album, font
 from tests.webapp.pictures.camera import Look, camera
 from tests.webapp.pictures.fixed_clock import FixedClock, fixed_clock
 from tests.webapp.test_accessibility import CHROMIUM, WIDTHS
+from webapp.states.models import Driver
 
 BEGINNING = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 LOOKS = [Look(width, theme) for width in WIDTHS for theme in ("light", "dark")]
@@ -84,6 +85,7 @@ def album(browser, pytestconfig) -> Album:
 def test_every_page_looks_as_it_was_accepted(browser, admin_client, admin_user, clock, album):
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": ADDRESS}
     with every_page(admin_user) as paths:
+        Driver.objects.update(host="localhost", pid=1000)
         # Migrations have added tasks before the clock was stopped.
         PeriodicTask.objects.update(date_changed=clock.now)
         for look in LOOKS:
