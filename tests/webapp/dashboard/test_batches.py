@@ -90,7 +90,7 @@ class TestBatchPage:
         response = reader.get(f"/pipelines/flights/batches/{txid}")
 
         assert response.status_code == 404
-        assert f"No batch named {txid} It may not exist yet" in text(response)
+        assert f"No batch {txid} It may not exist yet" in text(response)
 
     @pytest.mark.parametrize("address", ["batches", "batches/1", "dead-letters"])
     def test_an_unknown_pipeline_lists_the_existing_ones(self, filled, reader, address):

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
+from tests.webapp.dashboard.page_text import text
 from webapp.accounts.audit.models import AuditEntry
 
 TASKS = "/admin/django_celery_beat/periodictask/"
@@ -80,6 +81,11 @@ class TestList:
 
 
 class TestEdits:
+    def test_what_is_empty_is_a_dash_as_in_the_list(self, compaction, admin_client):
+        page = text(admin_client.get(f"{TASKS}{compaction.pk}/change/"))
+
+        assert "Last run —" in page
+
     def test_an_edit_is_audited(self, compaction, admin_client):
         crontab = CrontabSchedule.objects.create(minute="5", hour="3")
         posted = answers(compaction, interval="", crontab=crontab.pk, work="expiry")
