@@ -17,11 +17,11 @@ IN_A_BROWSER = [
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*options: str) -> Iterator[Browser]:
     """Playwright runs an event loop in this thread. Django refuses to query in one, and has other connections there."""
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", *options])
         yield browser
         browser.close()
         # Outside of the loop nobody finds them again, and they keep the test's database from being dropped.

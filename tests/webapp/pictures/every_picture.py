@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 from django.contrib.auth.hashers import make_password
 from django_celery_beat.models import PeriodicTask
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from tests.webapp.chromium import chromium
 from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 from tests.webapp.flights import Flights
 from tests.webapp.pictures.album import ACCEPTED, Album, font
 from tests.webapp.pictures.camera import Look, camera
 from tests.webapp.pictures.fixed_clock import FixedClock, fixed_clock
-from tests.webapp.test_accessibility import CHROMIUM, WIDTHS
+from tests.webapp.test_accessibility import WIDTHS
 from webapp.states.models import Driver
 
 BEGINNING = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
@@ -64,14 +65,9 @@ def admin_user(admin_user):
 
 
 @pytest.fixture
-def browser(live_server, monkeypatch) -> Iterator[Browser]:
-    # Playwright keeps an event loop in this thread, in which Django would not query.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    served = f"--host-resolver-rules=MAP localhost 127.0.0.1:{live_server.thread.port}"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", served])
+def browser(live_server) -> Iterator[Browser]:
+    with chromium(f"--host-resolver-rules=MAP localhost 127.0.0.1:{live_server.thread.port}") as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

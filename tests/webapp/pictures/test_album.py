@@ -1,6 +1,7 @@
 """What the album says of a picture: another one than was accepted, new, or stale."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,8 @@ def test_another_version_than_that_of_the_accepted_pictures_is_named(accepted, t
     album = Album(accepted, tmp_path, accepts=False)
 
     assert album.close({"Chromium": "157"}) == "Chromium 157, accepted with 156"
+
+
+def test_what_takes_the_pictures_can_be_imported():
+    """Nothing else of `make test` opens the file, so a name that it imports could go unnoticed."""
+    import_module("tests.webapp.pictures.every_picture")
