@@ -65,7 +65,7 @@ def test_no_id_occurs_twice(page):
 def test_a_reader_has_the_navigation_and_opens_answers(admin_client):
     page = admin_client.get("/api/docs").content.decode()
 
-    assert '<a href="/api/docs" aria-current="page">API docs</a>' in page
+    assert '<a class="wide-only" href="/api/docs" aria-current="page">API docs</a>' in page
     assert '<a class="button" href="/api/v1/states">Open the answer</a>' in page
 
 

@@ -171,7 +171,7 @@
     return {
       width: widthOf(figure.querySelector(".drawing")),
       height: HEIGHT,
-      padding: [10, 24, 0, 0], // half of the last time on the axis
+      padding: [10, 32, 0, 0], // half of the last time on the axis
       legend: { show: false },
       cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false, dist: 5 }, points: { size: 8 }, bind: { dblclick: () => null } },
       scales: {
