@@ -140,6 +140,7 @@ INSTALLED_APPS = [
     "webapp.accounts.audit",
     "webapp.states",
     "webapp.saved_queries",
+    "webapp.saved_views",
     "webapp.webhooks",
     "webapp.alerts",
     "webapp.accounts",

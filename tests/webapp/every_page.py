@@ -13,6 +13,7 @@ from tests.webapp.committed_flights import committed_flights
 from webapp.accounts.audit.services import record
 from webapp.accounts.services import create_api_key
 from webapp.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
+from webapp.saved_views.models import SavedView
 from webapp.states.models import Batch, MaintenanceRun
 
 SIGN_IN = ["/login"]
@@ -39,6 +40,14 @@ DASHBOARD = [
     '/states/flights_by_carrier/key?key=["EWR","nothing"]',
     "/states/flights_by_carrier/key?key=EWR",
     "/states/flights_by_carrier/lookup?keys=EWR,C00%0AEWR,nothing%0AEWR",
+    "/states/flights_by_carrier/explore/save?group=origin&order=-flights",
+    "/states/flights_by_carrier/compare/save?key=EWR,C00",
+    "/views",
+    "/views?state=totals",
+    "/views/origins/edit",
+    "/views/origins/delete",
+    "/views/last_year",
+    "/states/flights_by_carrier/explore?group=origin&view=origins",
     "/lineage",
     "/maintenance",
     "/keys",
@@ -64,6 +73,9 @@ ADMIN = [
     "/admin/tidemark_alerts/silence/add/",
     "/admin/tidemark_alerts/notice/",
     "/admin/saved_queries/savedquery/",
+    "/admin/tidemark_saved_views/savedview/",
+    "/admin/tidemark_saved_views/savedview/origins/change/",
+    "/admin/tidemark_saved_views/savedview/origins/delete/",
     "/admin/webhooks/webhook/",
     "/admin/webhooks/webhook/add/",
     "/admin/webhooks/delivery/",
@@ -97,6 +109,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
         run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
         batch = Batch.objects.get(txid=2)
         _alerts()
+        _saved_views(admin)
         yield [
             *DASHBOARD,
             f"/maintenance/{run.id}",
@@ -113,6 +126,18 @@ def every_page(admin: User) -> Iterator[list[str]]:
             f"/admin/django_celery_beat/periodictask/{task.pk}/delete/",
             API_REFERENCE,
         ]
+
+
+def _saved_views(owner: User) -> None:
+    """One of which a column is gone, and one of which the state is."""
+    shared = {"owner": owner, "is_shared": True}
+    question = {"group": ["origin"], "order": "-flights", "measures": "flights,lost"}
+    SavedView.objects.create(
+        id="origins", name="Flights by origin", state="flights_by_carrier", question=question, **shared
+    )
+    SavedView.objects.create(
+        id="last_year", name="Busiest carriers of last year", state="flights_2025", question=question, **shared
+    )
 
 
 def _alerts() -> None:

@@ -12,6 +12,7 @@ from itertools import product
 from urllib.parse import quote
 
 import psycopg
+from django.contrib.auth.models import User
 from django.http import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.timezone import now
@@ -27,6 +28,7 @@ from tests.webapp.dropping import drop_tables
 from tests.webapp.saved_queries.published import published
 from webapp.accounts.services import create_api_key
 from webapp.alerts.models import Alert, AlertRule
+from webapp.saved_views.models import SavedView
 from webapp.states import readers
 from webapp.states.models import MaintenanceRun
 from webapp.states.services import pause_pipeline
@@ -50,6 +52,7 @@ SCOPES = [(STATES, ["covert"]), (PREFIX, ["covert", "farshop"])]
 STATE_NAMES = ["seen_orders", "seen_broken", "covert_orders", "covert_other", "was_covert"]
 NAMES = [*STATE_NAMES, "seen_pipeline", "covert_pipeline"]
 QUERY_NAMES = ["seen_query", "covert_query"]
+VIEW_IDS = ["seen_view", "seen_private", "covert_view"]
 QUERIES = ["", "?limit=3", '?key=["near","a"]', '?key=["farshop","b"]', "?prefix=farshop", "?state=covert_orders"]
 QUERIES += ["?measures=nothing", "?order_by=nothing", "?format=csv&measures=nothing", "?format=csv"]
 
@@ -65,7 +68,7 @@ class Answer:
     def leaks(self, words: Iterable[str]) -> list[str]:
         """Return the words that it has, besides those that it repeats from its path."""
         text = self.text.lower()
-        for name in [*NAMES, *QUERY_NAMES, "farshop"]:
+        for name in [*NAMES, *QUERY_NAMES, *VIEW_IDS, "farshop"]:
             if name in self.path:
                 text = text.replace(name, "")
         return [word for word in words if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}_", text)]
@@ -86,6 +89,7 @@ def two_pipelines() -> Iterator[psycopg.Connection]:
             Feed(conn, [OTHER], pipeline="covert_pipeline").run([{"covert_page": 7, "covert_n": 3}])
             record_inputs(conn, INPUTS)
             _saved_queries()
+            _saved_views()
             _troubles(conn)
             yield conn
         finally:
@@ -120,6 +124,21 @@ def _saved_queries() -> None:
     covert = {"state": COVERT.name, "keys": [[7]]}
     for name, reads in zip(QUERY_NAMES, [[seen], [seen, covert]], strict=True):
         published(name, {"reads": reads}, description=name)
+
+
+def _saved_views() -> None:
+    """One that others share, of a state of each side, and one that nobody else sees."""
+    owner = User.objects.create_user("covert_member")
+    shared = {"owner": owner, "is_shared": True}
+    SavedView.objects.create(
+        id="seen_view", name="farshop seen", state=SEEN.name, question={"prefix": "farshop"}, **shared
+    )
+    SavedView.objects.create(
+        id="covert_view", name="covert_name", state=COVERT.name, question={"where": ["covert_n>1"]}, **shared
+    )
+    SavedView.objects.create(
+        id="seen_private", name="covert_seen", state=SEEN.name, question={"prefix": "covert_key"}, owner=owner
+    )
 
 
 def _troubles(conn: psycopg.Connection) -> None:
@@ -180,7 +199,7 @@ def _choices(parameter: str, runs: list[str]) -> list[str]:
     kind = parameter.strip("<>").partition(":")[0]
     if kind in ("int", "number"):
         return [*runs, "1", "2"]
-    names = [*NAMES, *QUERY_NAMES, "near"]
+    names = [*VIEW_IDS] if "view_id" in parameter else [*NAMES, *QUERY_NAMES, "near"]
     return [*names, "farshop/b"] if kind == "path" else names
 
 

@@ -76,8 +76,9 @@ def visitor(live_server, admin_client) -> Iterator[Visitor]:
 
 
 def test_every_page_can_be_used_by_everyone(visitor, admin_user):
+    gone = "Failed to load resource: the server responded with a status of 410 (Gone)"
     with every_page(admin_user) as paths:
-        faults = visitor.faults(paths)
+        faults = [fault for fault in visitor.faults(paths) if not fault.endswith(gone)]
 
     assert faults == []
 

@@ -65,6 +65,7 @@ ADMIN = OPERATOR | {
     "audit": ["view_auditentry"],
     "webhooks": [*OPERATOR["webhooks"], "add_webhook", "change_webhook", "delete_webhook"],
     "tidemark_alerts": [*OPERATOR["tidemark_alerts"], "add_alertrule", "change_alertrule", "delete_alertrule"],
+    "tidemark_saved_views": ["view_savedview", "delete_savedview"],
 }
 GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 

@@ -1,8 +1,19 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.dashboard.views import acts, api_keys, dead_letters, explorer, operations, pipelines, search, states
+from webapp.dashboard.views import (
+    acts,
+    api_keys,
+    dead_letters,
+    explorer,
+    operations,
+    pipelines,
+    saved_views,
+    search,
+    states,
+)
 from webapp.dashboard.views.lineage import lineage_page
+from webapp.saved_views.models import Page
 from webapp.states.models import MaintenanceRun
 
 
@@ -38,13 +49,20 @@ urlpatterns = [
     path("states/<resource:name>/", states.state, name="state"),
     path("states/<resource:name>/explore", explorer.explore, name="explore"),
     path("states/<resource:name>/explore/series", explorer.time_series, name="time_series"),
+    path("states/<resource:name>/explore/save", saved_views.save, {"page": Page.EXPLORE}, name="save_view"),
     path("states/<resource:name>/compare", explorer.compare, name="compare"),
     path("states/<resource:name>/compare/series", explorer.compare_series, name="compare_series"),
+    path("states/<resource:name>/compare/save", saved_views.save, {"page": Page.COMPARE}, name="save_comparison"),
     path("states/<resource:name>/key", states.key, name="key"),
     path("states/<resource:name>/lookup", states.lookup, name="lookup"),
     path("states/<resource:name>/compact", operations.request_run, {"kind": Kind.COMPACTION}, name="compact"),
     path("states/<resource:name>/expire", operations.request_run, {"kind": Kind.EXPIRY}, name="expire"),
     path("states/<resource:name>/audit", operations.request_run, {"kind": Kind.AUDIT}, name="audit"),
+    path("views", saved_views.all_views, name="views"),
+    path("views/<resource:view_id>", saved_views.view, name="view"),
+    path("views/<resource:view_id>/edit", saved_views.edit, name="edit_view"),
+    path("views/<resource:view_id>/replace", saved_views.replace, name="replace_view"),
+    path("views/<resource:view_id>/delete", saved_views.delete, name="delete_view"),
     path("lineage", lineage_page, name="lineage"),
     path("maintenance", operations.maintenance, name="maintenance"),
     path("maintenance/<number:run_id>", operations.run, name="run"),

@@ -46,6 +46,7 @@ from webapp.accounts.audit.services import forget_old_entries, record, record_co
 from webapp.accounts.services import rename_in_key_scopes
 from webapp.alerts import upkeep as alerts
 from webapp.celery import app
+from webapp.saved_views import services as saved_views
 from webapp.states import idempotency, maintenance, queries, readers
 from webapp.states.idempotency import IdempotentRequest
 from webapp.states.limits import rename_limits
@@ -283,7 +284,8 @@ def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> Non
 
 
 def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
-    """Rename a state, also where API keys, webhooks and alert rules name it, or a pipeline, with limits and history.
+    """Rename a state, also where API keys, webhooks, alert rules and saved views name it, or a pipeline, with limits
+    and history.
 
     Raises what rename_state raises.
     """
@@ -301,6 +303,7 @@ def _rename_elsewhere(conn: psycopg.Connection, *, old: str, new: str) -> None:
     rename_in_key_scopes(conn, old=old, new=new)
     webhooks.rename_in_webhooks(conn, old=old, new=new)
     alerts.rename_state(conn, old=old, new=new)
+    saved_views.rename_state(conn, old=old, new=new)
 
 
 def move_state(

@@ -185,8 +185,8 @@ class TestAnswers:
     def test_it_asks_the_database_once_for_each_state_with_keys(self, filled, reader, django_assert_max_num_queries):
         reader.get("/search?q=EWR")
 
-        # Session, user, restrictions, states, pipelines, the user's and the groups' permissions; the problems on top.
-        with django_assert_max_num_queries(8):
+        # Session, user, restrictions, states, pipelines, views, permissions of user and groups; problems on top.
+        with django_assert_max_num_queries(9):
             reader.get("/search?q=EWR")
 
 

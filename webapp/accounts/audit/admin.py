@@ -26,6 +26,7 @@ COLOURS = {
     "query": "info",
     "state": "warning",
     "user": "success",
+    "view": "info",
     "webhook": "info",
 }
 

@@ -27,7 +27,8 @@ class Question(OrderedQuery):
 
     measures: those shown; empty for all. order: a measure, `-` before it for descending; empty for key order. limit:
     rows of a page, one of ROWS. as_of: a batch or a time, as typed; empty for the latest batch. after: last entry of
-    the page before, as JSON; empty for the first page. n: number of entries on earlier pages.
+    the page before, as JSON; empty for the first page. n: number of entries on earlier pages. view: the id of the saved
+    view that was opened; empty for none.
     """
 
     prefix: str = ""
@@ -39,6 +40,7 @@ class Question(OrderedQuery):
     as_of: str = ""
     after: str = ""
     n: int = 0
+    view: str = ""
 
     @classmethod
     def parse(cls, asked: QueryDict, spec: StateSpec) -> Self:
@@ -54,6 +56,7 @@ class Question(OrderedQuery):
             as_of=clean(asked.get("as_of", "")),
             after=after,
             n=whole_number(asked.get("n", "")) or 0 if after else 0,
+            view=clean(asked.get("view", "")),
         )
 
     @property
@@ -74,9 +77,8 @@ class Question(OrderedQuery):
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of an address that asks this."""
-        parts = {
-            name: getattr(self, name) for name in ("prefix", "where", "group", "order", "limit", "as_of", "after", "n")
-        }
+        names = ("prefix", "where", "group", "order", "limit", "as_of", "after", "n", "view")
+        parts = {name: getattr(self, name) for name in names}
         parts["measures"] = ",".join(self.measures)
         return {name: part for name, part in parts.items() if part and part != getattr(Question, name)}
 

@@ -65,6 +65,7 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
     problems = reverse("dashboard:problems")
     yield Result("Overview", "all pipelines and states", reverse("dashboard:index"), "home processes replicas")
     yield Result("Lineage", "sources, pipelines, states, consumers", reverse("dashboard:lineage"), "graph dependencies")
+    yield Result("Saved views", "questions of the explorer", reverse("dashboard:views"), "bookmarks explore named")
     yield Result("Maintenance", "runs and their schedule", reverse("dashboard:maintenance"), "compaction expiry audit")
     yield Result("API docs", "reference of the REST API", reverse("docs"), "openapi swagger documentation")
     yield Result("Problems", "what each error of the API means", problems, "errors documentation")

@@ -1,4 +1,4 @@
-"""Search over what a user may see: pipelines, states, keys, batches, actions, pages and sections of the documentation.
+"""Search over what a user may see: pipelines, states, saved views, keys, batches, actions, pages, documentation.
 
 It reads the catalog, and batches and keys by their primary keys: it costs the same whatever the number of rows.
 """
@@ -17,12 +17,14 @@ from webapp.dashboard.pasted import whole_number
 from webapp.dashboard.search.keys import MOST_STATES, find_keys
 from webapp.dashboard.search.pages import Result, actions, documentation, pages
 from webapp.dashboard.templatetags.dashboard import key_address
+from webapp.saved_views.selectors import views_with
 from webapp.states import queries
 from webapp.states.visible import Visible, of_request
 
 MOST_CHARACTERS = 200
 # Of each group.
 MOST_RESULTS = 6
+MOST_VIEWS = 100
 
 # Before the number of a batch these say nothing.
 BATCH_WORDS = {"batch", "txid", "#"}
@@ -84,6 +86,7 @@ def search(request: HttpRequest) -> Found:
     groups = [
         _matching("Pipelines", text, _pipelines(named)),
         _matching("States", text, _states(named)),
+        _matching("Saved views", text, _views(text, request.user, visible)),
         _cut("Keys", [Result(_written(each.key), each.state, key_address(each.state, each.key)) for each in keys.keys]),
         _cut("Batches", _batches(text, [row["name"] for row in named.pipelines])),
         _matching("Actions", text, actions(request, named.pipelines, [spec for _, spec in named.states])),
@@ -103,6 +106,11 @@ def _states(named: Named) -> Iterable[Result]:
         columns = ", ".join(spec.key) or "global"
         address = reverse("dashboard:state", args=[spec.name])
         yield Result(spec.name, f"{pipeline} · {columns}", address, " ".join(spec.measures))
+
+
+def _views(text: str, user: Any, visible: Visible) -> Iterable[Result]:
+    for view in views_with(text, user, visible)[:MOST_VIEWS]:
+        yield Result(view.name, view.state, view.get_absolute_url())
 
 
 def _batches(text: str, pipelines: list[str]) -> list[Result]:

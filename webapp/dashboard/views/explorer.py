@@ -26,11 +26,13 @@ from webapp.dashboard.explorer import by_time
 from webapp.dashboard.explorer.comparison import Comparison, as_text, charts, compared, series_together
 from webapp.dashboard.explorer.moment import UnknownMomentError, batch_of
 from webapp.dashboard.explorer.question import ROWS, Question
+from webapp.dashboard.explorer.saved import saved_views
 from webapp.dashboard.explorer.table import entries_table, groups, groups_table
 from webapp.dashboard.pasted import pasted_prefix, whole_number
 from webapp.dashboard.time_charts import ShownRange
 from webapp.dashboard.views.live import View, page, signed_in, state_page
 from webapp.dashboard.views.states import UNAVAILABLE
+from webapp.saved_views.models import Page
 from webapp.states import readers
 from webapp.states.documents import range_document
 from webapp.states.queries import PipelineStatus
@@ -51,9 +53,13 @@ def explore(request, pipeline, version, name):
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
         version, found = "", {"is_unavailable": True}
+    visible = of_request(request)
     shown = {
         "pipeline": pipeline,
-        "state": of_request(request).state(name),
+        "state": visible.state(name),
+        "saved": saved_views(
+            request, visible, reader.spec, Page.EXPLORE, None if "refusal" in found else question.parameters
+        ),
         "question": question,
         "conditions": [*question.where, ""],
         "choices": _choices(reader.spec),
@@ -99,7 +105,8 @@ def _drawn(pipeline: PipelineStatus, as_of: int | None) -> str:
 
 def _series_query(question: Question, drawn: str, as_of: int | None) -> str:
     """Return what the series of the charts are read by."""
-    asked = replace(question, order="", limit=ROWS[0], after="", n=0, as_of="" if as_of is None else str(as_of))
+    moment = "" if as_of is None else str(as_of)
+    asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
     return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
@@ -149,17 +156,21 @@ def compare(request, pipeline, version, name):
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
         version, found = "", {"is_unavailable": True}
+    visible = of_request(request)
+    asked = comparison.parameters | shown_range.query
+    can_save = comparison.keys and "refusal" not in found
     shown = {
         "pipeline": pipeline,
-        "state": of_request(request).state(name),
+        "state": visible.state(name),
+        "saved": saved_views(request, visible, reader.spec, Page.COMPARE, asked if can_save else None),
         "comparison": comparison,
         "chosen": list(map(as_text, comparison.keys)),
         "choices": _choices(reader.spec),
         "range": shown_range,
     }
     # A refresh sends keys as they were typed, too.
-    asked = comparison.parameters | {"key": request.GET.getlist("key")} | shown_range.query
-    return page(request, "dashboard/compare.html", version, shown | found, asked)
+    sent = asked | {"key": request.GET.getlist("key"), "view": request.GET.get("view", "")}
+    return page(request, "dashboard/compare.html", version, shown | found, sent)
 
 
 def _compared(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, asked: Comparison) -> dict[str, Any]:

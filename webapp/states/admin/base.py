@@ -35,6 +35,7 @@ GROUPS = {
             "cleaning_services",
             "Progress of compactions and expiries.",
         ),
+        "tidemark_saved_views.savedview": ("Saved views", "bookmarks", "Questions of the explorer, named by people."),
     },
     "Alerts": {
         "tidemark_alerts.alertrule": (
