@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from webapp.alerts.models import AlertRule
+from webapp.core.writing import percent
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
 
@@ -57,7 +58,7 @@ LIMITS = {
         "share of dead letters",
         "dead letters above limit",
         "{} of the rows of recent batches are dead letters, more than {}",
-        "{:.1%}".format,
+        percent,
     ),
     "event_age_seconds": Limit(
         "age of the newest event", "newest event too old", "its newest event is {} old, more than {}"

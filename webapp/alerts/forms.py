@@ -63,7 +63,7 @@ class AlertRuleForm(forms.ModelForm):
         help_texts = {
             "lag_seconds": "the oldest input has waited longer; empty, here and below: no limit",
             "pending_input": "in the source's unit, such as files or rows",
-            "rejected_share": "of the rows of recent batches, from 0 to below 1: 0.2 for 20%",
+            "rejected_share": "of the rows of recent batches, from 0 to below 1: 0.2 for 20 %",
             "event_age_seconds": "of pipelines with event time, whether or not they run",
             "batch_gap_seconds": "since the newest commit, whether or not the pipeline runs or has input",
             "batch_seconds": "the median of its newest 5 batches took longer",
@@ -105,7 +105,7 @@ class AlertRuleForm(forms.ModelForm):
         if limit is None or name == "pending_input":
             return
         if name == "rejected_share" and not 0 <= limit < 1:
-            self.add_error(name, f"enter a share from 0 to below 1, such as 0.2 for 20%, or nothing; got {limit:g}")
+            self.add_error(name, f"enter a share from 0 to below 1, such as 0.2 for 20 %, or nothing; got {limit:g}")
         elif name != "rejected_share" and limit <= 0:
             self.add_error(name, f"enter a number of seconds above 0, or nothing; got {limit:g}")
 

@@ -20,7 +20,12 @@ def share(figure: float | None) -> str:
     """0.262 -> 26 %; what is not zero is not shown as zero."""
     if figure is None:
         return "—"
-    return "<1 %" if 0 < figure < 0.01 else f"{figure:.0%}".replace("%", " %")
+    return "<1 %" if 0 < figure < 0.01 else f"{figure * 100:.0f} %"
+
+
+def percent(figure: float) -> str:
+    """0.262 -> 26.2 %, 0.005 -> 0.5 %; for sentences, which compare."""
+    return f"{figure * 100:.3g} %"
 
 
 def size(byte_count: int) -> str:

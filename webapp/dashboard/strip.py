@@ -15,6 +15,7 @@ from django.urls import reverse
 from webapp.accounts.permissions import key_scope
 from webapp.alerts.history import silent_since
 from webapp.core.system_snapshot import pipeline_statuses
+from webapp.core.writing import share
 from webapp.states.queries import PipelineStatus
 from webapp.states.verdicts import WORST_FIRST, verdict
 from webapp.states.visible import of_request
@@ -78,7 +79,7 @@ def _mark(name: str, pipelines: list[PipelineStatus]) -> Mark:
     only = pipelines[0] if len(pipelines) == 1 else None
     text = f"{len(pipelines)} {WORDS.get(name, name)}"
     if only and name == "rejecting":
-        text = f"{only.rejected_share:.0%} rejected"
+        text = f"{share(only.rejected_share)} rejected"
     address = reverse("dashboard:pipeline", args=[only.name]) if only else reverse("dashboard:index")
     return Mark(text, verdict(pipelines[0]).tone, ", ".join(pipeline.name for pipeline in pipelines), address)
 

@@ -7,6 +7,7 @@ that failed is `failed` however far it is behind. No text of a verdict quotes in
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from webapp.core.writing import percent
 from webapp.states.limits import Limits, limits_of
 from webapp.states.queries import PipelineStatus
 
@@ -107,7 +108,7 @@ def _rejecting(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     share, most = pipeline.rejected_share, limits.rejected_share
     if share is None or most is None or share <= most or not pipeline.is_driven:
         return None
-    reason = f"{share:.0%} of the rows of recent batches are dead letters, more than {most:.0%}"
+    reason = f"{percent(share)} of the rows of recent batches are dead letters, more than {percent(most)}"
     return Verdict("rejecting", reason, "The dead letters have line and reason; correct the source or the pipeline.")
 
 

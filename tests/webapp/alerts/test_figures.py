@@ -63,7 +63,7 @@ FIGURES: dict[str, tuple[float, Callable[[Flights], None], Callable[[Flights], N
     ),
     "rejected_share": (
         0.2, lambda flights: rejected(flights, 25), lambda flights: rejected(flights, 20),
-        "flights dead letters above limit: 25.0% of the rows of recent batches are dead letters, more than 20.0%",
+        "flights dead letters above limit: 25 % of the rows of recent batches are dead letters, more than 20 %",
     ),
     "event_age_seconds": (
         900, lambda flights: newest_event(flights, 1_000), lambda flights: newest_event(flights, -1_000),
@@ -260,7 +260,7 @@ class TestInTheAdmin:
             ("lag_seconds", "900"),
             ("rejected_share", "0.05"),
         ]
-        assert "lag over 900 s, pending input over 0, share of dead letters over 5.0% for 300 s" in listed
+        assert "lag over 900 s, pending input over 0, share of dead letters over 5 % for 300 s" in listed
 
     @pytest.mark.parametrize(
         ("field", "value", "said"),
@@ -270,7 +270,7 @@ class TestInTheAdmin:
             ("batch_seconds", "nan", "Enter a number."),
             ("pending_input", "-1", "greater than or equal to 0"),
             ("pending_input", "99999999999999999999", "less than or equal to"),
-            ("rejected_share", "20", "enter a share from 0 to below 1, such as 0.2 for 20%, or nothing; got 20"),
+            ("rejected_share", "20", "enter a share from 0 to below 1, such as 0.2 for 20 %, or nothing; got 20"),
             ("rejected_share", "1", "got 1"),
         ],
     )

@@ -106,7 +106,7 @@ def test_a_pipeline_that_rejects_input_is_fresh_and_says_so(filled, report):
     answer, flights = report()
 
     assert (answer["status"], flights["stale"], flights["verdict"]) == ("ready", False, "rejecting")
-    assert flights["reason"] == "30% of the rows of recent batches are dead letters, more than 5%"
+    assert flights["reason"] == "29.6 % of the rows of recent batches are dead letters, more than 5 %"
 
 
 class TestNames:

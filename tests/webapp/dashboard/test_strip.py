@@ -46,7 +46,7 @@ def test_it_counts_pipelines_by_verdict_the_worst_first(connection, flights, rea
 
     page = reader.get("/maintenance")
 
-    assert strip(page) == "1 lagging · 26% rejected of 2 pipelines"
+    assert strip(page) == "1 lagging · 26 % rejected of 2 pipelines"
     assert 'class="status bad" href="/pipelines/late/" title="late"' in page.content.decode()
 
 

@@ -82,7 +82,7 @@ class TestInTheAdmin:
         [
             ("stale_seconds", "0", "enter a number of seconds above 0, or nothing"),
             ("stale_seconds", "inf", "number"),
-            ("rejected_share", "20", "enter a share from 0 to 1, such as 0.2 for 20%, or nothing"),
+            ("rejected_share", "20", "enter a share from 0 to 1, such as 0.2 for 20 %, or nothing"),
             ("pipeline", "nothing", "Select a valid choice"),
         ],
     )
@@ -102,7 +102,7 @@ class TestInTheAdmin:
         assert 'value="flights" selected' in operator.get(f"{ADD}?pipeline=flights").content.decode()
         own = PipelineLimits.objects.get()
         assert f'href="/admin/states/pipelinelimits/{own.pk}/change/"' in page.content.decode()
-        assert "lag up to 60 s, dead letters up to 5.0% of recent rows" in text(page)
+        assert "lag up to 60 s, dead letters up to 5 % of recent rows" in text(page)
 
     def test_who_may_only_view_pipelines_cannot_set_limits(self, filled, django_user_model):
         client = Client()

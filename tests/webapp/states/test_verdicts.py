@@ -124,7 +124,7 @@ class TestRejectedShare:
         found = queries.pipeline("flights")
 
         assert found.rejected_share == 0.25
-        assert verdict(found).reason == "25% of the rows of recent batches are dead letters, more than 5%"
+        assert verdict(found).reason == "25 % of the rows of recent batches are dead letters, more than 5 %"
 
     def test_it_is_unknown_without_recent_batches(self, flights):
         assert queries.pipeline("flights").rejected_share is None

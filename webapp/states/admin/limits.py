@@ -12,6 +12,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from webapp.accounts.audit.admin import AuditedEdits
 from webapp.accounts.audit.services import record
+from webapp.core.writing import percent
 from webapp.states import limits, queries
 from webapp.states.limits import Limits
 from webapp.states.models import PipelineLimits
@@ -26,9 +27,8 @@ def limits_address(pipeline: str) -> str:
 
 
 def describe(limits: Limits) -> str:
-    return (
-        f"lag up to {limits.stale_seconds or 0:g} s, dead letters up to {limits.rejected_share or 0:.1%} of recent rows"
-    )
+    share = percent(limits.rejected_share or 0)
+    return f"lag up to {limits.stale_seconds or 0:g} s, dead letters up to {share} of recent rows"
 
 
 class PipelineLimitsForm(forms.ModelForm):
@@ -57,7 +57,7 @@ class PipelineLimitsForm(forms.ModelForm):
     def clean_rejected_share(self) -> float | None:
         share: float | None = self.cleaned_data["rejected_share"]
         if share is not None and not 0 <= share <= 1:
-            raise forms.ValidationError("enter a share from 0 to 1, such as 0.2 for 20%, or nothing")
+            raise forms.ValidationError("enter a share from 0 to 1, such as 0.2 for 20 %, or nothing")
         return share
 
 
