@@ -27,8 +27,8 @@ AXE_RUN = """async (theme) => {
     return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id} ${node.html} ${node.failureSummary}`));
 }"""
 
-# The API reference has a hundred alike.
-UNFOLD = "[...document.querySelectorAll('details')].slice(0, 8).forEach((details) => { details.open = true; })"
+# The API reference has a hundred alike. The menu of the bar covers what is below it, and has a test of its own.
+UNFOLD = "[...document.querySelectorAll('details:not(.menu)')].slice(0, 8).forEach((shut) => { shut.open = true; })"
 
 # A row of links that scrolls hides the last ones as well.
 OVERFLOW = """Math.max(document.documentElement.scrollWidth - innerWidth,
