@@ -61,7 +61,8 @@ def test_keys_people_and_schedule_are_created_before_the_schema_of_states_and_do
     plan = [migration for migration, _ in whole]
     before = {migration.app_label for migration in itertools.takewhile(lambda each: each.app_label != "states", plan)}
 
-    assert {migration.app_label for migration in plan} - before == {"states", "webhooks", "tidemark_alerts"}
+    after = {migration.app_label for migration in plan} - before
+    assert after == {"states", "webhooks", "tidemark_alerts", "tidemark_saved_views"}
 
 
 def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):
