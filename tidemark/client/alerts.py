@@ -3,6 +3,7 @@
 from typing import Literal, TypedDict, cast
 
 from tidemark.client.calls import Call, Request, Steps, path
+from tidemark.client.paging import Paging
 
 PAGE_ALERTS = 500
 
@@ -30,16 +31,15 @@ class AlertPages:
     """The pages of one request, one after the other. most: how many alerts at most; None: all."""
 
     def __init__(self, most: int | None, **wanted: str | None) -> None:
-        self._asked = {name: value for name, value in wanted.items() if value is not None}
-        self._left = most
-        self.ended = most == 0
+        asked = {name: value for name, value in wanted.items() if value is not None}
+        self._paging = Paging(asked, most, PAGE_ALERTS)
+
+    @property
+    def ended(self) -> bool:
+        return self._paging.ended
 
     def next(self, call: Call) -> Steps[list[AlertDocument]]:
-        size = PAGE_ALERTS if self._left is None else min(PAGE_ALERTS, self._left)
-        document = yield from call.json(Request("GET", path("alerts"), {**self._asked, "limit": str(size)}))
+        document = yield from call.json(Request("GET", path("alerts"), self._paging.parameters))
         found = cast("list[AlertDocument]", document["alerts"])
-        if self._left is not None:
-            self._left -= len(found)
-        self._asked = {"cursor": document["next"]}
-        self.ended = document["next"] is None or self._left == 0
+        self._paging.passed(len(found), document["next"])
         return found

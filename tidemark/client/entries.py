@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tidemark.client.calls import Call, Request, Steps, in_json, path
 from tidemark.client.lookups import names, types_of
+from tidemark.client.paging import Paging
 from tidemark.client.values import AS_IN_JSON, Key, Types, key_in_json, parsed, timestamp
 
 PAGE_ENTRIES = 1_000
@@ -108,21 +109,17 @@ class Pages:
 
     def __init__(self, state: str, parameters: Mapping[str, str | list[str]], most: int | None, page_size: int) -> None:
         self._state = state
-        self._parameters = dict(parameters)
-        self._left = most
-        self._page_size = page_size
-        self.ended = most == 0
+        self._paging = Paging(parameters, most, page_size)
+
+    @property
+    def ended(self) -> bool:
+        return self._paging.ended
 
     def next(self, call: Call) -> Steps[Page]:
         """Return the next page. Raises ApiError; GoneError if the batch that the pages show is no longer available."""
-        size = self._page_size if self._left is None else min(self._page_size, self._left)
-        asked: dict[str, str | list[str]] = {**self._parameters, "limit": str(size)}
-        document, types = yield from read_of_state(call, self._state, "entries", asked)
+        document, types = yield from read_of_state(call, self._state, "entries", self._paging.parameters)
         page = page_of(document, types)
-        if self._left is not None:
-            self._left -= len(page)
-        self._parameters = {"cursor": document["next"]}
-        self.ended = page.next is None or self._left == 0
+        self._paging.passed(len(page), page.next)
         return page
 
 
