@@ -15,7 +15,7 @@ from webapp.alerts.figures import ABOVE_LIMIT, LIMITS
 from webapp.alerts.models import Alert
 from webapp.alerts.rules import CHOICES
 from webapp.alerts.visible import alert_document, visible_alerts
-from webapp.api.entries import MALFORMED, InvalidCursorError
+from webapp.api.entries import MALFORMED, InvalidCursorError, check_same_request
 from webapp.api.fields import ChoiceParameter, NumberParameter, TextParameter
 from webapp.api.openapi import CONDITIONAL, NEXT, UNCHANGED, answers
 from webapp.api.requests import MAX_LIST, RequestSerializer
@@ -104,12 +104,7 @@ class AlertsQuery:
             kept = SIGNER.unsign_object(asked["cursor"])
         except signing.BadSignature:
             raise InvalidCursorError(MALFORMED) from None
-        for name, value in given.items():
-            if kept[name] != value:
-                raise InvalidCursorError(
-                    f"cursor belongs to another request: {name} was {kept[name]!r}, not {value!r}; send the cursor "
-                    "alone, or start again without one"
-                )
+        check_same_request(kept, given)
         return cls(**kept)
 
     def after(self, alert: Alert) -> str:

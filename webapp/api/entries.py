@@ -156,12 +156,18 @@ class PageCursor:
                 f"cursor belongs to state {self.state!r}, not to {state!r}; start again without a cursor"
             )
         given = asdict(EntriesQuery.of(asked))
-        for name in (each for parameter, fields in FIELDS_OF.items() if parameter in asked for each in fields):
-            if self.query.get(name) != given[name]:
-                raise InvalidCursorError(
-                    f"cursor belongs to another request: {name} was {self.query.get(name)!r}, not {given[name]!r}; "
-                    "send the cursor alone, or start again without one"
-                )
+        named = (each for parameter, fields in FIELDS_OF.items() if parameter in asked for each in fields)
+        check_same_request(self.query, {name: given[name] for name in named})
+
+
+def check_same_request(kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises InvalidCursorError if a parameter that is given beside a cursor is another than the cursor keeps."""
+    for name, value in given.items():
+        if kept.get(name) != value:
+            raise InvalidCursorError(
+                f"cursor belongs to another request: {name} was {kept.get(name)!r}, not {value!r}; send the cursor "
+                "alone, or start again without one"
+            )
 
 
 @dataclass(frozen=True)
