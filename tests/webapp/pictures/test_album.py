@@ -75,4 +75,8 @@ def test_another_version_than_that_of_the_accepted_pictures_is_named(accepted, t
 
 def test_what_takes_the_pictures_can_be_imported():
     """Nothing else of `make test` opens the file, so a name that it imports could go unnoticed."""
-    import_module("tests.webapp.pictures.every_picture")
+    looks = import_module("tests.webapp.pictures.every_picture").LOOKS
+
+    assert {(look.width, look.theme) for look in looks} == {
+        (width, theme) for width in (1440, 390) for theme in ("light", "dark")
+    }
