@@ -6,27 +6,18 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection
 
-from state_backends.table import StateTable
-from tests.webapp.dropping import drop_tables
-from tests.webapp.flights import SPECS, Flights, flights_pipeline
+from tests.webapp.flights import Flights, flights_pipeline
+from tests.webapp.flights_database import fill
 from webapp.states import readers
 
 
 @contextmanager
 def committed_flights() -> Iterator[Flights]:
-    """A pipeline with two batches on a connection of its own; everything is deleted at the end."""
+    """A pipeline with two batches on a connection of its own; Baseline deletes it after the test."""
     readers.clear_cache()
     with readers.own_connection() as conn, flights_pipeline(conn) as pipeline:
-        try:
-            pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
-            pipeline.commit({("EWR", "C00"): 1_000})
-            yield pipeline
-        finally:
-            for spec in SPECS:
-                drop_tables(conn, StateTable(spec))
-            conn.execute("DELETE FROM tidemark.pipeline")
-            conn.execute("DELETE FROM tidemark.former")
-            conn.execute("DELETE FROM tidemark.synchronizer")
+        fill(pipeline)
+        yield pipeline
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """Sets Django up for the web tests; tests/conftest.py has set the addresses of the servers."""
 
 import os
-from importlib import import_module
 from time import monotonic
 
 import django
 import pytest
-from django.apps import apps
 from django.conf import settings
+
+from tests.webapp.flights_database import filled_database, flights_database
+
+__all__ = ["filled_database", "flights_database"]
 
 # All tests share one client address; the tests of rate limits set their own limits.
 os.environ["TIDEMARK_WRONG_KEY_RATE_PER_MINUTE"] = os.environ["TIDEMARK_ANONYMOUS_RATE_PER_MINUTE"] = "0"
@@ -36,10 +38,9 @@ def uncached(monkeypatch) -> None:
     monkeypatch.setattr(history.last_check, "_latest", (later, None))
 
 
-@pytest.fixture
-def schedule(db) -> None:
-    """The tasks that migrations add, also after a test that emptied the database."""
-    import_module("webapp.states.migrations.0002_schedule").add_schedule(apps, None)
-    import_module("webapp.states.migrations.0007_epochs").add_audit(apps, None)
-    import_module("webapp.webhooks.migrations.0002_schedule").add_schedule(apps, None)
-    import_module("webapp.alerts.migrations.0002_schedule").add_schedule(apps, None)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", [])
+        if {"filled", "connection"} <= set(fixtures):
+            # Before `db`, which begins the test's transaction on Django's connection.
+            fixtures.insert(0, "filled_database")

@@ -10,6 +10,7 @@ from django.test import Client
 from state_backends import BatchLedger, driver_status
 from state_backends.schema.swap import Swap
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
+from tests.webapp.flights_database import fill
 from webapp.states import readers
 
 
@@ -20,18 +21,24 @@ def connection(db) -> psycopg.Connection:
 
 
 @pytest.fixture
-def flights(connection: psycopg.Connection) -> Iterator[Flights]:
-    """A pipeline with a running driver and no committed batch."""
-    with flights_pipeline(connection) as pipeline:
+def flights(request: pytest.FixtureRequest, connection: psycopg.Connection) -> Iterator[Flights]:
+    """A pipeline with a running driver; it has no committed batch unless the test asks for `filled`."""
+    if "filled_database" not in request.fixturenames:
+        with flights_pipeline(connection) as pipeline:
+            yield pipeline
+        return
+    database = request.getfixturevalue("filled_database")
+    connection.execute(database.move_to_now)
+    with flights_pipeline(connection, batches=2) as pipeline:
+        pipeline.report("running", pending={"count": 0, "unit": "files", "oldest": None})
         yield pipeline
 
 
 @pytest.fixture
-def filled(flights: Flights) -> Flights:
+def filled(request: pytest.FixtureRequest, flights: Flights) -> Flights:
     """Two committed batches: 60 keys of flights_by_carrier, of which (EWR, C00) has the most flights."""
-    flights.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
-    flights.commit({("EWR", "C00"): 1_000})
-    flights.report("running", pending={"count": 0, "unit": "files", "oldest": None})
+    if "filled_database" not in request.fixturenames:
+        fill(flights)
     return flights
 
 

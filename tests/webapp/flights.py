@@ -44,18 +44,20 @@ FIRST_HOUR = datetime(2013, 1, 1, 10, tzinfo=UTC)
 
 
 class Flights:
-    """The driver of one pipeline. conn: the connection with the test's transaction."""
+    """The driver of one pipeline. conn: the connection with the test's transaction. batches: how many are committed."""
 
-    def __init__(self, conn: psycopg.Connection, name: str = "flights") -> None:
+    def __init__(self, conn: psycopg.Connection, name: str = "flights", batches: int = 0) -> None:
         self.name = name
         self.conn = conn
-        self._batches = 0
+        self._batches = batches
         catalog = Catalog(conn)
-        catalog.register_pipeline(name, spout="transactional", description="Departures from three airports")
+        if not batches:
+            catalog.register_pipeline(name, spout="transactional", description="Departures from three airports")
         self._ledger = BatchLedger(conn, name)
         self._ledger.acquire()
-        catalog.register_states(name, SPECS, {spec.name: "exactly once" for spec in SPECS})
-        self._ledger.bind("checkpoint")
+        if not batches:
+            catalog.register_states(name, SPECS, {spec.name: "exactly once" for spec in SPECS})
+            self._ledger.bind("checkpoint")
 
     def open(self, carriers: dict[tuple[str, str], int], letters: Iterable[DeadLetter] = ()) -> Batch:
         """Write a batch and leave it open. carriers: (origin, carrier) to the number of its flights."""
@@ -125,8 +127,8 @@ class Flights:
 
 
 @contextmanager
-def flights_pipeline(conn: psycopg.Connection) -> Iterator[Flights]:
-    flights = Flights(conn)
+def flights_pipeline(conn: psycopg.Connection, batches: int = 0) -> Iterator[Flights]:
+    flights = Flights(conn, batches=batches)
     try:
         yield flights
     finally:

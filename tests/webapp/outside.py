@@ -22,9 +22,7 @@ from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.schema import former
 from state_backends.schema.inputs import record_inputs
 from state_backends.synchronizer.membership import Membership
-from state_backends.table import StateTable
 from tests.state_backends.feed import Feed
-from tests.webapp.dropping import drop_tables
 from tests.webapp.saved_queries.published import published
 from webapp.accounts.services import create_api_key
 from webapp.alerts.models import Alert, AlertRule
@@ -76,9 +74,8 @@ class Answer:
 
 @contextmanager
 def two_pipelines() -> Iterator[psycopg.Connection]:
-    """Two committed pipelines with states, batches, runs, failures, findings; everything is deleted at the end."""
+    """Two committed pipelines with states, batches, runs, failures, findings; Baseline deletes them after the test."""
     readers.clear_cache()
-    specs = [SEEN, BROKEN, COVERT, OTHER]
     with readers.own_connection() as conn:
         try:
             seen = Feed(conn, [SEEN, BROKEN, COVERT], pipeline="seen_pipeline")
@@ -94,10 +91,6 @@ def two_pipelines() -> Iterator[psycopg.Connection]:
             yield conn
         finally:
             conn.execute("SELECT pg_advisory_unlock_all()")
-            for spec in specs:
-                drop_tables(conn, StateTable(spec))
-            for table in ("pipeline", "former", "synchronizer", "maintenance_run"):
-                conn.execute(f"DELETE FROM tidemark.{table}")
             readers.clear_cache()
 
 

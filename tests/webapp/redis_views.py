@@ -28,8 +28,6 @@ from state_backends.backends.redis.client import client
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold, Replace
-from state_backends.table import StateTable
-from tests.webapp.dropping import drop_tables
 from webapp.states import readers
 
 HOUR = timedelta(hours=1)
@@ -122,9 +120,6 @@ def redis_views(conn: psycopg.Connection, **declared: Any) -> Iterator[Views]:
         yield views
     finally:
         RedisUpkeep(client(60.0), views.spec).clear()
-        # A test without a transaction has to drop its tables.
-        for spec in (views.spec, views.total):
-            drop_tables(conn, StateTable(spec))
         conn.execute("SELECT pg_advisory_unlock_all()")
 
 

@@ -212,7 +212,7 @@ class TestOnThePage:
 
 class TestTheSchedule:
     @pytest.fixture
-    def silent(self, filled, schedule, monkeypatch):
+    def silent(self, filled, monkeypatch):
         monkeypatch.setattr(last_check, "_seconds", 0)
         last_check.clear()
         LastCheck.objects.update(at=timezone.now() - timedelta(minutes=5))

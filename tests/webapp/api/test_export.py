@@ -11,8 +11,6 @@ import pytest
 from psycopg import sql
 
 from state_backends import Catalog, Count, StateSpec
-from state_backends.table import StateTable
-from tests.webapp.dropping import drop_tables
 from tests.webapp.redis_views import redis_views
 from webapp.states import readers
 
@@ -191,7 +189,6 @@ def test_a_large_state_goes_through_in_little_memory(api, lasting):
     finally:
         tracemalloc.stop()
         response.close()
-        drop_tables(lasting.conn, StateTable(spec))
 
     assert size > 2_500_000
     assert most < 12_000_000

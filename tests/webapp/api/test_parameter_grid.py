@@ -20,8 +20,6 @@ from django.test import Client
 
 from state_backends import BatchLedger, Catalog, Changelog, Count, Max, Mean, PostgresBackingMap, StateSpec
 from state_backends.batch import lock_fence
-from state_backends.table import StateTable
-from tests.webapp.dropping import drop_tables
 from tests.webapp.redis_views import redis_views
 from webapp.accounts import authentication
 from webapp.accounts.services import create_api_key
@@ -147,9 +145,7 @@ def in_postgres(conn: Any, declared: dict[str, Any], keys: list[tuple[Any, ...]]
             ledger.commit(batch, rows_in=1, keys_written={"grid": len(rows)})
         yield "grid", spec
     finally:
-        drop_tables(conn, StateTable(spec))
         conn.execute("SELECT pg_advisory_unlock_all()")
-        conn.execute("DELETE FROM tidemark.pipeline")
 
 
 def partial(count: int) -> dict[str, Any]:
@@ -162,7 +158,6 @@ def in_redis(conn: Any, declared: dict[str, Any], keys: list[tuple[Any, ...]]) -
         for counts in batches(keys):
             views.commit(counts)
         yield views.name, views.spec
-        conn.execute("DELETE FROM tidemark.pipeline")
 
 
 @pytest.fixture(params=KINDS)

@@ -278,14 +278,14 @@ class TestProgress:
         assert RunView(going).percent == 25
 
 
-def test_an_overdue_task_runs_next(schedule):
+def test_an_overdue_task_runs_next(db):
     PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(days=3))
 
     compaction, expiry = (task for task in scheduled() if task.is_enabled)
     assert all(abs(task.next_at - datetime.now(UTC)) < timedelta(seconds=5) for task in (compaction, expiry))
 
 
-def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled, schedule):
+def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled):
     PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(minutes=10))
     asked = MaintenanceRun.objects.create(kind="expiry", state_id=CARRIERS, requested_by="schedule")
     asked.refresh_from_db()

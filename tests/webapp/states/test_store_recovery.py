@@ -9,12 +9,10 @@ from django.core.management import call_command
 
 from state_backends import Count, StateSpec
 from state_backends.errors import BackendSetupError, BackendUnavailable, FindingError, LostWritesError
-from state_backends.table import StateTable
 from tests.recovery_page import arguments, commands, message_of
 from tests.state_backends.backends.own_redis import servers
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_back
-from tests.webapp.dropping import drop_tables
 from webapp.states import readers
 from webapp.states.services import rebuild_state
 
@@ -41,7 +39,6 @@ def feed(transactional_db, server, monkeypatch):
     feed.run(views(("a", 1)))
     yield feed
     feed.ledger.release()
-    drop_tables(feed.conn, StateTable(spec))
     readers.clear_cache()
 
 

@@ -132,7 +132,6 @@ class TestActions:
         assert "rename" not in self.actions(self.request(user))
 
 
-@pytest.mark.usefixtures("schedule")
 class TestSchedule:
     TASKS = "/admin/django_celery_beat/periodictask/"
 

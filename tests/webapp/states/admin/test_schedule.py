@@ -15,7 +15,7 @@ CRONTABS = "/admin/django_celery_beat/crontabschedule/"
 
 
 @pytest.fixture
-def compaction(schedule):
+def compaction(db):
     return PeriodicTask.objects.get(name="Compact all states")
 
 
@@ -29,7 +29,7 @@ def answers(edited, **changes):
     return held | {"description": ""} | changes
 
 
-def test_an_installation_has_three_tasks_and_the_audit_is_disabled(schedule):
+def test_an_installation_has_three_tasks_and_the_audit_is_disabled(db):
     tasks = {task.name: (task.task, task.args, str(task.interval)) for task in PeriodicTask.objects.all()}
 
     assert tasks["Compact all states"] == ("states.maintain_all", '["compaction"]', "every hour")

@@ -1,0 +1,77 @@
+"""A second test database, in which the pipeline of flights has committed two batches.
+
+Filling it takes 147 ms of CPU, and some 1,700 tests need to see it. They share this database; each has a transaction
+of its own, which is rolled back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
+
+from tests.webapp.flights import Flights, flights_pipeline
+
+# Of the rows that the pipeline has written; `hour` is a key, and so is no time of a batch.
+TIMES = """
+SELECT format('UPDATE %I.%I SET %s', table_schema, table_name,
+    string_agg(format('%1$I = %1$I + (now() - (SELECT at FROM baseline.filled))', column_name), ', '))
+FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
+WHERE data_type = 'timestamp with time zone' AND table_type = 'BASE TABLE' AND column_name <> 'hour'
+    AND table_schema IN ('tidemark', 'tidemark_state', 'tidemark_changelog')
+    AND query_to_xml(format('SELECT FROM %I.%I', table_schema, table_name), false, true, '')::text LIKE '%<row%'
+GROUP BY table_schema, table_name
+"""
+
+
+@dataclass(frozen=True)
+class FlightsDatabase:
+    """The connection to it, and the statements that move its times to now: tests expect fresh batches."""
+
+    connection: BaseDatabaseWrapper
+    move_to_now: str
+
+
+@pytest.fixture(scope="session")
+def flights_database(django_db_setup: None, django_db_blocker) -> Iterator[FlightsDatabase]:
+    """A copy of the test database in which the pipeline of tests/webapp/flights.py has committed two batches."""
+    with django_db_blocker.unblock(), _copied_database() as database:
+        database.ensure_connection()
+        conn = database.connection
+        with flights_pipeline(conn) as flights:
+            fill(flights)
+        conn.execute("CREATE TABLE baseline.filled AS SELECT clock_timestamp() AS at")
+        yield FlightsDatabase(database, "; ".join(row[0] for row in conn.execute(TIMES).fetchall()))
+        database.close()
+
+
+@pytest.fixture
+def filled_database(flights_database: FlightsDatabase) -> Iterator[FlightsDatabase]:
+    """During the test Django's connection is the one to `flights_database`."""
+    usual = connections["default"]
+    connections["default"] = flights_database.connection
+    yield flights_database
+    connections["default"] = usual
+
+
+def fill(flights: Flights) -> None:
+    """Commit two batches: 60 keys of flights_by_carrier, of which (EWR, C00) has the most flights."""
+    flights.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
+    flights.commit({("EWR", "C00"): 1_000})
+    flights.report("running", pending={"count": 0, "unit": "files", "oldest": None})
+
+
+@contextmanager
+def _copied_database() -> Iterator[BaseDatabaseWrapper]:
+    copy = connection.copy()
+    copy.settings_dict["NAME"] += "_flights"
+    template, database = (sql.Identifier(each.settings_dict["NAME"]) for each in (connection, copy))
+    connection.close()  # PostgreSQL copies no database that is in use
+    with connection._nodb_cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(database, template))
+    yield copy
+    with connection._nodb_cursor() as cursor:
+        cursor.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(database))
