@@ -9,7 +9,10 @@ RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-versions fuzz soak pictures bench docs lint format requirements clean chromium pgbouncer node-packages
+# A process of the tests that may not write byte code compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test check rest tools test-versions fuzz soak pictures bench docs lint format requirements clean chromium pgbouncer node-packages
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -19,20 +22,23 @@ setup: $(DEV) ## create .venv with everything that tests and checks need
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
 	@$(BIN)/python manage.py demo $(ARGS)
 
-# The tests of streams wait for Spark half of their time, so the others run in parallel; with ARGS there is one run.
-STREAMS := tests/pipelines
-OTHERS := $(wildcard tests/test_*.py) \
-	$(filter-out tests/pipelines tests/vectors tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+# Two processes, each with its own servers; what shares a Spark session, a web server or a browser runs in one of them.
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+BUDGET ?=
+WRITE_BUDGET := $(if $(filter write,$(BUDGET)),--write-budget)
 
-test: $(DEV) chromium pgbouncer node-packages ## run the tests; options go in ARGS="..."
+test: $(DEV) tools ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest $(STREAMS) --color=no > $(VENV)/streams.log 2>&1 & streams=$$!; \
-	trap 'kill $$streams' INT TERM; \
-	$(BIN)/python -m pytest $(OTHERS); others=$$?; \
-	wait $$streams; streams=$$?; cat $(VENV)/streams.log; exit $$((others + streams))
+	$(PYTEST) $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
 else
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 endif
+
+check: test rest ## run all tests
+
+rest: $(DEV) tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
+	$(PYTEST) $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
 
 test-versions: $(DEV) ## run tests of streams on each version of Spark; ARGS="4.1.4 --all"
 	@$(BIN)/python -m tests.spark_versions $(ARGS)
@@ -94,6 +100,8 @@ $(RUNTIME): requirements.txt | $(BIN)/pip
 $(DEV): requirements-dev.txt $(RUNTIME)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
 	@touch $@
+
+tools: chromium pgbouncer node-packages
 
 # Without it the browser tests are skipped and the others run.
 chromium:

@@ -1,34 +1,14 @@
-"""The servers of the tests: this run's own PostgreSQL and Redis, unless the environment names others.
-
-They start when this file is imported, before Django reads its settings. Each run has a private data folder, which is
-removed at the end.
-"""
+"""A database for each module; the servers are of tests/harness/servers.py."""
 
 import os
-import signal
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
-from pipelines.embedded.temporary import start_temporary_servers, temporary_database
-from pipelines.errors import RuntimeSetupError
+from pipelines.embedded.temporary import temporary_database
 
-pytest_plugins = ["tidemark.testing.fixtures", "tests.reset"]
-
-
-def start_servers() -> None:
-    try:
-        start_temporary_servers()
-    except RuntimeSetupError as error:
-        pytest.exit(f"no servers for the tests: {error}", returncode=1)
-
-
-# SIGTERM stops the run's servers, as Ctrl-C does.
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-start_servers()
-# Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+pytest_plugins = ["tidemark.testing.fixtures", "tests.harness.reset"]
 
 
 @pytest.fixture(scope="module")

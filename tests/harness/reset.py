@@ -11,6 +11,8 @@ import pytest
 from django.db import connection
 from django.test import TransactionTestCase
 
+from tests.harness.costs import count
+
 ROWS = ("public", "tidemark")
 
 TABLES = """
@@ -35,16 +37,16 @@ PATIENCE = "SET LOCAL lock_timeout = '20s';"
 class Baseline:
     """The rows of a database as migrations left them, and the statements that bring them back."""
 
-    def __init__(self, conn: psycopg.Connection) -> None:
-        conn.execute("CREATE SCHEMA baseline")
+    def __init__(self, conn: psycopg.Connection, schema: str = "baseline") -> None:
+        conn.execute(f"CREATE SCHEMA {schema}")
         tables = [row[0] for row in conn.execute(TABLES, [list(ROWS)]).fetchall()]
-        self._restore = "".join(self._restored(conn, number, table) for number, table in enumerate(tables))
+        kept = [f"{schema}.t{number}" for number in range(len(tables))]
+        self._restore = "".join(self._restored(conn, *pair) for pair in zip(tables, kept, strict=True))
 
-    def _restored(self, conn: psycopg.Connection, number: int, table: str) -> str:
+    def _restored(self, conn: psycopg.Connection, table: str, kept: str) -> str:
         row = conn.execute(f"SELECT EXISTS (SELECT FROM {table})").fetchone()
         if row != (True,):
             return f"DELETE FROM {table};"
-        kept = f"baseline.t{number}"
         conn.execute(f"CREATE TABLE {kept} AS TABLE {table}")
         return (
             f"DELETE FROM {table} t WHERE t::text NOT IN (SELECT k::text FROM {kept} k);"
@@ -54,6 +56,7 @@ class Baseline:
 
     def restore(self, conn: psycopg.Connection) -> None:
         """Delete what was added, insert what was deleted, and drop the tables of states."""
+        count("restores")
         with conn.transaction():
             conn.execute(PATIENCE + DROP_STATES + self._restore)
 

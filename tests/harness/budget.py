@@ -1,0 +1,146 @@
+"""Compares what a tier of tests costs with tests/budget.toml, so that it cannot grow unseen.
+
+A count has to be exactly that of its line; where it has to change, the changed line shows it to a reviewer. CPU may be
+30 % above its line. Wall clock is printed and never checked. Only a run of a whole tier is compared; `make test
+BUDGET=write` and `make check BUDGET=write` replace the lines.
+"""
+
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.costs import COLUMNS, Recorder
+
+FILE = Path(__file__).parents[1] / "budget.toml"
+HEAD = """\
+# What the tests may cost per folder (see tests/harness/budget.py). `cpu` is in units of a loop of a million steps.
+# Written by `make check BUDGET=write`.
+"""
+
+TOLERANCE = 1.3
+# In units of the loop, some two seconds: below it the noise of a measurement is larger than the tolerance.
+FEW = 40
+
+Line = dict[str, int]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-budget", action="store_true", help="replace the lines of the tier in tests/budget.toml")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.tier:
+        config.pluginmanager.register(Budget(config), "budget")
+
+
+class Budget:
+    """Collects the costs of all processes of a run. Only the first process compares and prints them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._is_worker = hasattr(config, "workeroutput") or hasattr(config, "workerinput")
+        self._results: list[dict[str, Any]] = []
+        self._recorder: Recorder | None = None
+        if self._is_worker or not config.option.numprocesses:
+            self._recorder = Recorder(config.rootpath)
+            config.pluginmanager.register(self._recorder, "costs")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._results.append(getattr(node, "workeroutput", {}).get("costs", {}))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._recorder:
+            result = self._recorder.result()
+            if self._is_worker:
+                self._config.workeroutput["costs"] = result  # type: ignore[attr-defined]
+                return
+            self._results.append(result)
+        tier = self._config.option.tier
+        self.lines = lines(self._results)
+        self.problems: list[str] = []
+        if self._config.option.write_budget:
+            write(FILE, tier, self.lines)
+        elif is_whole(self._config):
+            self.problems = compared(self.lines, read(FILE).get(tier, {}))
+            if self.problems and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._is_worker:
+            return
+        terminalreporter.section("costs")
+        for line in table(self.lines):
+            terminalreporter.write_line(line)
+        for problem in self.problems:
+            terminalreporter.write_line(f"over budget: {problem}", red=True)
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Return whether the run has all tests of its tier."""
+    options = config.option
+    narrowed = options.keyword or options.lf or options.deselect or options.ignore or options.maxfail
+    return not narrowed and config.args in ([str(config.rootpath / "tests")], ["tests"])
+
+
+def lines(results: list[dict[str, Any]]) -> dict[str, Line]:
+    """Return the costs of each folder: counts that are not 0, and CPU in units of the loop."""
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    for result in results:
+        for place, what, number in result.get("counts", []):
+            totals[place][what] += number
+        for place, seconds in result.get("cpu", {}).items():
+            totals[place]["cpu"] += round(seconds / result["loop"])
+    return {
+        place: {what: totals[place][what] for what in [*COLUMNS, "cpu"] if totals[place][what]}
+        for place in sorted(totals)
+    }
+
+
+def compared(found: dict[str, Line], budget: dict[str, Line]) -> list[str]:
+    """Return a sentence for each count that is not that of its line, and for CPU above its line."""
+    problems = []
+    for place in sorted({*found, *budget}):
+        costs, line = found.get(place, {}), budget.get(place, {})
+        problems += [
+            f"{place} has {costs.get(what, 0)} {what}, its line says {line.get(what, 0)}"
+            for what in COLUMNS
+            if costs.get(what, 0) != line.get(what, 0)
+        ]
+        if costs.get("cpu", 0) > line.get("cpu", 0) * TOLERANCE + FEW:
+            problems.append(f"{place} takes {costs['cpu']} units of CPU, its line says {line.get('cpu', 0)}")
+    if problems:
+        problems.append("if the growth is meant, run it again with BUDGET=write and commit tests/budget.toml")
+    return problems
+
+
+def table(found: dict[str, Line]) -> list[str]:
+    """Return the costs as lines of text, the most expensive folder first, with a total at the end."""
+    width = max(map(len, [*found, "total"]))
+    total = Counter[str]()
+    for costs in found.values():
+        total.update(costs)
+    rows = [*sorted(found.items(), key=lambda row: -row[1].get("cpu", 0)), ("total", total)]
+    columns = [*COLUMNS, "cpu"]
+    head = " " * width + "".join(f"{name:>11}" for name in columns)
+    return [
+        head,
+        *(f"{place:{width}}" + "".join(f"{costs.get(name) or '':>11}" for name in columns) for place, costs in rows),
+    ]
+
+
+def read(file: Path) -> dict[str, dict[str, Line]]:
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def write(file: Path, tier: str, found: dict[str, Line]) -> None:
+    tiers = read(file) | {tier: found}
+    text = HEAD
+    for name, budget in sorted(tiers.items()):
+        text += f"\n[{name}]\n"
+        for place, costs in budget.items():
+            text += f'"{place}" = {{ {", ".join(f"{what} = {number}" for what, number in costs.items())} }}\n'
+    file.write_text(text, encoding="utf-8")

@@ -1,0 +1,28 @@
+"""The PostgreSQL and Redis of a test process: its own, unless the environment names others.
+
+A plugin instead of a conftest.py, because it has to know whether this process runs tests: with pytest-xdist each worker
+has servers of its own, and the process that only distributes the tests has none. They start before a conftest.py is
+imported, because Django reads their addresses when its settings are imported. Their data folder is removed at the end.
+"""
+
+import os
+import signal
+
+import pytest
+
+from pipelines.embedded.temporary import start_temporary_servers
+from pipelines.errors import RuntimeSetupError
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    distributes = bool(early_config.known_args_namespace.numprocesses) and "PYTEST_XDIST_WORKER" not in os.environ
+    if not distributes:
+        # SIGTERM stops the servers, as Ctrl-C does.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            start_temporary_servers()
+        except RuntimeSetupError as error:
+            pytest.exit(f"no servers for the tests: {error}", returncode=1)
+    # Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")

@@ -1,0 +1,49 @@
+from tests.harness.budget import compared, lines, read, table, write
+
+LINE = {"tests": 10, "servers": 1, "cpu": 200}
+
+
+def test_costs_of_the_line_are_no_problem():
+    assert compared({"tests/a": LINE}, {"tests/a": LINE}) == []
+
+
+def test_one_more_or_one_less_of_anything_that_is_counted_is_named():
+    more, *_ = compared({"tests/a": LINE | {"servers": 2}}, {"tests/a": LINE})
+    less, *_ = compared({"tests/a": LINE | {"tests": 9}}, {"tests/a": LINE})
+
+    assert more == "tests/a has 2 servers, its line says 1"
+    assert less == "tests/a has 9 tests, its line says 10"
+
+
+def test_a_folder_without_a_line_and_a_line_without_a_folder_are_named():
+    assert "tests/b has 10 tests, its line says 0" in compared({"tests/b": LINE}, {})
+    assert "tests/b has 0 tests, its line says 10" in compared({}, {"tests/b": LINE})
+
+
+def test_cpu_may_be_a_third_above_its_line_and_less_is_no_problem():
+    assert compared({"tests/a": LINE | {"cpu": 290}}, {"tests/a": LINE}) == []
+    assert compared({"tests/a": LINE | {"cpu": 20}}, {"tests/a": LINE}) == []
+    above, *_ = compared({"tests/a": LINE | {"cpu": 301}}, {"tests/a": LINE})
+
+    assert above == "tests/a takes 301 units of CPU, its line says 200"
+
+
+def test_the_processes_of_a_run_are_added_up_each_in_units_of_its_own_loop():
+    slow = {"counts": [["tests/a", "tests", 3]], "cpu": {"tests/a": 6.0}, "loop": 0.06}
+    quick = {"counts": [["tests/a", "tests", 2]], "cpu": {"tests/a": 2.0}, "loop": 0.04}
+
+    assert lines([slow, quick]) == {"tests/a": {"tests": 5, "cpu": 150}}
+
+
+def test_writing_one_tier_keeps_the_other(tmp_path):
+    file = tmp_path / "budget.toml"
+    write(file, "rest", {"tests/a": LINE})
+    write(file, "quick", {"tests/b": LINE})
+
+    assert read(file) == {"rest": {"tests/a": LINE}, "quick": {"tests/b": LINE}}
+
+
+def test_the_table_ends_with_the_total():
+    *_, total = table({"tests/a": LINE, "tests/b": LINE})
+
+    assert total.split() == ["total", "20", "2", "400"]

@@ -1,0 +1,80 @@
+"""Which tests `make test` runs, which of them run in the same process, and in which order.
+
+`--tier quick` selects what `make test` runs: all tests that need no Spark session, server process or browser, and those
+of the others that are marked `core`. `--tier rest` selects the others; without the option all tests run. With
+`--reversed` the files run from the last to the first, which shows tests that depend on others.
+
+With pytest-xdist a file stays in one process, and so do all tests that share an expensive resource, so that a run has
+one Spark session, one web server and one browser.
+"""
+
+from itertools import groupby
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck
+
+# A test that needs one of these fixtures, directly or through others, belongs to `--tier rest`. The value names the
+# process of pytest-xdist that runs it.
+EXPENSIVE = {
+    "tidemark_spark": "spark",
+    "broker": "spark",
+    "cluster": "spark",
+    "web_process": "web",
+    "events_process": "web",
+    "chromium": "web",
+}
+LONG = {"browser", "long", "processes", "soak", "spark"}
+
+# Not even imported for `make test`: no test in them is marked `core`.
+REST_FOLDERS = ["tests/benchmarks", "tests/browser", "tests/pipelines/cluster", "tests/soak"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=["quick", "rest"], help="run the tests of `make test`, or all others")
+    parser.addoption("--reversed", action="store_true", help="run the last file first")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Time limits of examples fail on a loaded machine. A run without a tier tries other examples each time.
+    hypothesis.settings.register_profile(
+        "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=config.option.tier is not None
+    )
+    hypothesis.settings.load_profile("tests")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_of_the_rest = any(collection_path == config.rootpath / folder for folder in REST_FOLDERS)
+    return True if config.option.tier == "quick" and is_of_the_rest else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.tier:
+        wanted = config.option.tier == "quick"
+        config.hook.pytest_deselected(items=[item for item in items if is_quick(item) != wanted])
+        items[:] = [item for item in items if is_quick(item) == wanted]
+    if config.option.reversed:
+        files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+        items[:] = [item for tests in reversed(files) for item in tests]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(process(item)))
+    # What shares a process takes longest, so it starts first.
+    items.sort(key=lambda item: process(item) not in EXPENSIVE.values())
+
+
+def is_quick(item: pytest.Item) -> bool:
+    if item.get_closest_marker("core"):
+        return True
+    return not LONG & {mark.name for mark in item.iter_markers()} and not expensive(item)
+
+
+def process(item: pytest.Item) -> str:
+    """Return the name of the tests that run in one process with this one."""
+    return expensive(item) or str(item.path.relative_to(item.config.rootpath))
+
+
+def expensive(item: pytest.Item) -> str:
+    fixtures = getattr(item, "fixturenames", ())
+    return next((name for fixture, name in EXPENSIVE.items() if fixture in fixtures), "")
