@@ -28,7 +28,7 @@ EXPENSIVE = {
 LONG = {"browser", "long", "processes", "soak", "spark"}
 
 # Not even imported for `make test`: no test in them is marked `core`.
-REST_FOLDERS = ["tests/benchmarks", "tests/browser", "tests/pipelines/cluster", "tests/soak"]
+REST_FOLDERS = ["tests/benchmarks", "tests/pipelines/cluster"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

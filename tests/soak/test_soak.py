@@ -25,6 +25,8 @@ CONTROLS = {
 }
 
 
+@pytest.mark.core
+@pytest.mark.processes
 def test_states_are_exact_after_each_of_a_few_faults(tmp_path):
     result = soak(tmp_path / "soak", Options(SEED), faults=5, variants=["mixed"])
 
