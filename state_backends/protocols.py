@@ -1,9 +1,12 @@
 """The contracts of the library: where rows live, how measures fold, and what a backend owes."""
 
+from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple, Protocol
 
 from state_backends.row import Key, Versioned
@@ -359,5 +362,19 @@ class Backend(Protocol):
         """Show rows that were rebuilt from the changelog, as of batch `committed`."""
 
 
-# Name to backend, as `StateSpec(.., backend=name)` has it; state_backends/backends/__init__.py has the lines.
-BACKENDS: dict[str, Backend] = {}
+class Registry(UserDict[str, Backend]):
+    """Name to backend, as `StateSpec(.., backend=name)` has it; state_backends/backends/__init__.py has the lines.
+
+    The backends are loaded at first use, because their modules import this one and take 0.3 s of CPU.
+    """
+
+    def __init__(self) -> None:
+        """Leave `data` to its first use."""
+
+    @cached_property
+    def data(self) -> dict[str, Backend]:  # type: ignore[override]
+        found: dict[str, Backend] = import_module("state_backends.backends").REGISTERED
+        return found
+
+
+BACKENDS = Registry()

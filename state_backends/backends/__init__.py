@@ -5,12 +5,14 @@ import psycopg
 from state_backends.backends.postgres.backend import PostgresBackend
 from state_backends.backends.postgres.reader import StateReader
 from state_backends.backends.redis.backend import RedisBackend
-from state_backends.protocols import BACKENDS
+from state_backends.protocols import BACKENDS, Backend
 from state_backends.reader.reader import Reader
 from state_backends.spec import StateSpec
 
-BACKENDS["postgres"] = PostgresBackend()
-BACKENDS["redis"] = RedisBackend()
+REGISTERED: dict[str, Backend] = {
+    "postgres": PostgresBackend(),
+    "redis": RedisBackend(),
+}
 
 
 def state_reader(conn: psycopg.Connection, spec: StateSpec) -> Reader:
