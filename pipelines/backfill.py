@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 from pipelines.checkpoint_files import CheckpointPath, checkpoint_folder, remove
 from pipelines.connections import connect
 from pipelines.discovery import imported
-from pipelines.driver import Driver, RunOptions
+from pipelines.driver import Driver
 from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
+from pipelines.run_options import RunOptions
 from pipelines.sources.source import HeldSource, ListedSource, Source
 from pipelines.stream import FedState, Node, Stream
 from state_backends import backfill

@@ -10,12 +10,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.errors import CheckpointUnreachableError, PipelineError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 # A scheme, as in `s3a://bucket/folder`; Path has turned the two slashes into one if the text went through it.
 URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)")
@@ -149,6 +149,9 @@ class StorePath:
     @contextmanager
     def _asked(self) -> Iterator[tuple[Any, Any]]:
         """Give Hadoop's file system and path, and raise what Java raises as an error of ours."""
+        # Imported here, since options are checked before Spark is loaded, and a folder of this machine needs none.
+        from py4j.protocol import Py4JJavaError
+
         try:
             path = _java_path(self)
             yield path.getFileSystem(_conf()), path
@@ -270,7 +273,9 @@ def _gateway() -> Any:
     return _context()._gateway
 
 
-def _context() -> SparkContext:
+def _context() -> "SparkContext":
+    from pyspark import SparkContext
+
     context = SparkContext._active_spark_context
     if context is None:
         raise PipelineError("a checkpoint in a store is read through Spark; start a session first")

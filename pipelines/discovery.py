@@ -21,12 +21,16 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines import jobs
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from pipelines.pipeline import Pipeline
 
 VARIABLE = "TIDEMARK_PIPELINES"
 GROUP = "tidemark.pipelines"  # of entry points
@@ -57,30 +61,35 @@ class Declaration:
     name: str
     module: str
     attribute: str
-    target: Pipeline | Callable[..., Pipeline]
+    target: "Pipeline | Callable[..., Pipeline]"
     place: str
 
     def __str__(self) -> str:
         return f"{self.module}:{self.attribute}"
 
-    def pipeline(self, folder: Path | None = None, files_per_batch: int | None = None) -> Pipeline:
+    def pipeline(self, folder: Path | None = None, files_per_batch: int | None = None) -> "Pipeline":
         """Return the pipeline. folder: of its input, DATA/input/NAME by default.
 
         A function's docstring begins with the pipeline's description. Raises PipelineError if a function fails, returns
         a pipeline of another name, or has parameters other than `folder` and `files_per_batch` without a default, and
         if it does not have those given here.
         """
-        given = {"folder": folder, "files_per_batch": files_per_batch}
-        arguments = {name: value for name, value in given.items() if value is not None}
-        if unknown := [name for name in arguments if name not in self._parameters]:
-            raise PipelineError(f"pipeline {self.name!r}: {self} takes no parameter {unknown[0]!r}")
-        if isinstance(self.target, Pipeline):
+        arguments = self.arguments(folder, files_per_batch)
+        if _is_pipeline(self.target):
             return self.target
         made = self._called(self.target, arguments)
         summary = (inspect.getdoc(self.target) or "").partition("\n")[0]
         return replace(made, description=made.description or summary)
 
-    def _called(self, function: Callable[..., Pipeline], arguments: dict[str, Any]) -> Pipeline:
+    def arguments(self, folder: Path | None, files_per_batch: int | None) -> dict[str, Any]:
+        """Return what the function is called with. Raises PipelineError for what it does not take."""
+        given = {"folder": folder, "files_per_batch": files_per_batch}
+        arguments = {name: value for name, value in given.items() if value is not None}
+        if unknown := [name for name in arguments if name not in self._parameters]:
+            raise PipelineError(f"pipeline {self.name!r}: {self} takes no parameter {unknown[0]!r}")
+        return arguments
+
+    def _called(self, function: "Callable[..., Pipeline]", arguments: dict[str, Any]) -> "Pipeline":
         required = {name for name, each in self._parameters.items() if _is_required(each)} - arguments.keys()
         if missing := sorted(required - set(PARAMETERS)):
             raise PipelineError(
@@ -93,14 +102,14 @@ class Declaration:
             made = function(**arguments)
         except Exception as error:
             raise PipelineError(f"pipeline {self.name!r}: {self} failed: {_reason(error)}") from error
-        if not isinstance(made, Pipeline) or made.name != self.name:
-            what = f"pipeline {made.name!r}" if isinstance(made, Pipeline) else repr(made)
+        if not _is_pipeline(made) or made.name != self.name:
+            what = f"pipeline {made.name!r}" if _is_pipeline(made) else repr(made)
             raise PipelineError(f"{self} returned {what}; a function has the name of the pipeline that it returns")
         return made
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        return {} if isinstance(self.target, Pipeline) else inspect.signature(self.target).parameters
+        return {} if _is_pipeline(self.target) else inspect.signature(self.target).parameters
 
 
 def find(name: str) -> Declaration:
@@ -111,15 +120,37 @@ def find(name: str) -> Declaration:
     Raises PipelineError if there is none, with the nearest names and where was looked, if there are several, and if a
     place is written wrongly.
     """
-    if ":" in name or "." in name:
+    if _is_reference(name):
         return _referenced(name)
     search = Search(places())
-    found = search.named(name)
-    for failure in search.failures if found else ():
+    found = _chosen(name, search)
+    for failure in search.failures:
         logger.warning("pipelines of a module cannot be found: %s", failure)
-    if not found and not search.failures:
-        search = Search([*search.places, examples()])
-        found = search.named(name)
+    return found
+
+
+def find_early(name: str) -> Declaration | None:
+    """Return the same before servers run and Django is set up; None where a module that fails may need these."""
+    try:
+        if _is_reference(name):
+            return _referenced(name)
+        search = Search(places())
+        return None if search.failures else _chosen(name, search)
+    except PipelineError as error:
+        # What is not installed now is not installed later; other failures may be for want of Django.
+        if error.__cause__ is None or isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        return None
+
+
+def _is_reference(name: str) -> bool:
+    return ":" in name or "." in name
+
+
+def _chosen(name: str, search: "Search") -> Declaration:
+    found = search.named(name)
+    if not found and not search.failures and (example := f"{jobs.__name__}.{name}") in examples().modules:
+        found = Search([Place(examples().title, (example,))]).named(name)
     if not found:
         raise PipelineError(search.not_found(name))
     if len(found) > 1:
@@ -142,7 +173,7 @@ def places(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
 
 
 def examples() -> Place:
-    """Return the pipelines that come with Tidemark: a module each, in pipelines/jobs/."""
+    """Return the pipelines that come with Tidemark: a module of the pipeline's name each, in pipelines/jobs/."""
     names = [f"{jobs.__name__}.{module.name}" for module in pkgutil.iter_modules(jobs.__path__)]
     return Place("Tidemark's examples", tuple(names))
 
@@ -187,11 +218,11 @@ class Search:
         """Return the message for a name that is not there."""
         if self.failures:
             return f"pipeline {name!r} not found; it may be in what cannot be read: {'; '.join(self.failures)}"
-        known = sorted({each.name for each in self.declarations})
+        ours = examples()
+        known = sorted({each.name for each in self.declarations} | {each.rpartition(".")[2] for each in ours.modules})
         near = difflib.get_close_matches(name, known, n=3)
         nearest = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)};"
-        ours = examples()
-        looked = ", ".join(str(place) for place in self.places if place != ours)
+        looked = ", ".join(map(str, self.places))
         return f"pipeline {name!r} not found; {nearest} looked in {looked}, and Tidemark's examples"
 
 
@@ -227,18 +258,25 @@ def _referenced(reference: str) -> Declaration:
 
 def _declaration(module: ModuleType, attribute: str, place: str) -> Declaration:
     target = getattr(module, attribute)
-    if not isinstance(target, Pipeline) and (isinstance(target, type) or not callable(target)):
+    if not _is_pipeline(target) and (isinstance(target, type) or not callable(target)):
         raise PipelineError(
             f"{module.__name__}:{attribute} is neither a Pipeline nor a function that returns one, but {target!r:.100}"
         )
-    name = target.name if isinstance(target, Pipeline) else attribute
+    name = target.name if _is_pipeline(target) else attribute
     return Declaration(name, module.__name__, attribute, target, place)
 
 
 def _declares(name: str, value: Any) -> bool:
     if name.startswith("_") or isinstance(value, type):
         return False
-    return isinstance(value, Pipeline) or (callable(value) and _returns_pipeline(value))
+    return _is_pipeline(value) or (callable(value) and _returns_pipeline(value))
+
+
+def _is_pipeline(value: Any) -> "TypeIs[Pipeline]":
+    # Imported here, since a name that nothing declares is refused before Spark is loaded.
+    from pipelines.pipeline import Pipeline
+
+    return isinstance(value, Pipeline)
 
 
 def _returns_pipeline(function: Callable[..., Any]) -> bool:
@@ -246,6 +284,8 @@ def _returns_pipeline(function: Callable[..., Any]) -> bool:
         annotation = inspect.signature(function).return_annotation
     except (TypeError, ValueError):  # of built-in functions
         return False
+    from pipelines.pipeline import Pipeline
+
     # With `from __future__ import annotations` it is a text.
     return annotation is Pipeline or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Pipeline")
 

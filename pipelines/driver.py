@@ -6,11 +6,9 @@ status.
 """
 
 import logging
-import re
 import threading
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,12 +18,13 @@ from pyspark.sql import SparkSession
 
 from pipelines.check import check
 from pipelines.checkpoint import last_batch, note_batch, settle
-from pipelines.checkpoint_files import CheckpointPath, StorePath, checkpoint_folder
+from pipelines.checkpoint_files import StorePath
 from pipelines.connections import connect
 from pipelines.driver_session import DriverSession
-from pipelines.errors import PipelineError, PipelinePausedError, failure_reason, is_retryable
+from pipelines.errors import PipelinePausedError, failure_reason, is_retryable
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
+from pipelines.run_options import RunOptions
 from pipelines.sources.source import Pending, as_progress
 from state_backends import driver_status
 from state_backends.batch import Batch
@@ -36,52 +35,9 @@ from state_backends.errors import FencedError, PipelineHeldError
 # Between two checks of the query and of the desired state: how fast a stop is seen, and how old a reported lag may be.
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-INTERVAL = re.compile(r"[1-9]\d{0,8} (millisecond|second|minute|hour|day)s?")
 STORE_SECONDS = 10.0  # how old the lag may be if the checkpoint is in a store
-MAX_FAILURES = 8  # in a row, without a batch committed between: about three minutes of trying
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a driver runs its pipeline.
-
-    checkpoint: Spark's checkpoint folder of this pipeline: a path, or the URI of a folder in a store, as
-    `s3a://bucket/orders`. once: process the available input, then end. one_batch: with `once`, run the batch that the
-    checkpoint has planned, and end. interval: the least time from the start of one batch to that of the next, as
-    `5 seconds`; batch after batch by default. rebind: accept another checkpoint or source than the one that the states
-    were fed from. accept_gap: feed a state or measure again that batches were committed without. max_failures: how many
-    failures in a row, without a batch committed between, end the driver; with `once` the first one does.
-    Raises PipelineError if max_failures is less than 1, if the interval cannot be read or is combined with `once`, or
-    if the checkpoint names no folder.
-    """
-
-    checkpoint: CheckpointPath
-    once: bool = False
-    one_batch: bool = False
-    interval: str | None = None
-    rebind: bool = False
-    accept_gap: bool = False
-    max_failures: int = MAX_FAILURES
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "checkpoint", checkpoint_folder(self.checkpoint))
-        if self.max_failures < 1:
-            raise PipelineError(f"max_failures must be 1 or more, got {self.max_failures!r}")
-        if self.interval is not None and not INTERVAL.fullmatch(self.interval):
-            raise PipelineError(f"trigger {self.interval!r} is not an interval; write `5 seconds` or `1 minute`")
-        if self.interval is not None and self.once:
-            raise PipelineError("a trigger interval is for a pipeline that goes on, and once ends with the input")
-
-    @property
-    def trigger(self) -> dict[str, Any]:
-        """Spark's trigger; empty for its default, which runs batch after batch."""
-        if self.one_batch:
-            return {"once": True}
-        if self.interval is not None:
-            return {"processingTime": self.interval}
-        return {"availableNow": True} if self.once else {}
 
 
 class Driver:

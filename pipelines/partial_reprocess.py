@@ -27,12 +27,13 @@ from pipelines.checkpoint import remove_shadow_checkpoint, shadow_checkpoint
 from pipelines.checkpoint_files import CheckpointPath, checkpoint_folder, remove
 from pipelines.checkpoint_writer import write_checkpoint
 from pipelines.connections import connect
-from pipelines.driver import Driver, RunOptions
+from pipelines.driver import Driver
 from pipelines.driver_session import PATIENCE_MS
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
 from pipelines.reprocess import CAUGHT_UP_SECONDS, HANDOVER_PATIENCE_MS, ShadowSession, check_shadows, settle_former
+from pipelines.run_options import RunOptions
 from pipelines.sources.source import Source, listed_files
 from state_backends.errors import ShorterInputError
 from state_backends.ledger import BatchLedger

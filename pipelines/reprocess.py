@@ -21,11 +21,12 @@ from pipelines.checkpoint import (
 )
 from pipelines.checkpoint_files import CheckpointPath, checkpoint_folder
 from pipelines.connections import connect
-from pipelines.driver import Driver, RunOptions
+from pipelines.driver import Driver
 from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
+from pipelines.run_options import RunOptions
 from state_backends.backfill import BackfillRecord, backfill_of
 from state_backends.errors import RollBackError, ShorterInputError
 from state_backends.ledger import BatchLedger

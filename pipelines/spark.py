@@ -30,8 +30,9 @@ from pipelines.embedded.data_dir import REPOSITORY, project_dir
 from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
 from pipelines.jvm_log import start_java
-from pipelines.spark_conf import PACKAGES_SETTING, SETTINGS, check_conf
+from pipelines.spark_conf import PACKAGES_SETTING, SETTINGS
 from pipelines.spark_versions import check_version, spark_version
+from pipelines.user_conf import check_conf
 from state_backends.aggregators.column import quoted
 from state_backends.types import type_of
 

@@ -1,228 +1,29 @@
 """Keyed state whose every update counts exactly once: maps, ledger, changelog, snapshot reads, trimming.
 
-Knows neither Spark nor Django and needs psycopg only; extras.py has what is loaded at first use.
+Knows neither Spark nor Django and needs psycopg only; extras.py has what is loaded at first use. `__init__.pyi` lists
+the public names. A name is imported from where it lives when it is first used, because all of them take 0.4 s of CPU,
+and a command that is used wrongly needs the errors alone.
 """
 
-from state_backends.aggregators import (
-    Count,
-    DistinctCount,
-    DistinctSet,
-    First,
-    Last,
-    Latest,
-    Max,
-    Mean,
-    Min,
-    Quantiles,
-    Reducer,
-    RetractableMax,
-    RetractableMin,
-    RowCount,
-    StdDev,
-    Sum,
-    TopK,
-    Variance,
-)
-from state_backends.backends import state_reader
-from state_backends.backends.memory import MemoryBackingMap
-from state_backends.backends.postgres.reader import StateReader
-from state_backends.backends.postgres.rows import PostgresBackingMap
-from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.backends.wrappers import CachedMap, LoggedMap
-from state_backends.batch import Batch
-from state_backends.changelog import Changelog
-from state_backends.errors import (
-    BackendSetupError,
-    BackendUnavailable,
-    BackfillError,
-    BatchOrderError,
-    CapabilityError,
-    CheckpointMismatchError,
-    CheckpointTornError,
-    ClockError,
-    ContentionError,
-    CorruptedStateError,
-    DependentObjectsError,
-    DeviationError,
-    DuplicateKeyError,
-    FencedError,
-    FilterError,
-    FindingError,
-    FoldRangeError,
-    FormerPipelineError,
-    FormerStateError,
-    InputChangedError,
-    InvalidLogError,
-    KeyShapeError,
-    KeyValueStoreError,
-    LifeError,
-    LostBatchesError,
-    LostWritesError,
-    MissingPackageError,
-    MovedOnError,
-    NoInitialStateError,
-    NotCommittedError,
-    OutOfReachError,
-    PipelineHeldError,
-    PositionError,
-    RangeTooLargeError,
-    RebuildingError,
-    RecordTooLargeError,
-    ResumeError,
-    RetiredError,
-    RevisionError,
-    RewindError,
-    RolesError,
-    RollBackError,
-    SchemaVersionError,
-    ServerVersionError,
-    ShorterInputError,
-    SourceReplacedError,
-    SpecError,
-    SpecMismatchError,
-    StaleBatchError,
-    StateBusyError,
-    StateGapError,
-    StoreAheadError,
-    StoreClosedError,
-    SwapError,
-    SynchronizerError,
-    TablesBusyError,
-    TidemarkError,
-    TruncatedError,
-    UnknownNameError,
-    UnknownPipelineError,
-    UnknownStateError,
-    ValueShapeError,
-)
-from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
-from state_backends.key_value.restore import RestorePlan, plan_restore
-from state_backends.key_value.store import KeyValueStore
-from state_backends.ledger import BatchLedger
-from state_backends.maps.non_transactional import NonTransactionalMap
-from state_backends.maps.opaque import OpaqueMap
-from state_backends.maps.snapshottable import SnapshottableMap
-from state_backends.maps.transactional import TransactionalMap
-from state_backends.maps.updaters import Combine, Reduce, Replace
-from state_backends.protocols import BACKENDS, IBackingMap
-from state_backends.reader.reader import Snapshot
-from state_backends.rebuild import rebuild
-from state_backends.row import Versioned
-from state_backends.schema.catalog import Catalog
-from state_backends.spec import StateSpec
-from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "BACKENDS",
-    "BackendSetupError",
-    "BackendUnavailable",
-    "BackfillError",
-    "Batch",
-    "BatchLedger",
-    "BatchOrderError",
-    "CachedMap",
-    "CapabilityError",
-    "Catalog",
-    "Changelog",
-    "CheckpointMismatchError",
-    "CheckpointTornError",
-    "ClockError",
-    "Combine",
-    "ContentionError",
-    "CorruptedStateError",
-    "Count",
-    "DependentObjectsError",
-    "DeviationError",
-    "DistinctCount",
-    "DistinctSet",
-    "DuplicateKeyError",
-    "FencedError",
-    "FilterError",
-    "FindingError",
-    "First",
-    "FoldRangeError",
-    "FormerPipelineError",
-    "FormerStateError",
-    "IBackingMap",
-    "InputChangedError",
-    "InvalidLogError",
-    "KeyShapeError",
-    "KeyValueStore",
-    "KeyValueStoreError",
-    "Last",
-    "Latest",
-    "LifeError",
-    "LoggedMap",
-    "LostBatchesError",
-    "LostWritesError",
-    "Max",
-    "Mean",
-    "MemoryBackingMap",
-    "MemoryKeyValueLog",
-    "Min",
-    "MissingPackageError",
-    "MovedOnError",
-    "NoInitialStateError",
-    "NonTransactionalMap",
-    "NotCommittedError",
-    "OpaqueMap",
-    "OutOfReachError",
-    "PipelineHeldError",
-    "PositionError",
-    "PostgresBackingMap",
-    "PostgresKeyValueLog",
-    "Quantiles",
-    "RangeTooLargeError",
-    "RebuildingError",
-    "RecordTooLargeError",
-    "RedisBackingMap",
-    "Reduce",
-    "Reducer",
-    "Replace",
-    "RestorePlan",
-    "ResumeError",
-    "RetiredError",
-    "RetractableMax",
-    "RetractableMin",
-    "RevisionError",
-    "RevisionedStream",
-    "RewindError",
-    "RolesError",
-    "RollBackError",
-    "RowCount",
-    "SchemaVersionError",
-    "ServerVersionError",
-    "ShorterInputError",
-    "Snapshot",
-    "SnapshottableMap",
-    "SourceReplacedError",
-    "SpecError",
-    "SpecMismatchError",
-    "StaleBatchError",
-    "StateBusyError",
-    "StateGapError",
-    "StateReader",
-    "StateSpec",
-    "StateSynchronizer",
-    "StdDev",
-    "StoreAheadError",
-    "StoreClosedError",
-    "Sum",
-    "SwapError",
-    "SynchronizerError",
-    "TablesBusyError",
-    "TidemarkError",
-    "TopK",
-    "TransactionalMap",
-    "TruncatedError",
-    "UnknownNameError",
-    "UnknownPipelineError",
-    "UnknownStateError",
-    "ValueShapeError",
-    "Variance",
-    "Versioned",
-    "plan_restore",
-    "rebuild",
-    "state_reader",
-]
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOMES = {
+    alias.name: str(each.module) for each in _STUB.body if isinstance(each, ast.ImportFrom) for alias in each.names
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,9 +1,12 @@
 """The contracts of the library: where rows live, how measures fold, and what a backend owes."""
 
+from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple, Protocol
 
 from state_backends.row import Key, Versioned
@@ -359,5 +362,26 @@ class Backend(Protocol):
         """Show rows that were rebuilt from the changelog, as of batch `committed`."""
 
 
-# Name to backend, as `StateSpec(.., backend=name)` has it; state_backends/backends/__init__.py has the lines.
-BACKENDS: dict[str, Backend] = {}
+class Registry(UserDict[str, Backend]):
+    """Name to backend, as `StateSpec(.., backend=name)` has it; state_backends/backends/__init__.py has the lines.
+
+    A backend is loaded when it is first read, because its modules import this one. A specification needs its name
+    alone, and the modules of all take 0.2 s of CPU.
+    """
+
+    def __init__(self) -> None:
+        """Leave `data` to its first use."""
+
+    @cached_property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        return dict(import_module("state_backends.backends").REGISTERED)
+
+    def __getitem__(self, name: str) -> Backend:
+        if isinstance(self.data[name], str):
+            module, _, made = self.data[name].rpartition(".")
+            self.data[name] = getattr(import_module(module), made)()
+        found: Backend = self.data[name]
+        return found
+
+
+BACKENDS = Registry()

@@ -5,11 +5,12 @@ written as text and read back, others what a committed batch is worth. Pipelines
 connection of your own is passed to `prepare` before the library gets it.
 """
 
-from typing import Any
-
-import psycopg
+from typing import TYPE_CHECKING, Any
 
 from state_backends.errors import ServerVersionError
+
+if TYPE_CHECKING:
+    import psycopg
 
 # A host that vanishes does not say so. The server ends its session, and releases what that had locked, after 10 s
 # without a packet and three probes at 5 s, or 20 s after a packet that was not confirmed.
@@ -59,7 +60,7 @@ def connection_options(**more: str) -> str:
     return " ".join(f"-c {name}={_escaped(value)}" for name, value in {**SETTINGS, **more}.items())
 
 
-def prepare(conn: psycopg.Connection) -> None:
+def prepare(conn: "psycopg.Connection") -> None:
     """Set the settings in an open session, and make its commits durable; one round trip."""
     settings = {**SETTINGS, "synchronous_commit": "on"}
     conn.execute(PREPARE, [list(settings), list(settings.values())])
@@ -74,7 +75,7 @@ def check_version(version: int) -> None:
         )
 
 
-def unsafe_settings(conn: psycopg.Connection) -> list[str]:
+def unsafe_settings(conn: "psycopg.Connection") -> list[str]:
     """Return the names of the server's settings under which a crash of its host can lose committed batches."""
     return [name for (name,) in conn.execute(UNSAFE)]
 

@@ -5,7 +5,6 @@ A name that is here stays, with its meaning, until a major version; what is only
 
 from pipelines.application_sink import sink as sink
 from pipelines.driver import Driver as Driver
-from pipelines.driver import RunOptions as RunOptions
 from pipelines.drpc import Arguments as Arguments
 from pipelines.drpc import execute as execute
 from pipelines.embedded.servers import ensure_servers as ensure_servers
@@ -35,6 +34,7 @@ from pipelines.operators.reorder import in_order as in_order
 from pipelines.operators.sessions import closed_sessions as closed_sessions
 from pipelines.pipeline import Pipeline as Pipeline
 from pipelines.register import register as register
+from pipelines.run_options import RunOptions as RunOptions
 from pipelines.sources.files import CsvFiles as CsvFiles
 from pipelines.sources.files import JsonFiles as JsonFiles
 from pipelines.sources.files import ParquetFiles as ParquetFiles

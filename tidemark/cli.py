@@ -13,9 +13,9 @@ from pathlib import Path
 import tidemark
 from tidemark import init
 from tidemark.names import PACKAGES, SITE, HiddenPackageError, check_packages
+from tidemark.words import ONLY_A_QUESTION, check_words
 
 NEED_NO_SERVERS = {"help", "version", "check", "collectstatic", "diffsettings", "makemigrations", "spectacular"}
-ONLY_A_QUESTION = {"--help", "-h", "--version"}
 
 # Short names of commands.
 SHORT = {"run": "run_pipeline"}
@@ -49,6 +49,8 @@ def main() -> None:
     elif words[0] == "init":
         init.main(words[1:])
     else:
+        if words[0] == "help" and len(words) == 2 and not words[1].startswith("-"):
+            words = [words[1], "--help"]
         _run([SHORT.get(words[0], words[0]), *words[1:]])
 
 
@@ -95,6 +97,7 @@ def _execute(words: list[str]) -> None:
     try:
         with naming_the_extra():
             _read_env(Path(".env"))
+            check_words(words)
             if needs_servers(words):
                 from pipelines.embedded.servers import ensure_servers
 

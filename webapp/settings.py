@@ -248,7 +248,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 warnings.filterwarnings("ignore", "No directory at", UserWarning)  # WhiteNoise warns before collectstatic has run
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "webapp.core.installation.CollectedOrNotStorage"},
+    "staticfiles": {"BACKEND": "webapp.core.static_files.CollectedOrNotStorage"},
 }
 
 # --- Authentication and HTTPS ---------------------------------------------------------------------------------------

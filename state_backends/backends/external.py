@@ -23,7 +23,7 @@ from state_backends.maintenance import Horizon, Step, clock
 from state_backends.protocols import Capabilities
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanning import ScanningReader
-from state_backends.rebuild import rebuild
+from state_backends.rebuilding import rebuild
 from state_backends.row import Key
 from state_backends.schema.tables import create_changelog, drop_changelog, extend_changelog, rename_changelog
 from state_backends.spec import StateSpec

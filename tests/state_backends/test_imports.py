@@ -3,12 +3,16 @@ import sys
 
 import pytest
 
-LOADED = "import sys, state_backends, state_backends.backends; print(*{name.split('.')[0] for name in sys.modules})"
+LOADED = """
+import sys, state_backends
+backends = list(state_backends.BACKENDS.values())
+print(*{name.split(".")[0] for name in sys.modules})
+"""
 
 
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
-    """The packages that a fresh interpreter has loaded after `import state_backends`."""
+    """The packages that a fresh interpreter has loaded after it has loaded the backends."""
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 

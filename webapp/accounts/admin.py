@@ -31,7 +31,8 @@ from unfold.widgets import (
 
 from webapp.accounts import queries, revoked_tokens, services, usage
 from webapp.accounts.audit.admin import AuditedEdits
-from webapp.accounts.models import ApiKey, Restriction, Scope, UsageHour
+from webapp.accounts.key_options import GRACE, KeyOptionError, Scope, check
+from webapp.accounts.models import ApiKey, Restriction, UsageHour
 from webapp.accounts.permissions import key_scope, missing_to_give
 from webapp.accounts.revocation import revocation
 from webapp.core.admin import LongListAdmin
@@ -209,8 +210,8 @@ class ApiKeyForm(KeyScopeForm):
         cleaned = super().clean() or {}
         if not self.errors:
             try:
-                services.check(ApiKey(**cleaned))
-            except services.KeyOptionError as error:
+                check(ApiKey(**cleaned))
+            except KeyOptionError as error:
                 raise forms.ValidationError(str(error)) from error
         return cleaned
 
@@ -220,7 +221,7 @@ class RotateForm(forms.Form):
         label="How long does the current secret stay valid?",
         choices=GRACES,
         coerce=lambda seconds: timedelta(seconds=int(seconds)),
-        initial=int(services.GRACE.total_seconds()),
+        initial=int(GRACE.total_seconds()),
         widget=UnfoldAdminSelectWidget,
     )
 

@@ -11,12 +11,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
 
-
-class Scope(models.TextChoices):
-    READ = "read", "read: look values up"
-    MAINTAIN = "maintain", "maintain: compact, expire, cancel"
-    ISSUE_TOKENS = "issue_tokens", "issue_tokens: make short-lived tokens"
-    DEAD_LETTERS = "dead_letters", "dead_letters: read the raw input of dead letters"
+from webapp.accounts.key_options import Scope
 
 
 @dataclass(frozen=True, slots=True)

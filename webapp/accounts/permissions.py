@@ -19,7 +19,8 @@ from rest_framework.request import Request
 from state_backends import StateSpec
 from state_backends.errors import KeyShapeError
 from state_backends.row import Key
-from webapp.accounts.models import ApiKey, Restriction, Scope
+from webapp.accounts.key_options import Scope
+from webapp.accounts.models import ApiKey, Restriction
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"

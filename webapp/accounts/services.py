@@ -13,10 +13,8 @@ from psycopg import sql
 
 from webapp.accounts import authentication
 from webapp.accounts.audit.services import record
-from webapp.accounts.models import ApiKey, Restriction, Scope
-
-# Long enough to give the new secret to every program that uses the old one.
-GRACE = timedelta(days=1)
+from webapp.accounts.key_options import GRACE, KeyOptionError, check, checked_scopes
+from webapp.accounts.models import ApiKey, Restriction
 
 # The actor of management commands in the audit log.
 SHELL = "the command line"
@@ -70,14 +68,6 @@ ADMIN = OPERATOR | {
 GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
 
-class KeyOptionError(ValueError):
-    """An invalid option of an API key."""
-
-
-class UnknownScopeError(KeyOptionError):
-    """The scope does not exist."""
-
-
 class KeyRevokedError(ValueError):
     """A revoked API key cannot be used again; create another one."""
 
@@ -100,7 +90,7 @@ def create_api_key(
     Raises UnknownScopeError naming the scope, and KeyOptionError.
     """
     key = ApiKey(
-        name=name, scopes=_checked_scopes(name, scopes), states=sorted(set(states)), key_prefix=list(key_prefix),
+        name=name, scopes=checked_scopes(name, scopes), states=sorted(set(states)), key_prefix=list(key_prefix),
         queries=sorted(set(queries)), rate=rate, burst=burst, expires_at=expires_at,
         created_by=created_by, prefix=secrets.token_hex(4),
     )  # fmt: skip
@@ -141,41 +131,6 @@ def revoke_api_key(key: ApiKey, by: User | None = None) -> None:
             record("key.revoke", _target(key), by=_actor(by))
     key.refresh_from_db(fields=["revoked_at"])
     authentication.clear_cache()
-
-
-def check(key: ApiKey) -> None:
-    """Raises KeyOptionError for options that are invalid, alone or together."""
-    if not all(isinstance(part, str | int | float | bool) for part in key.key_prefix):
-        raise KeyOptionError(
-            f"API key {key.name!r}: a key prefix is a list of strings, numbers and booleans, got {key.key_prefix!r}"
-        )
-    if key.key_prefix and Scope.MAINTAIN in key.scopes:
-        raise KeyOptionError(
-            f"API key {key.name!r}: maintenance concerns every key of a state; remove the key prefix or the scope "
-            f"{Scope.MAINTAIN.value!r}"
-        )
-    if key.queries and Scope.MAINTAIN in key.scopes:
-        raise KeyOptionError(
-            f"API key {key.name!r}: a key for saved queries does nothing else; remove the queries, or the scope "
-            f"{Scope.MAINTAIN.value!r}"
-        )
-    if Scope.ISSUE_TOKENS in key.scopes and Scope.READ not in key.scopes:
-        raise KeyOptionError(
-            f"API key {key.name!r}: its tokens could read nothing; add the scope {Scope.READ.value!r}, or remove "
-            f"{Scope.ISSUE_TOKENS.value!r}"
-        )
-    if key.is_expired(timezone.now()):
-        raise KeyOptionError(f"API key {key.name!r}: its expiry {key.expires_at} is in the past")
-    if (key.rate or 0) < 0 or (key.burst is not None and key.burst < 1):
-        raise KeyOptionError(f"API key {key.name!r}: a rate of {key.rate} with a burst of {key.burst} allows nothing")
-
-
-def _checked_scopes(name: str, scopes: Iterable[str]) -> list[str]:
-    names = sorted(set(scopes))
-    for scope in names:
-        if scope not in Scope.values:
-            raise UnknownScopeError(f"API key {name!r}: scope {scope!r} is not one of {', '.join(Scope.values)}")
-    return names
 
 
 def _new_secret() -> tuple[str, bytes]:

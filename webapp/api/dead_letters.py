@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from webapp.accounts.concurrency import EXPORTS, client_of
-from webapp.accounts.models import Scope
+from webapp.accounts.key_options import Scope
 from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
 from webapp.api.export import FORMATS, Rows, set_timeouts, streamed
 from webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter

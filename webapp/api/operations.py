@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from webapp.accounts.issuing import LEAST_SECONDS, MOST_SECONDS
-from webapp.accounts.models import Scope
+from webapp.accounts.key_options import Scope
 from webapp.api.answers import (
     AnswersSerializer,
     BatchSerializer,

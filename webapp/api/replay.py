@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from state_backends.dead_letter_replay import Choice
-from webapp.accounts.models import Scope
+from webapp.accounts.key_options import Scope
 from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
 from webapp.api.fields import Member
 from webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, answers

@@ -25,7 +25,7 @@ from rest_framework.views import APIView
 from webapp.accounts import usage
 from webapp.accounts.concurrency import SEARCHES, client_of
 from webapp.accounts.issuing import issue
-from webapp.accounts.models import Scope
+from webapp.accounts.key_options import Scope
 from webapp.accounts.permissions import READ_USAGE, REVOKE_TOKENS, STEER_PIPELINES, api_key, key_scope
 from webapp.accounts.revoked_tokens import revoke_token
 from webapp.api import operations

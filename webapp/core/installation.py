@@ -1,4 +1,4 @@
-"""Values that settings.py derives from this installation: DATABASES, the secret key, and names of static files."""
+"""Values that settings.py derives from this installation: DATABASES and the secret key."""
 
 import ipaddress
 import os
@@ -9,10 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from psycopg.conninfo import conninfo_to_dict
-from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
 ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 REPLICAS = "DATABASE_REPLICA_URLS"
@@ -49,6 +46,10 @@ def replicas(conninfos: Sequence[str]) -> list[str]:
 
 
 def _parsed(conninfo: str, variable: str = "DATABASE_URL") -> dict[str, Any]:
+    # Imported here, since commands that need no database read the settings as well.
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
         return {part: value for part, value in conninfo_to_dict(conninfo).items() if value is not None}
     except psycopg.ProgrammingError as error:
@@ -120,10 +121,3 @@ def _create_secret_key(path: Path) -> None:
         pass
     finally:
         Path(draft).unlink()
-
-
-class CollectedOrNotStorage(CompressedManifestStaticFilesStorage):
-    """Names static files with a digest, so that browsers cache them, or without one before `collectstatic` has run."""
-
-    def stored_name(self, name):
-        return super().stored_name(name) if self.hashed_files else name

@@ -5,7 +5,7 @@ from typing import Any, cast
 from django import forms
 
 from webapp.accounts.admin import ApiKeyForm
-from webapp.accounts.models import Scope
+from webapp.accounts.key_options import Scope
 from webapp.accounts.permissions import missing_to_give
 
 

@@ -35,7 +35,7 @@ from state_backends.errors import LifeError, SpecError, StateBusyError, Tidemark
 from state_backends.life.move import move_to_backend, move_to_pipeline
 from state_backends.life.rename import rename_pipeline, rename_state
 from state_backends.life.retire import Retirement
-from state_backends.rebuild import Progress
+from state_backends.rebuilding import Progress
 from state_backends.schema import former
 from state_backends.schema.former import Fate
 from state_backends.schema.overrides import KEEP, Log, Terms, Ttl

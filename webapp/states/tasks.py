@@ -1,8 +1,8 @@
 """The Celery tasks of the states, and the worker's entry in the list of running processes."""
 
-from celery import shared_task
 from celery.signals import heartbeat_sent, worker_init, worker_shutdown
 
+from webapp.celery import app
 from webapp.core.pooler import PoolerError
 from webapp.states import readers, services
 from webapp.states.membership import ProcessMembership
@@ -10,12 +10,12 @@ from webapp.states.membership import ProcessMembership
 _this_worker = ProcessMembership("worker")
 
 
-@shared_task(name=services.TASK)
+@app.task(name=services.TASK)
 def run_maintenance(run_id: int) -> None:
     services.run_maintenance(run_id)
 
 
-@shared_task(name="states.maintain_all")
+@app.task(name="states.maintain_all")
 def maintain_all(kind: str) -> None:
     services.maintain_all(kind)
 

@@ -1,17 +1,16 @@
 """The Celery tasks of the webhooks."""
 
-from celery import shared_task
-
+from webapp.celery import app
 from webapp.webhooks import following, outbox
 
 
-@shared_task(name="webhooks.follow")
+@app.task(name="webhooks.follow")
 def follow() -> None:
     following.follow_all()
     if outbox.due().exists():
         send.delay()
 
 
-@shared_task(name="webhooks.send")
+@app.task(name="webhooks.send")
 def send() -> None:
     outbox.send_due()

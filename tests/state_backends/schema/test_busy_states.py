@@ -12,7 +12,7 @@ from state_backends.backends.wrappers import LoggedMap
 from state_backends.errors import StateBusyError
 from state_backends.maintenance import compact, expire
 from state_backends.protocols import BACKENDS
-from state_backends.rebuild import rebuild
+from state_backends.rebuilding import rebuild
 from state_backends.state_lock import state_lock
 from tests.state_backends.feed import views
 

@@ -7,11 +7,10 @@ from django.utils import timezone
 from webapp.accounts import authentication
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.authentication import verified
+from webapp.accounts.key_options import KeyOptionError, UnknownScopeError
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import (
-    KeyOptionError,
     KeyRevokedError,
-    UnknownScopeError,
     create_api_key,
     revoke_api_key,
     rotate_api_key,

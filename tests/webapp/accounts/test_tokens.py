@@ -16,9 +16,10 @@ from django.utils import timezone
 from webapp.accounts import authentication, tokens
 from webapp.accounts.authentication import verified
 from webapp.accounts.issuing import issue
+from webapp.accounts.key_options import KeyOptionError
 from webapp.accounts.models import ApiKey
 from webapp.accounts.permissions import OutsideError
-from webapp.accounts.services import KeyOptionError, create_api_key, revoke_api_key, rotate_api_key
+from webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
 from webapp.accounts.tokens import RefusedTokenError
 
 SCOPES = ["issue_tokens", "read"]

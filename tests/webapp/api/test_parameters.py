@@ -5,7 +5,7 @@ from django.test import Client
 from django.urls import reverse
 
 from webapp.accounts import authentication
-from webapp.accounts.models import Scope
+from webapp.accounts.key_options import Scope
 from webapp.accounts.services import create_api_key
 from webapp.api.urls import urlpatterns
 

@@ -12,7 +12,8 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
 from webapp.accounts import queries, services
-from webapp.accounts.models import ApiKey, Scope
+from webapp.accounts.key_options import Scope
+from webapp.accounts.models import ApiKey
 from webapp.accounts.permissions import CREATE_KEYS, REVOKE_KEYS, VIEW_KEYS, key_scope
 from webapp.accounts.revocation import revocation
 from webapp.dashboard.key_form import KeyForm

@@ -23,7 +23,7 @@ from django.core.management import call_command
 from pipelines.connections import connect
 from pipelines.demo import compare, lay_out
 from pipelines.discovery import find
-from pipelines.driver import Driver, RunOptions
+from pipelines.driver import Driver
 from pipelines.embedded.data_dir import (
     REPOSITORY,
     data_dir,
@@ -35,6 +35,7 @@ from pipelines.embedded.data_dir import (
 )
 from pipelines.embedded.postgres import EmbeddedPostgres
 from pipelines.errors import RuntimeSetupError
+from pipelines.run_options import RunOptions
 from pipelines.spark import start_session
 from state_backends.schema import role_setup
 from state_backends.schema.roles import Roles

@@ -1,18 +1,18 @@
 """Shared by the commands `compact` and `expire`: maintain states in this process and print the result."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
-from webapp.states import queries, services
-from webapp.states.documents import run_document
-from webapp.states.models import MaintenanceRun
+
+if TYPE_CHECKING:
+    from webapp.states.models import MaintenanceRun
 
 
 class MaintenanceCommand(BaseCommand):
-    kind: MaintenanceRun.Kind
+    kind: ClassVar[str]  # of MaintenanceRun.Kind
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -20,14 +20,22 @@ class MaintenanceCommand(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one line of JSON per state")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states import queries
+        from webapp.states.models import MaintenanceRun
+
         runs = [self._maintain(state, options["json"]) for state in options["states"] or queries.state_names()]
         failed = [run for run in runs if run.status != MaintenanceRun.Status.DONE]
         if failed:
             raise CommandError("; ".join(f"{run.state_id}: {run.status} {run.error}".strip() for run in failed))
 
-    def _maintain(self, state: str, as_json: bool) -> MaintenanceRun:
+    def _maintain(self, state: str, as_json: bool) -> "MaintenanceRun":
+        from webapp.states import services
+        from webapp.states.documents import run_document
+        from webapp.states.models import MaintenanceRun
+
         try:
-            run = services.maintain_now(kind=self.kind, state=state, requested_by=f"command {self.kind}")
+            kind = MaintenanceRun.Kind(self.kind)
+            run = services.maintain_now(kind=kind, state=state, requested_by=f"command {kind}")
         except TidemarkError as error:
             raise CommandError(str(error)) from error
         document = run_document(run)

@@ -1,3 +1,6 @@
+import importlib
+import sys
+
 import psycopg
 import pytest
 from psycopg import sql
@@ -17,3 +20,16 @@ def conn(database_url):
 @pytest.fixture
 def project(conn, database_url, tmp_path):
     return Project(tmp_path, database_url)
+
+
+@pytest.fixture
+def working_directory(tmp_path, monkeypatch):
+    """The project's folder as the working directory of this process, whose modules are forgotten afterwards."""
+    project = Project(tmp_path, "")
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setenv("TIDEMARK_HOME", str(project.folder / "home"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    importlib.invalidate_caches()
+    yield project.folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+        del sys.modules[name]

@@ -7,6 +7,7 @@ import time
 import urllib.request
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from pipelines.embedded.data_dir import free_port
 from tests.users_project import CLICKS
@@ -111,10 +112,11 @@ def test_the_demo_runs_its_pipelines_and_the_api_knows_them(project, conn):
     assert "Look up two routes" not in out
 
 
-def test_the_demo_recounts_its_own_flights_alone(project):
-    _, said = project.command("demo", "orders", "--once", code=2)
+def test_the_demo_recounts_its_own_flights_alone():
+    with pytest.raises(CommandError, match=r"^--once recounts the demo's flights, so it takes no NAME$") as refused:
+        call_command("demo", "orders", "--once")
 
-    assert said == "CommandError: --once recounts the demo's flights, so it takes no NAME\n"
+    assert refused.value.returncode == 2
 
 
 def test_what_is_declared_is_listed_with_its_place(project):
@@ -154,10 +156,26 @@ def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
         ("orders --conf executor.memory=1g", "'executor.memory' is not a setting of Spark, whose names begin with "),
     ],
 )
-def test_what_cannot_be_run_is_a_usage_error(project, words, message):
-    _, said = project.command("run_pipeline", *words.split(" "), code=2)
+def test_what_cannot_be_run_is_a_usage_error(working_directory, words, message):
+    with pytest.raises(CommandError) as refused:
+        call_command("run_pipeline", *words.split(" "))
 
-    assert said.startswith(f"CommandError: {message}")
+    assert str(refused.value).startswith(message)
+    assert refused.value.returncode == 2
+
+
+def test_a_usage_error_of_the_project_is_written_to_standard_error(project):
+    out, said = project.command("run_pipeline", "clicks", "--input", "there", code=2)
+
+    assert (out, said) == ("", "CommandError: pipeline 'clicks': acme.clicks:CLICKS takes no parameter 'folder'\n")
+
+
+def test_a_module_that_needs_django_is_read_once_that_is_set_up(project):
+    project.write("acme/clicks.py", "import webapp.states.models\n" + CLICKS)
+
+    _, said = project.command("run_pipeline", "click", code=2)
+
+    assert "CommandError: pipeline 'click' not found; did you mean 'clicks' or 'ad_clicks'? " in said
 
 
 def spark_settings(address):

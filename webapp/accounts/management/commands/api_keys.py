@@ -3,12 +3,15 @@
 import json
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from webapp.accounts import queries, revoked_tokens, services
-from webapp.accounts.models import ApiKey
+from webapp.accounts.key_options import GRACE, KeyOptionError
+
+if TYPE_CHECKING:
+    from webapp.accounts.models import ApiKey
+    from webapp.accounts.queries import ApiKeySummary
 
 COLUMNS = "{0.shown_key:16} {0.name:24} {0.status:9} {1:16} {2}"
 
@@ -30,7 +33,7 @@ class Command(BaseCommand):
         rotate.add_argument(
             "--grace-seconds",
             type=float,
-            default=services.GRACE.total_seconds(),
+            default=GRACE.total_seconds(),
             help="how long the old secret stays valid; default: %(default)s",
         )
 
@@ -39,27 +42,35 @@ class Command(BaseCommand):
         acts[options["act"]](options)
 
     def _list(self, options: dict[str, Any]) -> None:
+        from webapp.accounts import queries
+
         for key in queries.api_keys():
             line = json.dumps(asdict(key), default=str) if options["json"] else _line(key)
             self.stdout.write(line)
 
     def _rotate(self, options: dict[str, Any]) -> None:
+        from webapp.accounts import services
+
         key = _key(options["prefix"])
         try:
             secret = services.rotate_api_key(key, timedelta(seconds=options["grace_seconds"]))
         except services.KeyRevokedError as error:
             raise CommandError(str(error)) from error
-        except services.KeyOptionError as error:
+        except KeyOptionError as error:
             raise CommandError(str(error), returncode=2) from error
         self.stderr.write(f"{key}: the old secret is valid until {key.previous_until}; the new one is shown only now")
         self.stdout.write(secret)
 
     def _revoke(self, options: dict[str, Any]) -> None:
+        from webapp.accounts import services
+
         key = _key(options["prefix"])
         services.revoke_api_key(key)
         self.stderr.write(f"{key} is revoked")
 
     def _revoke_token(self, options: dict[str, Any]) -> None:
+        from webapp.accounts import revoked_tokens
+
         token_id = revoked_tokens.id_of(options["token"])
         try:
             revoked_tokens.revoke_token(token_id, by=None)
@@ -68,12 +79,14 @@ class Command(BaseCommand):
         self.stderr.write(f"token {token_id} is revoked")
 
 
-def _line(key: queries.ApiKeySummary) -> str:
+def _line(key: "ApiKeySummary") -> str:
     used = f"used {key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
     return COLUMNS.format(key, ",".join(key.scopes), f"{used}; limit {key.limit}; {key.confined_to or 'all states'}")
 
 
-def _key(prefix: str) -> ApiKey:
+def _key(prefix: str) -> "ApiKey":
+    from webapp.accounts.models import ApiKey
+
     prefix = prefix.removeprefix("tmk_").partition("_")[0]
     key = ApiKey.objects.filter(prefix=prefix).first()
     if key is None:

@@ -1,16 +1,15 @@
 """Create an API key from the command line: the key on standard output, messages on standard error."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from webapp.accounts.models import Scope
-from webapp.accounts.queries import describe_key_scope
-from webapp.accounts.services import KeyOptionError, create_api_key
+from webapp.accounts.key_options import KeyOptionError, Scope, check, checked_scopes
 
 
 class Command(BaseCommand):
@@ -40,24 +39,36 @@ class Command(BaseCommand):
         expiry.add_argument("--days", type=float, help="how many days it is valid; default: unlimited")
         expiry.add_argument("--expires-at", metavar="TIME", help="until when it is valid, as 2027-01-01T00:00:00Z")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def check_options(self, options: dict[str, Any]) -> None:
+        given = _given(options)
         try:
-            key, secret = create_api_key(
-                options["name"],
-                options["scope"] or [Scope.READ],
-                states=options["state"],
-                key_prefix=_key_prefix(options["key_prefix"]),
-                queries=options["query"],
-                rate=options["rate"],
-                burst=options["burst"],
-                expires_at=_expires_at(options["days"], options["expires_at"]),
-            )
+            checked_scopes(options["name"], given["scopes"])
+            check(SimpleNamespace(name=options["name"], **given))
         except KeyOptionError as error:
             raise CommandError(str(error), returncode=2) from error
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.accounts.queries import describe_key_scope
+        from webapp.accounts.services import create_api_key
+
+        self.check_options(options)
+        key, secret = create_api_key(options["name"], **_given(options))
         restriction = describe_key_scope(key)
         access = f"scopes {', '.join(key.scopes)}" + (f", for {restriction}" if restriction else "")
         self.stderr.write(f"{key}, {access}; store the key, it is shown only now")
         self.stdout.write(secret)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "scopes": options["scope"] or [Scope.READ],
+        "states": options["state"],
+        "key_prefix": _key_prefix(options["key_prefix"]),
+        "queries": options["query"],
+        "rate": options["rate"],
+        "burst": options["burst"],
+        "expires_at": _expires_at(options["days"], options["expires_at"]),
+    }
 
 
 def _key_prefix(text: str) -> list[Any]:
@@ -72,7 +83,7 @@ def _key_prefix(text: str) -> list[Any]:
 
 def _expires_at(days: float | None, text: str | None):
     if days is not None:
-        return timezone.now() + timedelta(days=days)
+        return datetime.now(UTC) + timedelta(days=days)
     if text is None:
         return None
     try:

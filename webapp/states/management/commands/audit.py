@@ -12,10 +12,7 @@ from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RecountError, RuntimeSetupError
 from state_backends.audit import Audit
 from state_backends.errors import TidemarkError
-from webapp.states import queries, readers
-from webapp.states.maintenance import report
 from webapp.states.management.spark_conf import add_conf_option, conf_of
-from webapp.states.services import audit_state
 
 SHOWN = 20
 
@@ -41,6 +38,8 @@ class Command(BaseCommand):
         add_conf_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states.maintenance import report
+
         state = options["state"]
         try:
             found = self._audit(state, options)
@@ -58,6 +57,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{state}: {compared}, none deviates")
 
     def _audit(self, state: str, options: Mapping[str, Any]) -> Audit:
+        from webapp.states.services import audit_state
+
         if options["by"] != "changelog":
             try:
                 return _recounted(state, options)
@@ -79,7 +80,8 @@ def _recounted(state: str, options: Mapping[str, Any]) -> Audit:
     from pipelines.discovery import find
     from pipelines.recount import Recount
     from pipelines.spark import start_session
-    from pipelines.spark_conf import check_conf
+    from pipelines.user_conf import check_conf
+    from webapp.states import queries, readers
 
     name = queries.state(state).pipeline
     declared = find(name)

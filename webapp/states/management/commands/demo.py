@@ -15,10 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import RuntimeSetupError
 from state_backends.errors import TidemarkError
-from webapp.states.management import demonstration
 from webapp.states.management.child_process import Child
-from webapp.states.management.demonstration import run_whole_input
-from webapp.states.management.progress import Progress, is_wanted, live_progress
 
 WELCOME = """
   Tidemark is running.
@@ -61,11 +58,17 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="with --once: print the result as one JSON object")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def check_options(self, options: dict[str, Any]) -> None:
         if options["json"] and not options["once"]:
             raise CommandError("--json requires --once", returncode=2)
         if options["names"] and options["once"]:
             raise CommandError("--once recounts the demo's flights, so it takes no NAME", returncode=2)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.check_options(options)
+        # Imported here, since it loads Spark.
+        from webapp.states.management import demonstration
+
         # So that each line is visible at once in a pipe or a file.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
@@ -76,10 +79,13 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _once(self, as_json: bool) -> None:
+        from webapp.states.management import demonstration
+        from webapp.states.management.progress import is_wanted, live_progress
+
         logger.info("preparing tables and input")
         demonstration.prepare()
         with live_progress([demonstration.PIPELINE], wanted=is_wanted()):
-            result = run_whole_input()
+            result = demonstration.run_whole_input()
         if as_json:
             self.stdout.write(json.dumps(result))
         else:
@@ -90,6 +96,9 @@ class Command(BaseCommand):
             raise CommandError("a state differs from the recount")
 
     def _serve(self, port: int, references: list[str]) -> None:
+        from webapp.states.management import demonstration
+        from webapp.states.management.progress import is_wanted
+
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -113,6 +122,8 @@ class Command(BaseCommand):
         self.stdout.write("stopped.")
 
     def _watch(self, children: list[Child], stop: threading.Event, names: list[str], on_terminal: bool) -> None:
+        from webapp.states.management.progress import Progress, live_progress
+
         progress = Progress(names)
         logged = ""
         with live_progress(names, wanted=on_terminal):

@@ -6,7 +6,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends import BACKENDS
 from state_backends.errors import TidemarkError, UnknownPipelineError
-from webapp.states import queries, services
 
 
 class Command(BaseCommand):
@@ -23,6 +22,8 @@ class Command(BaseCommand):
         where.add_argument("--pipeline", metavar="NAME", help="the pipeline, whose driver is stopped, too")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states import services
+
         state, backend, pipeline = options["state"], options["to"], options["pipeline"]
         try:
             spout = None if pipeline is None else _spout_of_new(pipeline)
@@ -43,6 +44,7 @@ def _spout_of_new(name: str) -> str | None:
     # Imported here, since it loads Spark.
     from pipelines.discovery import find
     from pipelines.errors import PipelineError
+    from webapp.states import queries
 
     if name in queries.pipeline_names():
         return None

@@ -5,20 +5,19 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason
 from state_backends.errors import TidemarkError
-from webapp.accounts.audit.services import record_command
-from webapp.states import queries, services
-from webapp.states.documents import pipeline_document
 from webapp.states.management.spark_conf import add_conf_option, conf_of
-from webapp.states.queries import PipelineStatus
 
-ACTIONS = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
+if TYPE_CHECKING:
+    from webapp.states.queries import PipelineStatus
+
+ACTIONS = ("pause", "resume")
 RECOVERIES = ("rewind", "restore-checkpoint", "skip-lost")
 
 
@@ -45,19 +44,27 @@ class Command(BaseCommand):
         parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/NAME)")
         add_conf_option(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def check_options(self, options: dict[str, Any]) -> None:
         action, name = options["action"], options["name"]
         if action not in ("list", "declared") and not name:
             raise CommandError(f"pipelines {action} needs the NAME of a pipeline", returncode=2)
         if action == "rewind" and options["to"] is None and not options["to_checkpoint"]:
             raise CommandError("pipelines rewind needs --to TXID or --to-checkpoint", returncode=2)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states import queries, services
+        from webapp.states.documents import pipeline_document
+
+        self.check_options(options)
+        action, name = options["action"], options["name"]
+        acts = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
         try:
             if action == "declared":
                 return self._print(_declared())
             if action in RECOVERIES:
                 return self._recover(action, name, options)
-            if action in ACTIONS:
-                ACTIONS[action](name=name, requested_by=f"command pipelines {action}")
+            if action in acts:
+                acts[action](name=name, requested_by=f"command pipelines {action}")
             found = [queries.pipeline(name)] if name else queries.pipelines()
         except (TidemarkError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
@@ -67,6 +74,8 @@ class Command(BaseCommand):
         )
 
     def _recover(self, action: str, name: str, options: dict[str, Any]) -> None:
+        from webapp.accounts.audit.services import record_command
+
         try:
             self._print(_recovery(action, name, options))
             if not options["dry_run"]:
@@ -102,7 +111,7 @@ def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
     from pipelines.discovery import find
     from pipelines.recovery import Recovery
     from pipelines.spark import start_session
-    from pipelines.spark_conf import check_conf
+    from pipelines.user_conf import check_conf
 
     declared = find(name)
     pipeline = declared.pipeline(options["input"])
@@ -118,7 +127,7 @@ def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
     return recovery.skip_lost(dry_run=options["dry_run"])
 
 
-def _sentence(pipeline: PipelineStatus) -> str:
+def _sentence(pipeline: "PipelineStatus") -> str:
     wanted = f", {pipeline.wanted} requested by {pipeline.wanted_by}" if pipeline.wanted_by else ""
     reason = f": {pipeline.message}" if pipeline.message else ""
     return f"{pipeline.name}: {pipeline.status}{wanted}, batch {pipeline.committed_txid} committed{reason}"

@@ -7,8 +7,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends import BACKENDS
 from state_backends.errors import TidemarkError
-from webapp.states import queries
-from webapp.states.services import rebuild_state
 
 
 class Command(BaseCommand):
@@ -23,6 +21,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states import queries
+        from webapp.states.services import rebuild_state
+
         state, last, keys = options["state"], options["resume_from"], 0
         try:
             to = options["to"] or queries.state(state).backend

@@ -8,7 +8,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from pipelines.embedded.data_dir import data_dir
 from state_backends.errors import TidemarkError
 from state_backends.schema.former import Kind
-from webapp.states import services
 
 
 class Command(BaseCommand):
@@ -24,6 +23,8 @@ class Command(BaseCommand):
         parser.add_argument("--pipeline", action="store_true", help="a pipeline instead of a state")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states import services
+
         name, new = options["name"], options["new"]
         kind: Kind = "pipeline" if options["pipeline"] else "state"
         try:

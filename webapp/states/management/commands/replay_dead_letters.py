@@ -8,7 +8,6 @@ from django.utils.dateparse import parse_datetime
 
 from state_backends.dead_letter_replay import Choice
 from state_backends.errors import TidemarkError
-from webapp.states import queries, replay
 
 
 class Command(BaseCommand):
@@ -29,6 +28,8 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="say how many there are, and change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.states import queries, replay
+
         name, dry_run = options["name"], options["dry_run"]
         choice = Choice(options["reason"], options["since"], options["ids"], options["group"])
         try:

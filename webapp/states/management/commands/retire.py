@@ -11,7 +11,6 @@ from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import RuntimeSetupError
 from state_backends.errors import TidemarkError
 from state_backends.schema.former import Fate, Kind
-from webapp.states import queries, services
 from webapp.states.management.confirmation import confirm
 
 if TYPE_CHECKING:
@@ -49,10 +48,13 @@ class Command(BaseCommand):
         )
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        state, pipeline = options["state"], options["pipeline"]
-        if (state is None) == (pipeline is None):
+    def check_options(self, options: dict[str, Any]) -> None:
+        if (options["state"] is None) == (options["pipeline"] is None):
             raise CommandError("retire needs a STATE or --pipeline NAME, one of the two", returncode=2)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.check_options(options)
+        state, pipeline = options["state"], options["pipeline"]
         kind: Kind = "state" if pipeline is None else "pipeline"
         try:
             if options["forget"]:
@@ -63,11 +65,14 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _forget(self, kind: Kind, name: str) -> None:
+        from webapp.states import services
+
         services.forget_retirement(kind=kind, name=name, requested_by="command retire")
         self.stdout.write(f"{kind} {name!r}: its name is free")
 
     def _state(self, name: str, options: dict[str, Any]) -> Iterator[str]:
         from pipelines.life import readers_of
+        from webapp.states import services
 
         if reading := list(readers_of(name)):
             raise CommandError(f"state {name!r}: {'; '.join(reading)}; take it out there first")
@@ -78,6 +83,7 @@ class Command(BaseCommand):
     def _pipeline(self, name: str, options: dict[str, Any]) -> Iterator[str]:
         # Imported here, since retiring a state should not load Spark.
         from pipelines.life import drop_checkpoint, drop_sources, held_sources, readers_of
+        from webapp.states import queries, services
 
         found = queries.find_former("pipeline", name)
         if found is not None and not found.unfinished and found.fate != Fate.KEPT:

@@ -10,8 +10,6 @@ from django.core.management.base import BaseCommand, CommandError
 from state_backends.errors import TidemarkError
 from state_backends.schema import role_setup
 from state_backends.schema.roles import PARTS, PREFIX, Roles, of_database
-from webapp.core.roles import django_tables
-from webapp.states import readers
 
 # Who connects as which role, for the list of addresses.
 USERS = {
@@ -43,6 +41,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from webapp.core.roles import django_tables
+        from webapp.states import readers
+
         with readers.own_connection() as conn:
             known = of_database(conn)
             roles = Roles(options["prefix"]) if options["prefix"] else known or Roles()

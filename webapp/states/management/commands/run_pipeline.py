@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from pipelines.discovery import find, find_early
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError
+from pipelines.run_options import RunOptions
+from pipelines.user_conf import check_conf
 from state_backends.errors import TidemarkError
-from webapp.states.management.progress import is_wanted, live_progress
 from webapp.states.management.spark_conf import add_conf_option, conf_of
 from webapp.states.management.timespan import parse_timespan
 
 if TYPE_CHECKING:
     from pipelines.checkpoint_files import CheckpointPath
-    from pipelines.driver import RunOptions
     from pipelines.pipeline import Pipeline
 
 SPARK_UI_PORT = 4040
@@ -119,11 +120,21 @@ class Command(BaseCommand):
             help="end after this many failures in a row without a commit (default: %(default)s)",
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        # Imported here, since other commands and the web should not load Spark.
-        from pipelines.discovery import find
-        from pipelines.spark_conf import check_conf
+    def check_options(self, options: dict[str, Any]) -> None:
+        _reprocess_options(options)
+        try:
+            _check_together(options["names"], options)
+            _run_options("", {**options, "checkpoint": options["checkpoint"] or Path()})
+            check_conf(conf_of(options["conf"]))
+            # Last, because modules of pipelines load Spark.
+            declared = [found for name in options["names"] if (found := find_early(name))]
+            for each in declared:
+                each.arguments(options["input"], options["files_per_batch"])
+            _check_together([each.name for each in declared], options)
+        except (PipelineError, RuntimeSetupError) as error:
+            raise CommandError(str(error), returncode=2) from error
 
+    def handle(self, *args: Any, **options: Any) -> None:
         try:
             declared = [find(name) for name in options["names"]]
             pipelines = [each.pipeline(options["input"], options["files_per_batch"]) for each in declared]
@@ -138,9 +149,10 @@ class Command(BaseCommand):
         return self._run_one(*runs[0], spark, options)
 
     def _run_one(
-        self, pipeline: "Pipeline", run_options: "RunOptions", spark: dict[str, Any], options: dict[str, Any]
+        self, pipeline: "Pipeline", run_options: RunOptions, spark: dict[str, Any], options: dict[str, Any]
     ) -> None:
         from pipelines.reprocess import abort, roll_back
+        from webapp.states.management.progress import is_wanted, live_progress
 
         name = pipeline.name
         for option, act in {"abort_reprocess": abort, "roll_back": roll_back}.items():
@@ -154,7 +166,7 @@ class Command(BaseCommand):
     def _run(
         self,
         pipeline: "Pipeline",
-        options: "RunOptions",
+        options: RunOptions,
         stopping: threading.Event,
         reprocess: dict[str, Any] | None,
         how_spark: dict[str, Any],
@@ -173,12 +185,13 @@ class Command(BaseCommand):
         Driver(pipeline, spark, dsn, options, stopping=stopping).run()
 
     def _run_several(
-        self, runs: list[tuple["Pipeline", "RunOptions"]], how_spark: dict[str, Any], fail_fast: bool
+        self, runs: list[tuple["Pipeline", RunOptions]], how_spark: dict[str, Any], fail_fast: bool
     ) -> None:
         from pipelines.driver import Driver
         from pipelines.driver_group import FAIR_CONF, DriverGroup
         from pipelines.errors import failure_reason
         from pipelines.spark import start_session
+        from webapp.states.management.progress import is_wanted, live_progress
 
         names = [pipeline.name for pipeline, _ in runs]
         packages = {package for pipeline, _ in runs for package in pipeline.packages}
@@ -225,9 +238,7 @@ def _log_clean_end(name: str) -> None:
     logger.info("pipeline %s ended cleanly", name, extra={"pipeline": name})
 
 
-def _run_options(name: str, options: dict[str, Any]) -> "RunOptions":
-    from pipelines.driver import RunOptions
-
+def _run_options(name: str, options: dict[str, Any]) -> RunOptions:
     return RunOptions(
         options["checkpoint"] or data_dir() / "checkpoints" / name,
         once=options["once"],

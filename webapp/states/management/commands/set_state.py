@@ -7,7 +7,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends.errors import TidemarkError
 from state_backends.schema.overrides import DECLARED, KEEP, Log, Terms, Ttl
-from webapp.states import services
 from webapp.states.management.timespan import parse_timespan
 
 WORDS: dict[str, Log] = {"on": True, "off": False, "declared": DECLARED}
@@ -24,17 +23,27 @@ class Command(BaseCommand):
         parser.add_argument("--changelog", choices=WORDS, help=f"whether every version is kept; applies {NEXT_START}")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
+    def check_options(self, options: dict[str, Any]) -> None:
+        _overrides(options)
+
     def handle(self, *args: Any, **options: Any) -> None:
-        ttl = KEEP if options["ttl"] is None else parse_ttl(options["ttl"])
-        changelog = WORDS.get(options["changelog"], KEEP)
-        if ttl is KEEP and changelog is KEEP:
-            raise CommandError("set_state needs --ttl, --changelog or both", returncode=2)
+        from webapp.states import services
+
+        ttl, changelog = _overrides(options)
         name = options["name"]
         try:
             terms = services.change_state(name=name, ttl=ttl, changelog=changelog, requested_by="command set_state")
         except TidemarkError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps({"state": name} | terms.document()) if options["json"] else sentence(name, terms))
+
+
+def _overrides(options: dict[str, Any]) -> tuple[Ttl, Log]:
+    ttl = KEEP if options["ttl"] is None else parse_ttl(options["ttl"])
+    changelog = WORDS.get(options["changelog"], KEEP)
+    if ttl is KEEP and changelog is KEEP:
+        raise CommandError("set_state needs --ttl, --changelog or both", returncode=2)
+    return ttl, changelog
 
 
 def parse_ttl(text: str) -> Ttl:

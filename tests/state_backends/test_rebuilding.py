@@ -13,7 +13,7 @@ from state_backends.batch import lock_fence
 from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
-from state_backends.rebuild import Progress, rebuild
+from state_backends.rebuilding import Progress, rebuild
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
