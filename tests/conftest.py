@@ -14,7 +14,7 @@ import pytest
 from pipelines.embedded.temporary import start_temporary_servers, temporary_database
 from pipelines.errors import RuntimeSetupError
 
-pytest_plugins = ["tidemark.testing.fixtures"]
+pytest_plugins = ["tidemark.testing.fixtures", "tests.webapp.processes"]
 
 
 def start_servers() -> None:

@@ -13,7 +13,6 @@ from tests.webapp.flights import FIRST_HOUR
 from tidemark.client import InvalidArgumentError, NotFoundError, RequestError
 
 
-@pytest.mark.usefixtures("settled")
 class TestGroups:
     def test_entries_are_folded_by_key_columns(self, client):
         found = client.state("flights_by_carrier").groups(["origin"], order_by="-flights", measures=["flights"])
@@ -50,7 +49,6 @@ class TestGroups:
             client.state("flights_by_carrier").groups(["flights"])
 
 
-@pytest.mark.usefixtures("settled")
 class TestSeries:
     def test_a_pipeline_over_time(self, client):
         found = client.series("flights", last=900, points=100)
