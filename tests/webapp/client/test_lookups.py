@@ -56,6 +56,7 @@ def test_values_may_be_as_in_json(client):
     assert [result.key for result in state.get_many([(FIRST_HOUR, "JFK")])] == [("2013-01-01T10:00:00+00:00", "JFK")]
 
 
+@pytest.mark.core
 def test_more_keys_than_the_server_takes_are_answered_at_one_batch(client, flights):
     assert len(ALL_KEYS) > 3 * MAX_KEYS
 
