@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from pipelines.embedded.data_dir import REPOSITORY, free_port
 
 STARTS_WITHIN_SECONDS = 120
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 
 class Demo:
@@ -87,18 +95,29 @@ def demo() -> Iterator[Demo]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=QUIET)
+        yield running
+        running.close()
+
+
 @pytest.fixture
-def page(chromium: Browser, demo: Demo) -> Iterator[Page]:
+def page(browser: Browser, demo: Demo) -> Iterator[Page]:
     """A signed-in page on a desktop."""
-    with signed_in(chromium, demo, viewport={"width": 1280, "height": 900}) as visitor:
+    with signed_in(browser, demo, viewport={"width": 1280, "height": 900}) as visitor:
         yield visitor
 
 
 @pytest.fixture
-def phone(chromium: Browser, demo: Demo) -> Iterator[Page]:
+def phone(browser: Browser, demo: Demo) -> Iterator[Page]:
     """A signed-in page on a phone, in dark mode."""
     look = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "has_touch": True, "is_mobile": True}
-    with signed_in(chromium, demo, **look) as visitor:
+    with signed_in(browser, demo, **look) as visitor:
         yield visitor
 
 

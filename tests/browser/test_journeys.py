@@ -14,9 +14,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from docs import screenshots
-from tests.webapp.chromium import IN_A_BROWSER
 
-pytestmark = [*IN_A_BROWSER, pytest.mark.spark]
+pytestmark = [pytest.mark.browser, pytest.mark.spark]
 
 TIMEOUT_MS = 60_000
 
@@ -204,9 +203,9 @@ TOO_SMALL = """() => [...document.querySelectorAll(
     .map((target) => target.outerHTML.slice(0, 120))"""
 
 
-def test_the_screenshots_of_the_readme_can_be_taken_again(chromium, demo, tmp_path):
+def test_the_screenshots_of_the_readme_can_be_taken_again(browser, demo, tmp_path):
     demo.wait_for_batch(3)
-    taken = screenshots.take(demo.access(), tmp_path, chromium)
+    taken = screenshots.take(demo.access(), tmp_path, browser)
 
     assert [path.name for path in taken] == [shot.file_name for shot in screenshots.SHOTS]
     for path, shot in zip(taken, screenshots.SHOTS, strict=True):
