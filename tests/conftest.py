@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.embedded.temporary import temporary_database
 
-pytest_plugins = ["tidemark.testing.fixtures", "tests.harness.reset"]
+pytest_plugins = ["tidemark.testing.fixtures", "tests.harness.reset", "tests.webapp.processes"]
 
 
 @pytest.fixture(scope="module")

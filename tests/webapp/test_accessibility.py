@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from tests.webapp.chromium import IN_A_BROWSER, chromium
+from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
 AXE = Path(__file__).parent / "typescript/node_modules/axe-core/axe.min.js"
@@ -66,13 +66,12 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(live_server, admin_client) -> Iterator[Visitor]:
+def visitor(live_server, admin_client, chromium) -> Visitor:
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    with chromium() as browser:
-        context = browser.new_context(base_url=live_server.url, bypass_csp=True, reduced_motion="reduce")
-        context.add_init_script(path=AXE)
-        context.add_cookies([session])
-        yield Visitor(context.new_page())
+    context = chromium.new_context(base_url=live_server.url, bypass_csp=True, reduced_motion="reduce")
+    context.add_init_script(path=AXE)
+    context.add_cookies([session])
+    return Visitor(context.new_page())
 
 
 def test_every_page_can_be_used_by_everyone(visitor, admin_user):

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 GIVEN = "given-0123456789-abcdefghijklmnop"
 
 REPORT = """

@@ -1,15 +1,12 @@
 """A real web or events process on loopback over the test's database, and sockets to it."""
 
-import os
 import socket
 import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 from django.db import connection
 
@@ -21,10 +18,21 @@ STARTED_WITHIN_SECONDS = 60.0
 READ_BYTES = 65_536
 
 
-@dataclass(frozen=True)
 class Server:
-    port: int
-    process: Child
+    """A granian on loopback over the test's database; it may be started again, on the same port.
+
+    name: of its log and its database sessions. options: of granian, the application last. settings: more environment
+    variables.
+    """
+
+    def __init__(self, name: str, options: Sequence[str], folder: Path, settings: Mapping[str, object]) -> None:
+        self.port = free_port()
+        self._name = f"{name}-{self.port}"
+        self._command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(self.port), *options]
+        self._log = folder / f"{self._name}.log"
+        self._environ = {"TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text", "PGAPPNAME": self._name}
+        self._environ |= {setting: str(value) for setting, value in settings.items()}
+        self.process: Child
 
     @property
     def pid(self) -> int:
@@ -33,6 +41,38 @@ class Server:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def session_name(self) -> str:
+        """The application_name of its sessions."""
+        return self._name
+
+    @property
+    def is_running(self) -> bool:
+        return hasattr(self, "process") and self.process.exit_code() is None
+
+    def start(self) -> None:
+        """Return once it answers. Raises RuntimeError if the process ends."""
+        environ = {"DATABASE_URL": database_url()} | self._environ
+        self.process = Child(self._name, self._command, self._log, environ=environ)
+        try:
+            eventually(lambda: _answers(self), STARTED_WITHIN_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        if self.is_running:
+            self.process.stop()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop it until the end of the block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
 
 
 def database_url() -> str:
@@ -45,31 +85,19 @@ def database_url() -> str:
 
 
 @contextmanager
-def web_server(
-    folder: Path, options: tuple[str, ...] = (), *, port: int | None = None, **settings: object
-) -> Iterator[Server]:
-    """Run the web process with one worker. options: of granian. settings: more environment variables."""
-    with served("web", [*serving.WEB, *options], folder, port, settings) as server:
+def web_server(folder: Path, options: tuple[str, ...] = (), **settings: object) -> Iterator[Server]:
+    """Run a web process with one worker. options: of granian, the application last. settings: environment variables."""
+    with running(Server("web", [*serving.WEB, *options], folder, settings)) as server:
         yield server
 
 
 @contextmanager
-def served(
-    name: str, options: Sequence[str], folder: Path, port: int | None, settings: Mapping[str, object]
-) -> Iterator[Server]:
-    """Run granian over the test's database until the end of the block. Raises RuntimeError if the process ends."""
-    port = port or free_port()
-    environ = {"DATABASE_URL": database_url(), "TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text"}
-    environ |= {setting: str(value) for setting, value in settings.items()}
-    command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(port), *options]
-    with patch.dict(os.environ, environ):
-        process = Child(name, command, folder / f"{name}-{port}.log")
-    server = Server(port, process)
+def running(server: Server) -> Iterator[Server]:
     try:
-        eventually(lambda: _answers(server), STARTED_WITHIN_SECONDS)
+        server.start()
         yield server
     finally:
-        process.stop()
+        server.stop()
 
 
 def eventually(holds: Callable[[], object], seconds: float = 30) -> None:
@@ -126,7 +154,7 @@ def _some(client: socket.socket) -> bytes:
 
 def _answers(server: Server) -> bool:
     if server.process.exit_code() is not None:
-        raise RuntimeError(f"the {server.process.name} process has ended:\n{server.process.last_lines()}")
+        raise RuntimeError(f"{server.process.name} has ended:\n{server.process.last_lines()}")
     try:
         with asked(server.port, "/healthz") as client:
             return client.recv(1_000).startswith(b"HTTP/1.1 ")  # without a database it is a 503

@@ -273,22 +273,18 @@ class TestReading:
         assert "1,234 requests, 2 keys looked up, 3 bytes, 4 refusals" in of_key
 
 
+@pytest.mark.processes
 class TestProcess:
     """A real web process."""
 
-    def test_a_stopped_process_stores_its_counts(self, transactional_db, key, tmp_path):
-        with web_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=3_600) as server:
+    def test_it_stores_its_counts_in_time_and_what_is_left_when_it_stops(self, transactional_db, key, tmp_path):
+        with web_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=4) as server:
+            read(server, key)
+            eventually(lambda: UsageHour.objects.filter(requests=1).exists())
+
             assert [read(server, key) for _ in range(3)] == [200] * 3
 
-            server.process.stop()
-
-        assert [each.requests for each in UsageHour.objects.all()] == [3]
-
-    def test_a_process_that_runs_stores_them_in_time(self, transactional_db, key, tmp_path):
-        with web_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=0.2) as server:
-            read(server, key)
-
-            eventually(lambda: UsageHour.objects.filter(requests=1).exists())
+        assert [each.requests for each in UsageHour.objects.all()] == [4]
 
 
 def read(server: Server, key: ApiKey) -> int:

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from state_backends import Catalog, Count, StateSpec
-from state_backends.table import StateTable
-from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import Flights
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
@@ -21,10 +19,7 @@ def large_state(flights: Flights) -> Iterator[None]:
         [ROWS],
     )
     flights.conn.execute("ANALYZE tidemark_state.large")
-    try:
-        yield
-    finally:
-        drop_tables(flights.conn, StateTable(LARGE))
+    yield
 
 
 def snapshots(flights: Flights) -> int:

@@ -19,7 +19,39 @@ from webapp.core.pools import pool_of
 EXPORT = "/api/v1/states/large/export.csv"
 LOOKUP = "/api/v1/states/flights_by_carrier/query"
 KEYS = {"keys": [["JFK", "AA"]]}
-FEW_THREADS = {"TIDEMARK_LOOKUP_THREADS": 2, "TIDEMARK_EXPORT_THREADS": 2, "TIDEMARK_SEARCH_THREADS": 1}
+
+FEW_THREADS = {
+    "TIDEMARK_LOOKUP_THREADS": 2, "TIDEMARK_EXPORT_THREADS": 2, "TIDEMARK_SEARCH_THREADS": 1,
+    "TIDEMARK_PAGE_THREADS": 1, "TIDEMARK_EXPORTS": 5, "TIDEMARK_EXPORTS_EACH": 4, "TIDEMARK_WAITS_EACH": 200,
+    "TIDEMARK_MAX_WAIT_MS": 60_000,
+}  # fmt: skip
+FEW_WAITS = {
+    "TIDEMARK_WAITS_EACH": 3, "TIDEMARK_WAITS": 4, "TIDEMARK_MAX_WAIT_MS": 600_000,
+    "TIDEMARK_STREAM_MIN_BYTES_PER_SECOND": 100_000_000, "TIDEMARK_STREAM_IDLE_MS": 3_000,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def few_threads_process(django_db_setup, django_db_blocker, tmp_path_factory):
+    with django_db_blocker.unblock(), web_server(tmp_path_factory.mktemp("few_threads"), **FEW_THREADS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def few_waits_process(django_db_setup, django_db_blocker, tmp_path_factory):
+    """It has no patience with slow readers either."""
+    with django_db_blocker.unblock(), web_server(tmp_path_factory.mktemp("few_waits"), **FEW_WAITS) as server:
+        yield server
+
+
+@pytest.fixture
+def few_threads(few_threads_process) -> Server:
+    return few_threads_process
+
+
+@pytest.fixture
+def few_waits(few_waits_process) -> Server:
+    return few_waits_process
 
 
 @pytest.fixture
@@ -54,23 +86,27 @@ def begun(server: Server, key: str) -> bytes:
 
 
 class TestExports:
-    def test_slow_ones_of_a_key_are_limited_and_leave_the_threads_to_others(self, large, keys, tmp_path):
+    def test_slow_ones_of_a_key_are_limited_and_leave_the_threads_to_others(self, large, keys, few_threads):
         one, another = keys
-        with web_server(tmp_path, TIDEMARK_EXPORTS=5, TIDEMARK_EXPORTS_EACH=4, **FEW_THREADS) as server:
-            with unread_exports(server, one, 32) as heads, unread_exports(server, another, 2) as others:
-                assert found(server, lookup(another))[0] == 200
-                eventually(lambda: snapshots(large) == 5)
+        with (
+            unread_exports(few_threads, one, 32) as heads,
+            unread_exports(few_threads, another, 2) as others,
+        ):
+            assert found(few_threads, lookup(another))[0] == 200
+            eventually(lambda: snapshots(large) == 5)
 
-            refused = [head for head in heads if b"HTTP/1.1 429 " in head]
-            assert len(refused) == 28
-            assert b"you have 4 exports under way, your limit" in refused[0]
-            assert b"retry-after: 1" in refused[0].lower()
-            assert sum(b"HTTP/1.1 503 " in head for head in others) == 1
+        refused = [head for head in heads if b"HTTP/1.1 429 " in head]
+        assert len(refused) == 28
+        assert b"you have 4 exports under way, your limit" in refused[0]
+        assert b"retry-after: 1" in refused[0].lower()
+        assert sum(b"HTTP/1.1 503 " in head for head in others) == 1
 
-            eventually(lambda: snapshots(large) == 0)
-            with unread_exports(server, one, 1) as [head]:
-                assert b"HTTP/1.1 200 " in head
+        eventually(lambda: snapshots(large) == 0)
+        with unread_exports(few_threads, one, 1) as [head]:
+            assert b"HTTP/1.1 200 " in head
+        eventually(lambda: snapshots(large) == 0)
 
+    @pytest.mark.processes
     def test_those_of_a_key_are_limited_over_processes_and_end_with_a_process_that_is_killed(
         self, large, keys, tmp_path
     ):
@@ -85,29 +121,30 @@ class TestExports:
             os.killpg(first.pid, signal.SIGKILL)
             eventually(lambda: b"HTTP/1.1 200 " in begun(second, keys[0]))
 
-    def test_a_trickling_reader_is_ended_though_it_never_pauses_for_long(self, large, keys, tmp_path):
-        slowly = {"TIDEMARK_STREAM_MIN_BYTES_PER_SECOND": 100_000_000, "TIDEMARK_STREAM_IDLE_MS": 3_000}
-        with web_server(tmp_path, **slowly) as server, asked(server.port, EXPORT, keys[0]) as client:
+    def test_a_trickling_reader_is_ended_though_it_never_pauses_for_long(self, large, keys, few_waits):
+        log = few_waits.process.log
+        with asked(few_waits.port, EXPORT, keys[0]) as client:
             assert client.recv(1_000)
             client.settimeout(0.05)
 
-            eventually(lambda: _trickle(client) and "a streamed answer was ended" in server.process.log.read_text())
+            eventually(lambda: _trickle(client) and "a streamed answer was ended" in log.read_text())
             eventually(lambda: snapshots(large) == 0)
 
-    def test_the_connections_of_a_process_have_a_bound(self, large, keys, tmp_path):
-        limits = {"TIDEMARK_EXPORTS": 3, "TIDEMARK_PAGE_THREADS": 1, "TIDEMARK_WAITS_EACH": 100}
-        with web_server(tmp_path, **FEW_THREADS, **limits) as server, ExitStack() as clients:
-            before = _connections(large)
+    def test_the_connections_of_a_process_have_a_bound(self, large, keys, few_threads):
+        with ExitStack() as clients:
+            exports = []
             for _ in range(20):
                 for sent in (lookup(keys[0]), lookup(keys[0], min_txid=9_999), request("GET", "/login")):
-                    client = clients.enter_context(connected(server.port))
+                    client = clients.enter_context(connected(few_threads.port))
                     client.sendall(sent)
-                clients.enter_context(asked(server.port, EXPORT, keys[0]))
-            answered = lookup(keys[1])
-            assert found(server, answered)[0] == 200
+                exports.append(clients.enter_context(asked(few_threads.port, EXPORT, keys[0])))
+            assert found(few_threads, lookup(keys[1]))[0] == 200
+            assert all(export.recv(1_000) for export in exports)
 
-            # Lookups, exports, searches, pages, checks; and the exports themselves. One was there before.
-            assert _connections(large) - before <= 2 + 2 + 1 + 1 + 2 + 3
+            assert snapshots(large) == 4
+            # Lookups, exports, searches, pages, checks; and the exports themselves.
+            assert _connections(large, few_threads) <= 2 + 2 + 1 + 1 + 2 + 4
+        eventually(lambda: snapshots(large) == 0)
 
 
 def _answered(clients: list[socket.socket]) -> list[socket.socket]:
@@ -120,23 +157,21 @@ def _trickle(client: socket.socket) -> bool:
     return True
 
 
-def _connections(flights) -> int:
-    return flights.conn.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
-    ).fetchone()[0]
+def _connections(flights, server: Server) -> int:
+    count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    return flights.conn.execute(count, [server.session_name]).fetchone()[0]
 
 
 class TestWaits:
-    def test_two_hundred_of_them_hold_no_thread_and_all_see_the_batch(self, lasting, keys, tmp_path):
+    def test_two_hundred_of_them_hold_no_thread_and_all_see_the_batch(self, lasting, keys, few_threads):
         one, another = keys
         behind = lasting.commit({("JFK", "AA"): 1}).txid
-        settings = FEW_THREADS | {"TIDEMARK_WAITS_EACH": 200, "TIDEMARK_MAX_WAIT_MS": 60_000}
-        with web_server(tmp_path, **settings) as server, ExitStack() as stack:
-            waiting = [stack.enter_context(connected(server.port)) for _ in range(200)]
+        with ExitStack() as stack:
+            waiting = [stack.enter_context(connected(few_threads.port)) for _ in range(200)]
             for client in waiting:
                 client.sendall(lookup(one, min_txid=behind + 1))
 
-            assert found(server, lookup(another))[0] == 200
+            assert found(few_threads, lookup(another))[0] == 200
 
             lasting.commit({("JFK", "AA"): 1})
             answers = [one_of(client) for client in waiting]
@@ -144,14 +179,13 @@ class TestWaits:
         assert {status for status, _, _ in answers} == {200}
         assert {json.loads(body)["txid"] for _, _, body in answers} == {behind + 1}
 
-    def test_those_of_a_key_are_limited_and_so_are_all_together(self, lasting, keys, tmp_path):
+    def test_those_of_a_key_are_limited_and_so_are_all_together(self, lasting, keys, few_waits):
         one, another = keys
         behind = lasting.commit({("JFK", "AA"): 1}).txid
-        settings = {"TIDEMARK_WAITS_EACH": 3, "TIDEMARK_WAITS": 4, "TIDEMARK_MAX_WAIT_MS": 60_000}
-        with web_server(tmp_path, **settings) as server, ExitStack() as stack:
+        with ExitStack() as stack:
 
             def waiting(key: str, count: int) -> list[socket.socket]:
-                clients = [stack.enter_context(connected(server.port)) for _ in range(count)]
+                clients = [stack.enter_context(connected(few_waits.port)) for _ in range(count)]
                 for client in clients:
                     client.sendall(lookup(key, min_txid=behind + 1))
                 return clients
@@ -170,28 +204,27 @@ class TestWaits:
         assert b"this process has 4 waits under way" in answers[-1][2]
         assert [status for status, _, _ in held] == [200] * 4
 
-    def test_one_whose_client_has_gone_ends(self, lasting, keys, tmp_path):
-        settings = {"TIDEMARK_WAITS_EACH": 1, "TIDEMARK_MAX_WAIT_MS": 600_000}
-        with web_server(tmp_path, **settings) as server, ExitStack() as stack:
-            both = [stack.enter_context(connected(server.port)) for _ in range(2)]
-            for client in both:
+    def test_one_whose_client_has_gone_ends(self, lasting, keys, few_waits):
+        with ExitStack() as stack:
+            clients = [stack.enter_context(connected(few_waits.port)) for _ in range(4)]
+            for client in clients:
                 client.sendall(lookup(keys[0], min_txid=9_999))
-            eventually(lambda: len(_answered(both)) == 1)
-            (held,) = set(both) - set(_answered(both))
-            assert found(server, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 429
+            eventually(lambda: len(_answered(clients)) == 1)
+            held = set(clients) - set(_answered(clients))
+            assert found(few_waits, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 429
 
-            held.close()
+            held.pop().close()
 
-            eventually(lambda: found(server, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 503)
+            eventually(lambda: found(few_waits, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 503)
 
-    def test_one_that_ends_without_its_batch_is_logged_once(self, lasting, keys, tmp_path):
-        with web_server(tmp_path, LOG_FORMAT="json") as server:
-            status, headers, body = found(server, lookup(keys[0], min_txid=9_999, wait_ms=300))
-            lines = [line for line in server.process.log.read_text().splitlines() if '"route":"lookup:query"' in line]
+    def test_one_that_ends_without_its_batch_is_logged_once(self, lasting, keys, web_process):
+        status, headers, body = found(web_process, lookup(keys[0], min_txid=9_999, wait_ms=300))
+        lines = web_process.process.log.read_text().splitlines()
+        logged = [line for line in lines if '"route":"lookup:query"' in line and headers["x-request-id"] in line]
 
         assert (status, headers["retry-after"]) == (503, "1")
         assert b"batch 9999 was not committed within 300 ms" in body
-        assert len(lines) == 1
+        assert len(logged) == 1
 
 
 class TestSearches:
@@ -240,18 +273,17 @@ class TestSearches:
 
         assert pool_of({"PATH_INFO": path, "QUERY_STRING": following}) == "lookups"
 
-    def test_one_looks_at_a_limited_number_of_keys(self, large, keys, tmp_path):
-        with web_server(tmp_path) as server:
-            cursor, looked, pages = "", [], 0
-            while pages < 10:
-                path = f"/api/v1/states/large/entries?limit=5&{cursor or 'search=19999'}"
-                with asked(server.port, path, keys[0]) as client:
-                    page = json.loads(all_of(client).partition(b"\r\n\r\n")[2])
-                looked += [entry["key"][0] for entry in page["entries"]]
-                pages += 1
-                if page["next"] is None:
-                    break
-                cursor = f"cursor={page['next']}"
+    def test_one_looks_at_a_limited_number_of_keys(self, large, keys, web_process):
+        cursor, looked, pages = "", [], 0
+        while pages < 10:
+            path = f"/api/v1/states/large/entries?limit=5&{cursor or 'search=19999'}"
+            with asked(web_process.port, path, keys[0]) as client:
+                page = json.loads(all_of(client).partition(b"\r\n\r\n")[2])
+            looked += [entry["key"][0] for entry in page["entries"]]
+            pages += 1
+            if page["next"] is None:
+                break
+            cursor = f"cursor={page['next']}"
 
         assert looked == [19_999, *range(199_990, 200_000)]
         assert pages >= 4  # of 50,000 keys each

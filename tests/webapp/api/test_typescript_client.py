@@ -1,7 +1,6 @@
 """Typed clients generated from what a real server serves, compiled by `tsc --strict` and run against it by Node."""
 
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -9,10 +8,9 @@ import pytest
 
 from tests.docs.blocks import blocks
 from tests.webapp.committed_flights import committed_flights
-from tests.webapp.events.events_server import events_server
 from tests.webapp.saved_queries.published import SHARE, published
 from tests.webapp.typescript_client import HERE, Project
-from tests.webapp.web_server import web_server
+from tests.webapp.web_server import Server
 from webapp.accounts.services import create_api_key
 
 EXAMPLE, EVENTS_EXAMPLE = (block.text for block in blocks("ts") if block.page == "generated-clients.md")
@@ -31,26 +29,25 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(scope="module")
-def ran(django_db_setup, django_db_blocker, tmp_path_factory) -> Ran:
+def ran(web_process, events_process, django_db_blocker, tmp_path_factory) -> Ran:
     """One run for all tests of the module: the compiler takes seconds."""
     project = Project(tmp_path_factory.mktemp("typescript"))
     with django_db_blocker.unblock(), committed_flights():
-        return _ran(project, tmp_path_factory.mktemp("servers"))
+        return _ran(project, web_process, events_process)
 
 
-def _ran(project: Project, home: Path) -> Ran:
+def _ran(project: Project, web: Server, events: Server) -> Ran:
     published("share", SHARE)
     _, key = create_api_key("program", ["read"])
     project.add("program.ts", (HERE / "program.ts").read_text())
     project.add("example.ts", EXAMPLE)
     project.add("events.ts", EVENTS_EXAMPLE)
-    with web_server(home) as web, events_server(home) as events:
-        project.generate("tidemark", httpx.get(f"{web.url}/api/schema?format=json").content)
-        headers = {"Authorization": f"Bearer {key}"}
-        project.generate("saved", httpx.get(f"{web.url}/api/v1/queries/share/openapi", headers=headers).content)
-        project.compile()
-        environ = {"TIDEMARK_URL": web.url, "TIDEMARK_EVENTS_URL": events.url, "TIDEMARK_API_KEY": key}
-        return Ran(json.loads(project.run("program.js", **environ)), project.run("example.js", **environ))
+    project.generate("tidemark", httpx.get(f"{web.url}/api/schema?format=json").content)
+    headers = {"Authorization": f"Bearer {key}"}
+    project.generate("saved", httpx.get(f"{web.url}/api/v1/queries/share/openapi", headers=headers).content)
+    project.compile()
+    environ = {"TIDEMARK_URL": web.url, "TIDEMARK_EVENTS_URL": events.url, "TIDEMARK_API_KEY": key}
+    return Ran(json.loads(project.run("program.js", **environ)), project.run("example.js", **environ))
 
 
 FOUND = {"key": ["JFK", "C01"], "status": "found", "value": {"flights": 99}}

@@ -1,22 +1,16 @@
 """A pipeline whose commits persist, a web process, and both clients of it."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from tests.webapp.client.both_clients import BOTH
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import Flights
-from tests.webapp.web_server import Server, web_server
+from tests.webapp.web_server import Server
 from webapp.accounts.services import create_api_key
-from webapp.states import readers
-
-# Low enough for a test to reach it.
-MAX_KEYS = 25
 
 
 @pytest.fixture
@@ -26,14 +20,9 @@ def flights(transactional_db) -> Iterator[Flights]:
         yield pipeline
 
 
-@pytest.fixture(scope="module")
-def web(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
-    """One web process for all tests of a module, while their data comes and goes."""
-    with django_db_blocker.unblock():
-        settings = {"TIDEMARK_LOOKUP_MAX_KEYS": MAX_KEYS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
-        with web_server(tmp_path_factory.mktemp("web"), **settings) as running:
-            yield running
-        connection.close()
+@pytest.fixture
+def web(web_process: Server) -> Server:
+    return web_process
 
 
 @pytest.fixture
@@ -57,9 +46,3 @@ def connect(request, api_key) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def client(web, flights, connect) -> Any:
     return connect(web.url)
-
-
-@pytest.fixture
-def settled(flights) -> None:
-    """For pages, whose cursors name the table: the server compares its readers with the catalog once a second only."""
-    time.sleep(readers.CHECK_SECONDS)

@@ -27,7 +27,6 @@ def flights_of(entries):
     return [entry.value["flights"] for entry in entries]
 
 
-@pytest.mark.usefixtures("settled")
 def test_entries_are_followed_over_pages(client):
     entries = list(client.state("flights_by_carrier").entries(page_size=7))
 
@@ -38,7 +37,6 @@ def test_entries_are_followed_over_pages(client):
     assert entries[0].updated_at.tzinfo is not None
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_page_names_its_batch(client):
     [first, second] = client.state("flights_by_carrier").pages(prefix="JFK", page_size=20, as_of="committed")
 
@@ -53,7 +51,6 @@ def test_the_top_keys_come_first(client):
     assert flights_of(top) == [1100, 100, 99]
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_limit_may_be_more_than_a_page(client):
     assert len(list(client.state("flights_by_carrier").entries(limit=45, page_size=20))) == 45
     assert list(client.state("flights_by_carrier").entries(limit=0)) == []
@@ -71,13 +68,11 @@ def test_a_limit_may_be_more_than_a_page(client):
         ({"as_of": 1}, 60),
     ],
 )
-@pytest.mark.usefixtures("settled")
 def test_a_range_of_entries(client, range, count):
     assert len(list(client.state("flights_by_carrier").entries(**range))) == count
 
 
 @pytest.mark.parametrize("where", ["flights>=99", ["flights>=99"], ["flights>98", "flights<2000"]])
-@pytest.mark.usefixtures("settled")
 def test_entries_are_filtered_by_values(client, where):
     found = client.state("flights_by_carrier").entries(where=where, page_size=3)
 

@@ -1,12 +1,14 @@
 """Event streams of a client, from a real events process that is restarted, loses connections, and refuses."""
 
+import re
+
 import pytest
-from django.db import connection
 
 from tests.soak.proxy import Proxy
 from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.flights import FIRST_HOUR
+from tests.webapp.web_server import all_of, asked, eventually
 from tidemark.client import (
     AuthenticationError,
     Batch,
@@ -25,15 +27,10 @@ from tidemark.client import (
 from tidemark.client.events import Lines
 from webapp.accounts.services import create_api_key, revoke_api_key
 
-SETTINGS = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": 0.5, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
 
-
-@pytest.fixture(scope="module")
-def events(django_db_setup, django_db_blocker, tmp_path_factory):
-    with django_db_blocker.unblock():
-        with events_server(tmp_path_factory.mktemp("events"), **SETTINGS) as running:
-            yield running
-        connection.close()
+@pytest.fixture
+def events(events_process):
+    return events_process
 
 
 @pytest.fixture
@@ -116,14 +113,13 @@ def test_a_dropped_stream_goes_on_without_a_gap(following, proxy, views):
             break
 
 
-def test_a_stream_survives_a_restart_of_its_server(web, connect, views, tmp_path):
-    with events_server(tmp_path, **SETTINGS) as server:
-        stream = connect(web.url, events_url=server.url).watch(views.specs[0].name, keys=["a", "b"])
-        assert [result.status for result in next(stream).results] == ["found", "missing"]
-    commit(views, b=2)
+def test_a_stream_survives_a_restart_of_its_server(web, events, connect, views):
+    stream = connect(web.url, events_url=events.url).watch(views.specs[0].name, keys=["a", "b"])
+    assert [result.status for result in next(stream).results] == ["found", "missing"]
 
-    with events_server(tmp_path, port=server.port, **SETTINGS):
-        received = [next(stream), next(stream)]
+    with events.stopped():
+        commit(views, b=2)
+    received = [next(stream), next(stream)]
 
     assert isinstance(received[0], Ready)
     assert received[1].changes == [Result(("b",), "found", {"n": 2})]
@@ -200,16 +196,30 @@ def test_an_events_process_that_was_never_there_is_an_error(following, proxy, vi
         next(following.with_options(retries=1).watch(views.specs[0].name))
 
 
-def test_an_events_process_without_room_is_an_error_by_name(web, connect, views, tmp_path):
-    with events_server(tmp_path, **SETTINGS, TIDEMARK_EVENTS_MAX_CLIENTS=1) as server:
-        first = connect(web.url, events_url=server.url).watch(views.specs[0].name)
-        next(first)
+@pytest.fixture(scope="module")
+def small_process(django_db_setup, django_db_blocker, tmp_path_factory):
+    """An events process with room for one client."""
+    settings = {"TIDEMARK_EVENTS_MAX_CLIENTS": 1, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
+    with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("small"), **settings) as server:
+        yield server
 
-        with pytest.raises(UnavailableError) as caught:
-            next(connect(web.url, events_url=server.url, retries=0).watch(views.specs[0].name))
 
-        assert caught.value.retry_after == 15
-        first.close()
+def clients_of(process):
+    with asked(process.port, "/metrics") as client:
+        return re.search(rb"tidemark_sse_clients (\d+)", all_of(client))[1]
+
+
+def test_an_events_process_without_room_is_an_error_by_name(web, small_process, connect, views):
+    # That of the other client may not have ended yet.
+    eventually(lambda: clients_of(small_process) == b"0")
+    first = connect(web.url, events_url=small_process.url).watch(views.specs[0].name)
+    next(first)
+
+    with pytest.raises(UnavailableError) as caught:
+        next(connect(web.url, events_url=small_process.url, retries=0).watch(views.specs[0].name))
+
+    assert caught.value.retry_after == 15
+    first.close()
 
 
 class TestLines:

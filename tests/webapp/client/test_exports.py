@@ -55,7 +55,6 @@ def test_entries_are_record_batches_of_one_batch(client):
     assert export.epoch
 
 
-@pytest.mark.usefixtures("settled")
 def test_entries_become_a_frame_of_pandas(client):
     with client.state("flights_by_hour").export(as_of=1) as export:
         frame = export.to_pandas()

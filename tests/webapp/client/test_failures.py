@@ -49,6 +49,14 @@ def in_thread():
         yield threads.submit
 
 
+@pytest.fixture(scope="module")
+def broken_process(django_db_setup, tmp_path_factory):
+    """A web process without a database."""
+    nowhere = f"postgresql://tidemark@127.0.0.1:{free_port()}/none"
+    with web_server(tmp_path_factory.mktemp("broken"), DATABASE_URL=nowhere) as server:
+        yield server
+
+
 class TestAServerThatRefuses:
     @pytest.fixture
     def slow_key(self, transactional_db):
@@ -82,11 +90,12 @@ class TestAServerThatRefuses:
 
         assert caught.value.retry_after > 30
 
-    def test_a_503_is_repeated_until_the_server_has_its_database(self, proxy, connect, tmp_path, in_thread, caplog):
-        nowhere = f"postgresql://tidemark@127.0.0.1:{free_port()}/none"
+    def test_a_503_is_repeated_until_the_server_has_its_database(
+        self, proxy, connect, broken_process, in_thread, caplog
+    ):
         client = connect(address(proxy))
-        with web_server(tmp_path, DATABASE_URL=nowhere) as broken, caplog.at_level(logging.INFO, logger="httpx"):
-            working, proxy.target = proxy.target, broken.port
+        with caplog.at_level(logging.INFO, logger="httpx"):
+            working, proxy.target = proxy.target, broken_process.port
             found = in_thread(flights_of, client)
             eventually(lambda: "503" in caplog.text)
             proxy.target = working
@@ -94,10 +103,9 @@ class TestAServerThatRefuses:
 
             assert found.result(60) == {"flights": 99}
 
-    def test_a_503_is_an_error_by_name_after_the_last_retry(self, web, flights, connect, tmp_path):
-        nowhere = f"postgresql://tidemark@127.0.0.1:{free_port()}/none"
-        with web_server(tmp_path, DATABASE_URL=nowhere) as broken, pytest.raises(UnavailableError) as caught:
-            flights_of(connect(broken.url, retries=0))
+    def test_a_503_is_an_error_by_name_after_the_last_retry(self, broken_process, flights, connect):
+        with pytest.raises(UnavailableError) as caught:
+            flights_of(connect(broken_process.url, retries=0))
 
         assert caught.value.retry_after == 1
 
@@ -110,7 +118,6 @@ class TestAConnectionThatBreaks:
 
         assert (len(found), proxy.cuts) == (25, 1)
 
-    @pytest.mark.usefixtures("settled")
     def test_amid_a_page_leaves_out_no_entry_and_repeats_none(self, web, client, connect):
         with cutting_proxy(web.port, cut_after=2_000, times=2) as proxy:
             entries = list(connect(proxy.url, typed=False).state("flights_by_carrier").entries(page_size=20))
@@ -159,12 +166,14 @@ class TestAConnectionThatBreaks:
         assert requested.result(60)["status"] == "queued"
         app.control.purge()
 
-    def test_by_a_restart_of_the_server_is_made_again(self, flights, connect, tmp_path):
-        with web_server(tmp_path) as server:
-            client = connect(server.url)
-            assert flights_of(client) == {"flights": 99}
-        with web_server(tmp_path, port=server.port):
-            assert flights_of(client) == {"flights": 99}
+    def test_by_a_restart_of_the_server_is_made_again(self, web, flights, connect):
+        client = connect(web.url)
+        assert flights_of(client) == {"flights": 99}
+
+        with web.stopped():
+            pass
+
+        assert flights_of(client) == {"flights": 99}
 
 
 def test_a_server_that_says_nothing_is_given_up_at_the_deadline(proxy, connect):

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.webapp.client.conftest import MAX_KEYS
 from tests.webapp.flights import FIRST_HOUR
+from tests.webapp.processes import MAX_KEYS
 from tidemark.client import (
     BatchGoneError,
     NotCommittedError,
@@ -56,6 +56,7 @@ def test_values_may_be_as_in_json(client):
     assert [result.key for result in state.get_many([(FIRST_HOUR, "JFK")])] == [("2013-01-01T10:00:00+00:00", "JFK")]
 
 
+@pytest.mark.core
 def test_more_keys_than_the_server_takes_are_answered_at_one_batch(client, flights):
     assert len(ALL_KEYS) > 3 * MAX_KEYS
 
@@ -91,7 +92,6 @@ def test_keys_are_folded_into_one_value(client):
     assert (folded.keys, folded.missing, folded.value["flights"], folded.value["max_delay"]) == (2, 1, 198, 139.0)
 
 
-@pytest.mark.usefixtures("settled")
 def test_an_earlier_batch_is_read(client):
     state = client.state("flights_by_carrier")
 
@@ -115,7 +115,6 @@ def test_a_wrong_key_is_an_error_that_has_its_index(client):
         ({"min_txid": 3, "wait": 0.05}, NotReachedError, {"min_txid": 3, "txid": 2}),
     ],
 )
-@pytest.mark.usefixtures("settled")
 def test_a_batch_that_cannot_be_read_is_an_error_by_name(client, when, error, member):
     with pytest.raises(error) as caught:
         client.state("flights_by_carrier").get(("JFK", "C01"), **when)
@@ -123,7 +122,6 @@ def test_a_batch_that_cannot_be_read_is_an_error_by_name(client, when, error, me
     assert member.items() <= caught.value.problem.items()
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_batch_that_is_no_longer_kept_is_an_error_by_name(client, flights):
     for n in range(3):
         flights.commit({("JFK", "C01"): n})
@@ -137,7 +135,6 @@ def test_an_unknown_state_is_an_error_by_name(client):
         client.state("nothing").get(("a",))
 
 
-@pytest.mark.usefixtures("settled")
 class TestABatchThatIsCommittedDuringALookup:
     """The client asks the types of the state, for no key twice, then for chunks; a batch follows the first chunk."""
 

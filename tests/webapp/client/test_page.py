@@ -8,7 +8,6 @@ import pytest
 
 from pipelines.embedded.data_dir import REPOSITORY
 from tests.docs.blocks import program
-from tests.webapp.events.events_server import events_server
 from tests.webapp.saved_queries.published import TOP, published
 from tidemark import client as public
 from webapp.accounts.services import create_api_key
@@ -30,17 +29,16 @@ def key(transactional_db):
     return create_api_key("reader of the page", ["read", "issue_tokens"])[1]
 
 
-def test_the_page_prints_what_it_says(web, flights, settled, key, tmp_path):
+def test_the_page_prints_what_it_says(web, events_process, flights, key, tmp_path):
     published("busiest", BUSIEST)
     text = program("client.md")
     assert text.count(CONNECTED) == 2
     expected = printed(text)
-    with events_server(tmp_path) as events:
-        ran = subprocess.run(
-            [sys.executable, "-c", text.replace(CONNECTED, f"{CONNECTED}, events_url={events.url!r}")],
-            env={"TIDEMARK_URL": web.url, "TIDEMARK_API_KEY": key, "PYTHONPATH": str(REPOSITORY)},
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+    ran = subprocess.run(
+        [sys.executable, "-c", text.replace(CONNECTED, f"{CONNECTED}, events_url={events_process.url!r}")],
+        env={"TIDEMARK_URL": web.url, "TIDEMARK_API_KEY": key, "PYTHONPATH": str(REPOSITORY)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == expected

@@ -65,7 +65,7 @@ def packages(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
-@pytest.mark.usefixtures("flights", "settled")
+@pytest.mark.usefixtures("flights")
 def test_it_runs_on(version, web, api_key, packages, tmp_path):
     python = interpreter(version)
     if python is None:

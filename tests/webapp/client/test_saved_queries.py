@@ -35,8 +35,6 @@ KEY = {"parameters": {"hour": {"type": "timestamptz"}}, "reads": [
     {"state": "flights_by_hour", "keys": [["{hour}", "JFK"], ["{hour}", "LGA"]]}]}  # fmt: skip
 TOTAL = {"reads": [{"state": "totals", "keys": [[]]}]}
 
-pytestmark = pytest.mark.usefixtures("settled")
-
 
 def test_entries_are_typed_and_name_their_batch(client):
     published()

@@ -7,9 +7,7 @@ import jwt
 import pytest
 
 from tests.webapp.client.scripted_server import STATES, answer, scripted_server
-from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, views_feed
-from tests.webapp.web_server import web_server
 from tidemark.client import (
     AuthenticationError,
     Client,
@@ -142,17 +140,11 @@ class TestRenewing:
         with pytest.raises(InvalidArgumentError, match="either an API key or `renew`"):
             connect("http://localhost", "tmk_x", renew=lambda: "")
 
-    def test_a_stream_goes_on_with_another_token(self, issuing, connect, tmp_path):
+    def test_a_stream_goes_on_with_another_token(self, web, events_process, issuing, connect):
         secrets = [issuing[1]]
-        settings = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": 0.5, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
-        with (
-            views_feed() as feed,
-            web_server(tmp_path, **settings) as web,
-            # In the same folder, so that both have one SECRET_KEY.
-            events_server(tmp_path, **settings) as events,
-        ):
+        with views_feed() as feed:
             commit(feed, a=1)
-            client = connect(web.url, None, renew=lambda: issued(web.url, secrets[-1]), events_url=events.url)
+            client = connect(web.url, None, renew=lambda: issued(web.url, secrets[-1]), events_url=events_process.url)
             stream = client.watch(feed.specs[0].name)
             assert next(stream).txid == 1
             secrets.append(rotate_api_key(issuing[0], grace=timedelta()))

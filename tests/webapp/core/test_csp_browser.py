@@ -1,11 +1,9 @@
 """No page violates its Content-Security-Policy in a browser."""
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import Page
 
-from tests.webapp.chromium import IN_A_BROWSER, chromium
+from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
 pytestmark = IN_A_BROWSER
@@ -17,21 +15,14 @@ document.addEventListener("securitypolicyviolation", e => window.violations.push
 """
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
-
-
 @pytest.fixture
-def page(browser, live_server, admin_client) -> Iterator[Page]:
+def page(live_server, admin_client, chromium) -> Page:
     """A page of a signed-in browser that records violations of the policy."""
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    context = browser.new_context(base_url=live_server.url)
+    context = chromium.new_context(base_url=live_server.url)
     context.add_cookies([session])
     context.add_init_script(WATCH)
-    yield context.new_page()
-    context.close()
+    return context.new_page()
 
 
 def violations_of(page: Page, path: str) -> list[str]:

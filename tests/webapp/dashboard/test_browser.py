@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from state_backends.dead_letters import DeadLetter
 from state_backends.table import StateTable
-from tests.webapp.chromium import IN_A_BROWSER, chromium
+from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
 from webapp.states import readers
@@ -44,12 +44,12 @@ def _address() -> str:
 
 
 @pytest.fixture
-def visit(live_server, admin_client) -> Iterator[Callable[..., Page]]:
+def visit(live_server, admin_client, chromium) -> Iterator[Callable[..., Page]]:
     """Opens a page of a signed-in browser; script errors and security policy violations fail the test."""
     visits: list[tuple[Page, list[str]]] = []
 
     def visit(**context: Any) -> Page:
-        opened = browser.new_context(base_url=live_server.url, **context)
+        opened = chromium.new_context(base_url=live_server.url, **context)
         opened.add_cookies([session])
         errors: list[str] = []
         visits.append((opened.new_page(), errors))
@@ -58,8 +58,7 @@ def visit(live_server, admin_client) -> Iterator[Callable[..., Page]]:
         return visits[-1][0]
 
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    with chromium() as browser:
-        yield visit
+    yield visit
     assert [errors for _, errors in visits if errors] == []
 
 
@@ -68,6 +67,7 @@ def page(visit) -> Page:
     return visit()
 
 
+@pytest.mark.core
 def test_a_commit_shows_without_moving_the_reader(flights, page):
     page.goto(f"{STATE}?q=EWR")
     page.locator("#q").focus()
@@ -431,6 +431,7 @@ class TestSearch:
 
         page.wait_for_url("**/states/flights_by_hour/")
 
+    @pytest.mark.core
     def test_a_key_is_found_and_opened(self, flights, page, dialog):
         page.goto("/maintenance")
         page.keyboard.press("/")

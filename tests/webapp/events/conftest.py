@@ -2,20 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.events.events_server import Listener, events_server
 from tests.webapp.flights import Flights
-from tests.webapp.web_server import Server
+from tests.webapp.processes import HEARTBEAT_SECONDS
+from tests.webapp.web_server import Server, all_of, asked, eventually
 from webapp.accounts.services import create_api_key
 from webapp.events.deltas import EventId
 from webapp.states.models import Pipeline
-
-HEARTBEAT_SECONDS = 0.5
 
 
 @pytest.fixture
@@ -25,15 +22,33 @@ def flights(transactional_db) -> Iterator[Flights]:
         yield pipeline
 
 
+@pytest.fixture
+def server(events_process: Server) -> Server:
+    return events_process
+
+
 @pytest.fixture(scope="module")
-def server(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
-    """One events process for all tests of a module, while their data comes and goes."""
-    folder: Path = tmp_path_factory.mktemp("events")
-    with django_db_blocker.unblock():
-        quick = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
-        with events_server(folder, **quick) as running:
-            yield running
-        connection.close()
+def narrow_process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
+    """An events process with low limits, which a few clients, batches and keys reach."""
+    limits = {
+        "TIDEMARK_EVENTS_MAX_CHANGES": 2, "TIDEMARK_EVENTS_MAX_BATCHES": 3, "TIDEMARK_EVENTS_MAX_CLIENTS": 3,
+        "TIDEMARK_EVENTS_MAX_CLIENTS_EACH": 2, "TIDEMARK_WRONG_KEY_RATE_PER_MINUTE": 2,
+        "TIDEMARK_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0,
+    }  # fmt: skip
+    with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("narrow"), **limits) as running:
+        yield running
+
+
+@pytest.fixture
+def narrow(narrow_process: Server) -> Server:
+    """The same, after the clients of the test before."""
+    eventually(lambda: "tidemark_sse_clients 0.0" in metrics_of(narrow_process))
+    return narrow_process
+
+
+def metrics_of(server: Server) -> str:
+    with asked(server.port, "/metrics") as client:
+        return all_of(client).decode()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.webapp.events.described import check_event
-from tests.webapp.web_server import Server, served
+from tests.webapp.web_server import Server, running
 from webapp.core import serving
 
 WITHIN_SECONDS = 20.0
@@ -27,9 +27,9 @@ class Event:
 
 
 @contextmanager
-def events_server(folder: Path, *, port: int | None = None, **settings: object) -> Iterator[Server]:
-    """Run the events process. settings: more environment variables."""
-    with served("events", serving.EVENTS, folder, port, settings) as server:
+def events_server(folder: Path, **settings: object) -> Iterator[Server]:
+    """Run an events process. settings: more environment variables."""
+    with running(Server("events", serving.EVENTS, folder, settings)) as server:
         yield server
 
 

@@ -8,9 +8,7 @@ from uuid import uuid4
 import psycopg
 
 from state_backends import Count, StateReader, StateSpec
-from state_backends.table import StateTable
 from tests.state_backends.feed import Feed, views
-from tests.webapp.dropping import drop_tables
 from tests.webapp.events.events_server import Event
 from webapp.states import readers
 
@@ -23,16 +21,10 @@ def spec(**declared: Any) -> StateSpec:
 
 @contextmanager
 def views_feed(*specs: StateSpec) -> Iterator[Feed]:
-    """Feed states of an opaque pipeline; its commits persist until everything is dropped at the end."""
+    """Feed states of an opaque pipeline; its commits persist until the database is restored after the test."""
     declared = specs or (spec(),)
     with readers.own_connection() as conn:
-        try:
-            yield Feed(conn, declared, pipeline=f"pipeline_of_{declared[0].name}")
-        finally:
-            conn.execute("SELECT pg_advisory_unlock_all()")
-            for each in declared:
-                drop_tables(conn, StateTable(each))
-            conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [f"pipeline_of_{declared[0].name}"])
+        yield Feed(conn, declared, pipeline=f"pipeline_of_{declared[0].name}")
 
 
 def commit(feed: Feed, **pages: int) -> int:

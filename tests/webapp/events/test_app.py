@@ -1,6 +1,7 @@
 """The events process as a whole: an unavailable database, clients that do not read, a store that lags, its metrics."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -8,10 +9,10 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from django.db import connection
 
 from state_backends.backends.guard import Attempt
 from state_backends.synchronizer.membership import members
+from tests.webapp.events.conftest import metrics_of
 from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.redis_views import redis_views
@@ -33,30 +34,30 @@ def states(feed, query=""):
 
 
 @contextmanager
-def no_connections(feed):
-    """The database refuses new connections, and all but the feed's are closed."""
-    name, mine = feed.conn.info.dbname, feed.conn.info.backend_pid
+def no_connections(feed, server):
+    """The database refuses new connections, and those of the events process are closed."""
+    name = feed.conn.info.dbname
     # ALLOW_CONNECTIONS and not a connection limit, which does not apply to superusers.
     with psycopg.connect(database_url(), dbname="postgres", autocommit=True) as admin:
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         try:
             admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> %s", [name, mine]
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND application_name = %s",
+                [name, server.session_name],
             )
             yield
         finally:
             admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
-    connection.close()
 
 
 class TestAnUnavailableDatabase:
-    def test_clients_stay_connected_and_get_every_batch_afterwards(self, feed, listen):
+    def test_clients_stay_connected_and_get_every_batch_afterwards(self, feed, listen, server):
         listener = listen(states(feed))
         by_keys = listen(states(feed, '?keys=["a"]'))
         listener.until("ready")
         by_keys.until("snapshot")
 
-        with no_connections(feed):
+        with no_connections(feed, server):
             commit(feed, a=1)
             commit(feed, b=1)
             assert listener.no_more(1.5)
@@ -66,16 +67,17 @@ class TestAnUnavailableDatabase:
         assert [listener.next().id for _ in range(3)] == [2, 3, 4]
         assert [by_keys.next().id for _ in range(2)] == [2, 4]
 
-    def test_a_new_client_is_asked_to_retry(self, feed, listen):
+    def test_a_new_client_is_asked_to_retry(self, feed, listen, server):
         listen(states(feed)).until("ready")
 
-        with no_connections(feed):
+        with no_connections(feed, server):
             listener = listen(states(feed))
             problem = listener.problem()
 
         assert (problem["code"], listener.headers.get("retry-after")) == ("database_unavailable", "1")
 
 
+@pytest.mark.processes
 class TestSlowClients:
     def test_one_that_reads_nothing_is_disconnected_and_delays_no_other(self, transactional_db, listen, tmp_path):
         with (
@@ -92,8 +94,8 @@ class TestSlowClients:
                 commit(feed, **{f"{WIDE}{n}": number for n in range(400)})
                 assert quick.next(5.0).id == number + 2
 
-            assert soon(lambda: "tidemark_sse_dropped_total 1.0" in scraped(listen, server))
-            assert "tidemark_sse_clients 1.0" in scraped(listen, server)
+            assert soon(lambda: "tidemark_sse_dropped_total 1.0" in metrics_of(server))
+            assert "tidemark_sse_clients 1.0" in metrics_of(server)
             ids = remaining_ids(slow)
             resumed = listen(states(feed), at=server, headers={"Last-Event-ID": ids[-1]})
             resumed.until("ready")
@@ -155,6 +157,7 @@ class TestCommits:
         assert listener.next(3.0).data == {"pipeline": "flights", "txid": 2}
 
 
+@pytest.mark.processes
 class TestImports:
     def test_the_process_loads_neither_spark_nor_the_pipelines(self, tmp_path):
         heavy = "{'pyspark', 'pipelines'} & {name.partition('.')[0] for name in sys.modules}"
@@ -167,35 +170,28 @@ class TestImports:
 
 
 class TestMonitoring:
-    def test_the_process_is_a_member_until_it_ends(self, transactional_db, tmp_path):
-        with events_server(tmp_path) as server, readers.own_connection() as conn:
-            joined = soon(lambda: [member.name for member in members(conn) if belongs(member, server)])
+    def test_the_process_is_a_member_until_it_ends(self, transactional_db, server):
         with readers.own_connection() as conn:
-            after = {member.name for member in members(conn)}
+            joined = soon(lambda: [member.name for member in members(conn) if member.role == "events"])
+            with server.stopped():
+                after = {member.name for member in members(conn)}
 
         assert joined
         assert after.isdisjoint(joined)
 
-    def test_clients_and_sent_events_are_counted(self, feed, listen, tmp_path):
-        with events_server(tmp_path) as server:
-            listen(states(feed), at=server).until("ready")
+    def test_clients_and_sent_events_are_counted(self, feed, listen, server):
+        def ready():
+            found = re.search(r'tidemark_sse_events_total{event="ready"} (\d+)', metrics_of(server))
+            return int(found[1]) if found else 0
 
-            assert soon(lambda: "tidemark_sse_clients 1.0" in scraped(listen, server))
-            assert 'tidemark_sse_events_total{event="ready"} 1.0' in scraped(listen, server)
+        # Those of the test before may not have ended yet.
+        assert soon(lambda: "tidemark_sse_clients 0.0" in metrics_of(server))
+        before = ready()
 
+        listen(states(feed)).until("ready")
 
-def belongs(member, server):
-    """Whether the member is this server's process: other servers of the module join and leave beside it."""
-    try:
-        return os.getsid(member.pid) == server.process.pid
-    except ProcessLookupError:
-        return False
-
-
-def scraped(listen, server):
-    listener = listen("/metrics", at=server, key=None)
-    assert listener.status == 200
-    return listener.rest().decode()
+        assert soon(lambda: "tidemark_sse_clients 1.0" in metrics_of(server))
+        assert ready() == before + 1
 
 
 def remaining_ids(listener):

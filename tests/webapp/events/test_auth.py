@@ -4,12 +4,11 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 
 from tests.webapp.events.events_server import Listener, events_server
+from tests.webapp.processes import SESSION_ORIGIN, TOKEN_ORIGIN
 from webapp.accounts.issuing import issue
 from webapp.accounts.models import ApiKey, Restriction, UsageHour
 from webapp.accounts.revoked_tokens import revoke_token
@@ -17,7 +16,15 @@ from webapp.accounts.services import create_api_key, revoke_api_key
 from webapp.states import readers
 
 STATE = "/events/states/flights_by_carrier"
-ALLOWED, OTHER = "https://tidemark.example", "https://other.example"
+OTHER = "https://other.example"
+
+
+@pytest.fixture
+def cookie(transactional_db):
+    """The session of a user."""
+    client = Client()
+    client.force_login(User.objects.create_user("reader"))
+    return f"sessionid={client.cookies['sessionid'].value}"
 
 
 def refused(listener):
@@ -55,11 +62,10 @@ class TestCredentials:
 
         assert refused(listen(STATE, key=key))[0] == 403
 
-    def test_a_session_of_the_dashboard_is_accepted(self, flights, listen, tmp_path):
-        with signed_in_server(tmp_path) as (server, cookie):
-            listener = listen(STATE, key=None, at=server, headers={"Cookie": cookie})
+    def test_a_session_of_the_dashboard_is_accepted(self, flights, listen, cookie):
+        listener = listen(STATE, key=None, headers={"Cookie": cookie})
 
-            assert listener.next().event == "ready"
+        assert listener.next().event == "ready"
 
     def test_the_stream_of_a_revoked_key_ends(self, flights, listen):
         key, secret = create_api_key("short-lived", ["read"])
@@ -71,26 +77,23 @@ class TestCredentials:
         with pytest.raises(EOFError):
             listener.until("batch", 5.0)
 
-    def test_the_stream_of_a_revoked_key_ends_while_its_address_sends_wrong_keys(self, flights, listen, tmp_path):
+    def test_the_stream_of_a_revoked_key_ends_while_its_address_sends_wrong_keys(self, flights, listen, narrow):
         key, secret = create_api_key("short-lived", ["read"])
-        limited = {"TIDEMARK_WRONG_KEY_RATE_PER_MINUTE": 2, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
-        with events_server(tmp_path, **limited, TIDEMARK_EVENTS_HEARTBEAT_SECONDS=0.5) as server:
-            listener = listen(STATE, key=secret, at=server)
-            listener.until("ready")
-            wrong = [listen(STATE, key=f"tmk_{number:08x}_wrong", at=server).status for number in range(4)]
-            assert wrong[-1] == 429
+        listener = listen(STATE, key=secret, at=narrow)
+        listener.until("ready")
+        wrong = [listen(STATE, key=f"tmk_{number:08x}_wrong", at=narrow).status for number in range(4)]
+        assert wrong[-1] == 429
 
-            revoke_api_key(key)
+        revoke_api_key(key)
 
-            with pytest.raises(EOFError):
-                listener.until("batch", 5.0)
+        with pytest.raises(EOFError):
+            listener.until("batch", 5.0)
 
-    def test_a_key_is_accepted_while_its_address_sends_wrong_keys(self, flights, listen, tmp_path, api_key):
-        with events_server(tmp_path, TIDEMARK_WRONG_KEY_RATE_PER_MINUTE=3) as server:
-            wrong = [listen(STATE, key=f"tmk_{number:08x}_wrong", at=server).status for number in range(5)]
-            assert wrong[-1] == 429
+    def test_a_key_is_accepted_while_its_address_sends_wrong_keys(self, flights, listen, narrow):
+        wrong = [listen(STATE, key=f"tmk_{number:08x}_wrong", at=narrow).status for number in range(5)]
+        assert wrong[-1] == 429
 
-            assert listen(STATE, at=server).next().event == "ready"
+        assert listen(STATE, at=narrow).next().event == "ready"
 
     def test_no_event_is_sent_until_it_is_known_whether_the_key_is_still_valid(self, flights, listen):
         revoked, secret = create_api_key("short-lived", ["read"])
@@ -108,35 +111,20 @@ class TestCredentials:
         with pytest.raises(EOFError):
             listeners[1].next(5.0)
 
-    def test_the_stream_of_a_user_who_is_deactivated_ends(self, flights, listen, tmp_path):
-        with signed_in_server(tmp_path) as (server, cookie):
-            listener = listen(STATE, key=None, at=server, headers={"Cookie": cookie})
-            listener.until("ready")
+    def test_the_stream_of_a_user_who_is_deactivated_ends(self, flights, listen, cookie):
+        listener = listen(STATE, key=None, headers={"Cookie": cookie})
+        listener.until("ready")
 
-            User.objects.filter(username="reader").update(is_active=False)
+        User.objects.filter(username="reader").update(is_active=False)
 
-            with pytest.raises(EOFError):
-                listener.until("batch", 5.0)
-
-
-@pytest.fixture(scope="module")
-def server_of_tokens(django_db_setup, django_db_blocker, tmp_path_factory):
-    """A process that has the SECRET_KEY of the tests, which make the tokens."""
-    quick = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": 0.5, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
-    with django_db_blocker.unblock():
-        with events_server(tmp_path_factory.mktemp("events"), SECRET_KEY=settings.SECRET_KEY, **quick) as running:
-            yield running
-        connection.close()
+        with pytest.raises(EOFError):
+            listener.until("batch", 5.0)
 
 
 class TestTokens:
     @pytest.fixture
     def key(self, transactional_db) -> ApiKey:
         return create_api_key("backend", ["issue_tokens", "read"])[0]
-
-    @pytest.fixture
-    def server(self, server_of_tokens):
-        return server_of_tokens
 
     def test_a_token_is_accepted_in_the_header_and_in_the_url(self, flights, listen, key):
         token = issue(key).text
@@ -215,20 +203,20 @@ class TestTokens:
 
         assert token.rpartition(".")[2] not in server.process.log.read_text()
 
-    def test_the_stream_of_a_user_who_is_restricted_ends(self, flights, listen, tmp_path):
-        with signed_in_server(tmp_path) as (server, cookie):
-            listener = listen(STATE, key=None, at=server, headers={"Cookie": cookie})
-            listener.until("ready")
+    def test_the_stream_of_a_user_who_is_restricted_ends(self, flights, listen, cookie):
+        listener = listen(STATE, key=None, headers={"Cookie": cookie})
+        listener.until("ready")
 
-            Restriction.objects.create(user=User.objects.get(username="reader"), states=["totals"])
+        Restriction.objects.create(user=User.objects.get(username="reader"), states=["totals"])
 
-            with pytest.raises(EOFError):
-                listener.until("batch", 5.0)
-            assert listen(STATE, key=None, at=server, headers={"Cookie": cookie}).status == 403
-            commits = listen("/events/tide", key=None, at=server, headers={"Cookie": cookie}).next()
-            assert commits.data == {"pipelines": {"flights": 2}}
+        with pytest.raises(EOFError):
+            listener.until("batch", 5.0)
+        assert listen(STATE, key=None, headers={"Cookie": cookie}).status == 403
+        commits = listen("/events/tide", key=None, headers={"Cookie": cookie}).next()
+        assert commits.data == {"pipelines": {"flights": 2}}
 
 
+@pytest.mark.processes
 def test_a_stream_counts_as_usage_of_its_key(flights, listen, tmp_path):
     key, secret = create_api_key("listener", ["read"], states=["flights_by_carrier"])
     with events_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=0.1) as server:
@@ -324,28 +312,24 @@ class TestRequests:
 
 
 class TestOtherOrigins:
-    def test_only_pages_of_the_origins_in_the_settings_may_subscribe(self, flights, listen, tmp_path):
-        with events_server(tmp_path, TIDEMARK_EVENTS_ORIGINS=ALLOWED) as server:
-            allowed = listen(STATE, at=server, headers={"Origin": ALLOWED})
-            own = listen(STATE, at=server, headers={"Origin": server.url})
-            other = listen(STATE, at=server, headers={"Origin": OTHER})
+    def test_only_pages_of_the_origins_in_the_settings_may_subscribe(self, flights, listen, server):
+        allowed = listen(STATE, headers={"Origin": SESSION_ORIGIN})
+        own = listen(STATE, headers={"Origin": server.url})
+        other = listen(STATE, headers={"Origin": OTHER})
 
-            assert [allowed.status, own.status, other.status] == [200, 200, 403]
-
-        assert allowed.headers["access-control-allow-origin"] == ALLOWED
+        assert [allowed.status, own.status, other.status] == [200, 200, 403]
+        assert allowed.headers["access-control-allow-origin"] == SESSION_ORIGIN
         assert allowed.headers["access-control-allow-credentials"] == "true"
         assert "access-control-allow-origin" not in other.headers
         assert [each.headers["vary"] for each in (allowed, own, other)] == ["Origin"] * 3
 
-    def test_pages_of_the_origins_for_tokens_subscribe_without_a_session(self, flights, listen, tmp_path):
-        with signed_in_server(tmp_path, TIDEMARK_CORS_ORIGINS=ALLOWED) as (server, cookie):
-            allowed = listen(STATE, at=server, headers={"Origin": ALLOWED})
-            session = listen(STATE, key=None, at=server, headers={"Origin": ALLOWED, "Cookie": cookie})
-            other = listen(STATE, at=server, headers={"Origin": OTHER})
+    def test_pages_of_the_origins_for_tokens_subscribe_without_a_session(self, flights, listen, cookie):
+        allowed = listen(STATE, headers={"Origin": TOKEN_ORIGIN})
+        session = listen(STATE, key=None, headers={"Origin": TOKEN_ORIGIN, "Cookie": cookie})
+        other = listen(STATE, headers={"Origin": OTHER})
 
-            assert [allowed.status, session.status, other.status] == [200, 403, 403]
-
-        assert allowed.headers["access-control-allow-origin"] == ALLOWED
+        assert [allowed.status, session.status, other.status] == [200, 403, 403]
+        assert allowed.headers["access-control-allow-origin"] == TOKEN_ORIGIN
         assert "access-control-allow-credentials" not in allowed.headers
         assert "token" in session.problem()["detail"]
         assert "access-control-allow-origin" not in other.headers
@@ -373,21 +357,19 @@ class TestTheWebProcess:
 
 
 class TestLimits:
-    def test_clients_are_limited_per_process_and_per_key(self, flights, listen, tmp_path):
+    def test_clients_are_limited_per_process_and_per_key(self, flights, listen, narrow):
         _, other = create_api_key("other", ["read"])
-        limits = {"TIDEMARK_EVENTS_MAX_CLIENTS": 3, "TIDEMARK_EVENTS_MAX_CLIENTS_EACH": 2}
-        with events_server(tmp_path, **limits) as server:
-            mine = [listen(STATE, at=server) for _ in range(2)]
-            [listener.until("ready") for listener in mine]
-            too_many = listen(STATE, at=server)
-            assert (too_many.status, too_many.headers["retry-after"]) == (429, "15")
+        mine = [listen(STATE, at=narrow) for _ in range(2)]
+        [listener.until("ready") for listener in mine]
+        too_many = listen(STATE, at=narrow)
+        assert (too_many.status, too_many.headers["retry-after"]) == (429, "15")
 
-            listen(STATE, at=server, key=other).until("ready")
-            full = listen(STATE, at=server, key=other)
-            assert (full.status, full.headers["retry-after"]) == (503, "15")
+        listen(STATE, at=narrow, key=other).until("ready")
+        full = listen(STATE, at=narrow, key=other)
+        assert (full.status, full.headers["retry-after"]) == (503, "15")
 
-            mine[0].close()
-            assert soon(lambda: listen(STATE, at=server).status == 200)
+        mine[0].close()
+        assert soon(lambda: listen(STATE, at=narrow).status == 200)
 
 
 def soon(condition, within=5.0):
@@ -408,12 +390,3 @@ def unreadable_api_keys():
             yield conn
         finally:
             conn.execute("ALTER TABLE unreadable RENAME TO api_keys_apikey")
-
-
-@contextmanager
-def signed_in_server(tmp_path, **more):
-    client = Client()
-    client.force_login(User.objects.create_user("reader"))
-    quick = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_HEARTBEAT_SECONDS": 0.5}
-    with events_server(tmp_path, **quick, **more) as server:
-        yield server, f"sessionid={client.cookies['sessionid'].value}"

@@ -4,14 +4,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
 from playwright.sync_api import Page
 
-from tests.webapp.chromium import IN_A_BROWSER, chromium
+from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.events.events_server import events_server
+from tests.webapp.web_server import Server
 from webapp.accounts import authentication
 from webapp.accounts.issuing import issue
 from webapp.accounts.services import create_api_key
@@ -50,8 +50,8 @@ class EmptyPage(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def origin() -> Iterator[str]:
+@contextmanager
+def empty_pages() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), EmptyPage)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -61,12 +61,16 @@ def origin() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.fixture
-def page(origin) -> Iterator[Page]:
-    with chromium() as browser:
-        opened = browser.new_page()
-        opened.goto(origin)
-        yield opened
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    with empty_pages() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def other_origin() -> Iterator[str]:
+    with empty_pages() as url:
+        yield url
 
 
 @pytest.fixture
@@ -76,22 +80,36 @@ def token(transactional_db) -> str:
     return issue(key, states=["flights_by_carrier"], key_prefix=["JFK"]).text
 
 
-@contextmanager
-def servers(live_server, settings, folder: Path, origins: str) -> Iterator[tuple[str, str]]:
-    """Both processes with the setting; gives their URLs."""
-    settings.TIDEMARK_CORS_ORIGINS = [each for each in origins.split(",") if each]
-    shared = {"SECRET_KEY": django_settings.SECRET_KEY, "TIDEMARK_CORS_ORIGINS": origins}
-    with events_server(folder, **shared) as events:
-        yield live_server.url, events.url
+@pytest.fixture(scope="module")
+def own_process(origin, django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
+    """An events process for pages of `origin`."""
+    shared = {"SECRET_KEY": django_settings.SECRET_KEY, "TIDEMARK_CORS_ORIGINS": origin}
+    with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("events"), **shared) as server:
+        yield server
 
 
-def test_a_page_of_a_listed_origin_reads_and_follows(flights, page, origin, token, live_server, settings, tmp_path):
-    with servers(live_server, settings, tmp_path, origin) as (web, events):
-        assert page.evaluate(FETCH, [web + QUERY, token]) == [200, "found", True, True]
-        assert page.evaluate(SUBSCRIBE, f"{events}{STREAM}?token={token}") == "flights_by_carrier"
+@pytest.fixture
+def servers(live_server, own_process, origin, settings) -> tuple[str, str]:
+    """The URLs of both processes."""
+    settings.TIDEMARK_CORS_ORIGINS = [origin]
+    return live_server.url, own_process.url
 
 
-def test_a_page_of_another_origin_does_not(flights, page, origin, token, live_server, settings, tmp_path):
-    with servers(live_server, settings, tmp_path, "") as (web, events):
-        assert page.evaluate(FETCH, [web + QUERY, token]) == ["TypeError"]
-        assert page.evaluate(SUBSCRIBE, f"{events}{STREAM}?token={token}") == "refused"
+def asked_by(page: Page, servers: tuple[str, str], token: str) -> tuple[object, object]:
+    """What a page gets of either process."""
+    web, events = servers
+    return page.evaluate(FETCH, [web + QUERY, token]), page.evaluate(SUBSCRIBE, f"{events}{STREAM}?token={token}")
+
+
+def test_a_page_of_a_listed_origin_reads_and_follows(flights, chromium, origin, token, servers):
+    page = chromium.new_page()
+    page.goto(origin)
+
+    assert asked_by(page, servers, token) == ([200, "found", True, True], "flights_by_carrier")
+
+
+def test_a_page_of_another_origin_does_not(flights, chromium, other_origin, token, servers):
+    page = chromium.new_page()
+    page.goto(other_origin)
+
+    assert asked_by(page, servers, token) == (["TypeError"], "refused")

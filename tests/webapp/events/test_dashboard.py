@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import Page, expect
 
-from tests.webapp.chromium import IN_A_BROWSER, chromium
+from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.events.events_server import events_server
 from tests.webapp.web_server import Server
 
@@ -15,26 +15,31 @@ TOTALS = "/states/totals/"
 pytestmark = IN_A_BROWSER
 
 
-@pytest.fixture
-def events(live_server, tmp_path, monkeypatch) -> Iterator[Server]:
-    """An events process whose URL the web server's pages have."""
+@pytest.fixture(scope="module")
+def own_process(live_server, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
+    """An events process for pages of the web server."""
     shared = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": live_server.url}
-    with events_server(tmp_path, **shared) as server:
-        # The web server's host name, because cookies belong to a host name.
-        monkeypatch.setattr(settings, "TIDEMARK_EVENTS_URL", f"http://localhost:{server.port}")
+    with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("events"), **shared) as server:
         yield server
 
 
 @pytest.fixture
-def page(flights, live_server, admin_client) -> Iterator[Page]:
+def events(own_process, monkeypatch) -> Server:
+    """The web server's pages have the URL of the events process."""
+    # The web server's host name, because cookies belong to a host name.
+    monkeypatch.setattr(settings, "TIDEMARK_EVENTS_URL", f"http://localhost:{own_process.port}")
+    return own_process
+
+
+@pytest.fixture
+def page(flights, live_server, admin_client, chromium) -> Iterator[Page]:
     session = {"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}
-    with chromium() as browser:
-        context = browser.new_context(base_url=live_server.url)
-        context.add_cookies([session])
-        page = context.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
+    context = chromium.new_context(base_url=live_server.url)
+    context.add_cookies([session])
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
     assert errors == []
 
 
@@ -83,19 +88,17 @@ def test_without_events_a_page_polls_and_shows_no_notice(flights, page):
     expect(page.locator("#notice")).to_have_text("")
 
 
-def test_a_page_whose_events_process_stops_polls_and_reconnects(events, flights, page, tmp_path):
+def test_a_page_whose_events_process_stops_polls_and_reconnects(events, flights, page):
     page.goto(TOTALS)
     updates_by(page, "live")
-    events.process.stop()
-    updates_by(page, "polling")
+    with events.stopped():
+        updates_by(page, "polling")
 
-    flights.commit({("JFK", "C00"): 1})
+        flights.commit({("JFK", "C00"): 1})
 
-    expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=3_000)
-    expect(page.locator("#notice")).to_have_text("")
-    shared = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": page.evaluate("location.origin")}
-    with events_server(tmp_path, port=events.port, **shared):
-        updates_by(page, "live")
+        expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=3_000)
+        expect(page.locator("#notice")).to_have_text("")
+    updates_by(page, "live")
 
 
 def test_a_paused_page_does_not_change_and_catches_up_when_it_resumes(events, flights, page):

@@ -8,9 +8,9 @@ import pytest
 from state_backends.epochs import new_epoch
 from state_backends.maintenance import compact
 from tests.state_backends.feed import views
-from tests.webapp.events.conftest import HEARTBEAT_SECONDS, epoch
-from tests.webapp.events.events_server import events_server
+from tests.webapp.events.conftest import epoch
 from tests.webapp.events.follower import commit, spec, views_feed
+from tests.webapp.processes import HEARTBEAT_SECONDS
 
 STATE = "/events/states/flights_by_carrier"
 
@@ -78,13 +78,12 @@ class TestAState:
 
         assert (change["key"], set(change["value"])) == (["JFK", "C29"], {"flights", "max_delay"})
 
-    def test_a_batch_over_the_limit_is_sent_without_its_changes(self, feed, listen, tmp_path):
-        with events_server(tmp_path, TIDEMARK_EVENTS_MAX_CHANGES=2) as narrow:
-            listener = listen(states(feed), at=narrow)
-            listener.until("ready")
-            commit(feed, a=1, b=1, c=1)
+    def test_a_batch_over_the_limit_is_sent_without_its_changes(self, feed, listen, narrow):
+        listener = listen(states(feed), at=narrow)
+        listener.until("ready")
+        commit(feed, a=1, b=1, c=1)
 
-            batch = listener.next()
+        batch = listener.next()
 
         assert (batch.data["complete"], batch.data["changes"]) == (False, [])
 
@@ -140,6 +139,7 @@ class TestKeys:
 
 
 class TestResuming:
+    @pytest.mark.core
     def test_missed_batches_come_in_order_then_new_ones(self, feed, listen):
         for _ in range(45):
             commit(feed, a=1)
@@ -188,12 +188,12 @@ class TestResuming:
 
         assert (reset.event, reset.id) == ("reset", 2)
 
-    def test_a_client_that_missed_too_many_batches_is_reset(self, feed, listen, tmp_path):
+    def test_a_client_that_missed_too_many_batches_is_reset(self, feed, listen, narrow):
         for _ in range(4):
             commit(feed, a=1)
-        with events_server(tmp_path, TIDEMARK_EVENTS_MAX_BATCHES=3) as short:
-            far = listen(states(feed), at=short, headers={"Last-Event-ID": 1}).next()
-            near = listen(states(feed), at=short, headers={"Last-Event-ID": 2}).next()
+
+        far = listen(states(feed), at=narrow, headers={"Last-Event-ID": 1}).next()
+        near = listen(states(feed), at=narrow, headers={"Last-Event-ID": 2}).next()
 
         assert (far.event, near.event) == ("reset", "ready")
         assert "more than 3 batches" in far.data["reason"]
@@ -294,17 +294,16 @@ class TestConnection:
         assert listener.headers["cache-control"] == "no-store"
         assert listener.headers["x-accel-buffering"] == "no"
 
-    def test_a_server_that_stops_ends_its_streams_in_order(self, feed, listen, tmp_path):
-        with events_server(tmp_path) as server:
-            listener = listen(states(feed), at=server)
-            listener.next()
-            started = time.monotonic()
-            server.process.stop()
-            seconds = time.monotonic() - started
+    def test_a_server_that_stops_ends_its_streams_in_order(self, feed, listen, server):
+        listener = listen(states(feed))
+        listener.next()
+        started = time.monotonic()
+        with server.stopped():
+            seconds, code = time.monotonic() - started, server.process.exit_code()
 
         with pytest.raises(EOFError, match="the stream has ended"):
             listener.next()
-        assert (server.process.exit_code(), seconds < 5.0) == (0, True)
+        assert (code, seconds < 5.0) == (0, True)
 
 
 def compacted(feed):

@@ -18,7 +18,7 @@ from django.contrib.auth.hashers import make_password
 from django_celery_beat.models import PeriodicTask
 from playwright.sync_api import Browser
 
-from tests.webapp.chromium import chromium
+from tests.webapp.chromium import chromium_running
 from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 from tests.webapp.flights import Flights
 from tests.webapp.pictures.album import ACCEPTED, Album, font
@@ -66,7 +66,8 @@ def admin_user(admin_user):
 
 @pytest.fixture
 def browser(live_server) -> Iterator[Browser]:
-    with chromium(f"--host-resolver-rules=MAP localhost 127.0.0.1:{live_server.thread.port}") as browser:
+    resolving = f"--host-resolver-rules=MAP localhost 127.0.0.1:{live_server.thread.port}"
+    with chromium_running(resolving) as running, running.in_use() as browser:
         yield browser
 
 

@@ -25,7 +25,10 @@ from webapp.states.management.child_process import Child
 from webapp.states.models import MaintenanceRun
 from webapp.states.replicas import Replicas
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine: apt-get install pgbouncer")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine: apt-get install pgbouncer"),
+]
 
 STATE = "/api/v1/states/flights_by_carrier"
 

@@ -21,6 +21,8 @@ from webapp.api import lookups
 from webapp.core import metrics
 from webapp.states import readers, replica, replicas
 
+pytestmark = pytest.mark.processes
+
 STATE = "/states/flights_by_carrier"
 KEY = ["EWR", "C00"]
 FIRST_KEY = quote(orjson.dumps(KEY).decode())

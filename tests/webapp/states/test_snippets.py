@@ -9,19 +9,17 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
-from django.db import connection
 
 from pipelines.embedded.data_dir import REPOSITORY
 from state_backends import Count, StateSpec
 from tests.webapp.api.states import add_state
 from tests.webapp.flights import BY_CARRIER, TOTALS
 from tests.webapp.saved_queries.published import SHARE, TOP, published
-from tests.webapp.web_server import database_url, web_server
+from tests.webapp.web_server import database_url
 from webapp.accounts.services import create_api_key
-from webapp.states import readers, snippets
+from webapp.states import snippets
 from webapp.states.programs import Server
 from webapp.states.snippets import LANGUAGES, Wanted
 
@@ -55,20 +53,15 @@ def language(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
-def server(django_db_setup, django_db_blocker, tmp_path_factory):
-    with django_db_blocker.unblock():
-        with web_server(tmp_path_factory.mktemp("web"), TIDEMARK_API_KEY_CACHE_SECONDS=0) as running:
-            yield Server(running.url)
-        connection.close()
+@pytest.fixture
+def server(web_process):
+    return Server(web_process.url)
 
 
 @pytest.fixture
 def run(lasting, language, tmp_path):
     """Runs the program of the language, without a word of it changed; returns what it printed, as CSV for SQL."""
     _, key = create_api_key("reader of a page", ["read"])
-    # The server compares its readers with the catalog once a second only.
-    time.sleep(readers.CHECK_SECONDS)
 
     def run(made, *, fails=False):
         assert list(made) == [each for each in LANGUAGES if each in made]
@@ -243,7 +236,6 @@ def test_strange_keys_are_found(run, lasting, language, server, key):
 def test_keys_that_are_numbers_are_found_to_the_last_digit(run, lasting, language, server):
     key = [2**53 + 1, 0.1]
     add_state(lasting.conn, LARGE, {tuple(key): {"n": 5}})
-    time.sleep(readers.CHECK_SECONDS)
     printed = [run(snippets.lookup(server, LARGE, [key])), run(snippets.one_key(server, LARGE, key))]
 
     assert all(each.rstrip(']}\n"').endswith("5") for each in printed)
