@@ -9,10 +9,8 @@ from uuid import UUID
 import pytest
 
 from state_backends import Count, First, Max, StateSpec, Sum
-from state_backends.table import StateTable
 from tests.webapp.api.states import add_state
 from tests.webapp.client.cutting_proxy import cutting_proxy
-from tests.webapp.dropping import drop_tables
 from tests.webapp.flights import FIRST_HOUR
 from tidemark.client import IncompleteExportError, MissingFormatError, NotFoundError
 
@@ -42,8 +40,6 @@ def large(flights):
         "SELECT g, repeat('x', 200), g, 1, now() FROM generate_series(1, %s) g",
         [ROWS],
     )
-    yield
-    drop_tables(flights.conn, StateTable(LARGE))
 
 
 def test_entries_are_record_batches_of_one_batch(client):
@@ -130,12 +126,9 @@ def test_values_keep_every_digit_and_their_type(client, flights):
     stored = {name: row.get(name) for name in MONEY.value_columns}
     key = (WHO, DAY, 0.5)
     add_state(flights.conn, MONEY, {key: stored})
-    try:
-        value = client.state("money").get(key)
-        [entry] = client.state("money").entries()
-        missing = client.state("money").get((WHO, DAY, 2))
-    finally:
-        drop_tables(flights.conn, StateTable(MONEY))
+    value = client.state("money").get(key)
+    [entry] = client.state("money").entries()
+    missing = client.state("money").get((WHO, DAY, 2))
 
     assert entry.key == key
     assert (value["amount"], value["last"], value["big"], missing) == (EXACT, AT, 2**63 - 1, None)

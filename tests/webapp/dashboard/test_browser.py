@@ -12,10 +12,8 @@ from playwright.sync_api import Locator, Page, expect
 from psycopg.conninfo import make_conninfo
 
 from state_backends.dead_letters import DeadLetter
-from state_backends.table import StateTable
 from tests.webapp.chromium import IN_A_BROWSER
-from tests.webapp.dropping import drop_tables
-from tests.webapp.flights import SPECS, Flights, flights_pipeline
+from tests.webapp.flights import Flights, flights_pipeline
 from webapp.states import readers
 
 STATE = "/states/flights_by_carrier/"
@@ -31,9 +29,6 @@ def flights(transactional_db) -> Iterator[Flights]:
         pipeline.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
         pipeline.report("running", pending={"count": 0, "unit": "files", "oldest": None})
         yield pipeline
-        for spec in SPECS:
-            drop_tables(conn, StateTable(spec))
-        conn.execute("DELETE FROM tidemark.pipeline")
 
 
 def _address() -> str:
