@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.webapp.api.checked_client import CheckedClient
-from tests.webapp.api.large import large_state
+from tests.webapp.api.large import add_large_state
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.flights import Flights
@@ -36,9 +36,9 @@ def lasting(transactional_db) -> Iterator[Flights]:
 
 
 @pytest.fixture
-def large(lasting) -> Iterator[Flights]:
-    with large_state(lasting):
-        yield lasting
+def large(lasting) -> Flights:
+    add_large_state(lasting)
+    return lasting
 
 
 @pytest.fixture

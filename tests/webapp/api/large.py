@@ -1,8 +1,5 @@
 """A state whose exports are larger than what sockets buffer, and how many snapshots are held to read it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from state_backends import Catalog, Count, StateSpec
 from tests.webapp.flights import Flights
 
@@ -10,8 +7,7 @@ LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": C
 ROWS = 200_000
 
 
-@contextmanager
-def large_state(flights: Flights) -> Iterator[None]:
+def add_large_state(flights: Flights) -> None:
     Catalog(flights.conn).register_states("flights", [LARGE], {"large": "exactly once"})
     flights.conn.execute(
         "INSERT INTO tidemark_state.large (k, name, n, txid, updated_at) "
@@ -19,7 +15,6 @@ def large_state(flights: Flights) -> Iterator[None]:
         [ROWS],
     )
     flights.conn.execute("ANALYZE tidemark_state.large")
-    yield
 
 
 def snapshots(flights: Flights) -> int:
