@@ -185,6 +185,14 @@ class TestBatches:
 
         assert ledger.begin(0, spout="transactional", held=files("b", "a")) is None
 
+    def test_a_committed_batch_with_the_same_input_is_reverted_for_an_opaque_spout(self, ledger):
+        """The same offsets may bring other tuples, which is what makes the spout opaque."""
+        ledger.commit(ledger.begin(0, held=files("a")))
+
+        batch = ledger.begin(0, spout="opaque", held=files("a"))
+
+        assert (batch.txid, batch.attempt, batch.is_retry) == (1, 2, True)
+
     def test_a_committed_batch_with_other_input_is_reverted_whatever_the_spout(self, ledger, conn, name):
         """Skipped by its number, the additional files would never be counted."""
         ledger.commit(ledger.begin(0, held=files("a")))
@@ -536,6 +544,24 @@ class TestFence:
 
         assert BatchLedger(connect(), name).acquire() == 3
 
+    def test_a_driver_that_has_released_the_pipeline_must_take_the_lock_again(self, ledger, connect, name):
+        ledger.release()
+        with pytest.raises(FencedError):
+            ledger.begin(0)
+
+        BatchLedger(connect(), name).acquire()
+
+        with pytest.raises(PipelineHeldError):
+            ledger.acquire()
+
+    def test_a_pipeline_is_free_after_work_that_held_it_has_failed(self, ledger, connect, name):
+        ledger.release()
+
+        with pytest.raises(ZeroDivisionError), ledger.idle():
+            raise ZeroDivisionError
+
+        assert BatchLedger(connect(), name).acquire() == 2
+
     def test_a_pipeline_that_is_not_registered_is_not_held(self, conn, connect, fresh):
         name = fresh(VIEWS).name
         with pytest.raises(BatchOrderError) as caught:
@@ -591,6 +617,41 @@ class TestFence:
         thread.join(SOON)
 
         assert outcome == ["refused"]
+
+    def test_a_driver_that_waited_for_the_takeover_begins_nothing(self, ledger, conn, connect, name):
+        driver = connect()
+        conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had ended
+        outcome = []
+
+        def begin():
+            try:
+                ledger.begin(0)
+                outcome.append("began")
+            except FencedError:
+                outcome.append("refused")
+
+        thread = threading.Thread(target=begin)
+        with driver.transaction():
+            BatchLedger(driver, name).acquire()
+            thread.start()
+            wait_until_blocked(driver, conn)
+        thread.join(SOON)
+
+        assert outcome == ["refused"]
+
+    def test_the_committed_batch_stays_the_one_that_was_locked(self, ledger, conn, connect, name):
+        batch, driver = ledger.begin(0), connect()
+        thread = threading.Thread(target=lambda: BatchLedger(driver, name).commit(batch))
+
+        with conn.transaction():
+            locked = ledger.lock_committed()
+            thread.start()
+            wait_until_blocked(conn, driver)
+            still = ledger.lock_committed()
+        thread.join(SOON)
+
+        assert (locked, still) == (0, 0)
+        assert row(conn, name)[0] == 1
 
     def test_tasks_do_not_wait_for_each_other(self, ledger, connect):
         batch, one, two = ledger.begin(0), connect(), connect()
