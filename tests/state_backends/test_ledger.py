@@ -146,6 +146,16 @@ class TestBatches:
         assert row(conn, name) == (3, 2, 2, None, None, None)
         assert ledger.begin(2).attempt == 3
 
+    def test_a_reverted_commit_goes_back_to_the_time_of_the_batch_before(self, ledger, conn, name):
+        first = ledger.begin(0)
+        ledger.commit(first)
+        ledger.commit(ledger.begin(1))
+
+        ledger.begin(1)
+
+        time = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+        assert time == (first.batch_time,)
+
     def test_a_reverted_batch_may_fail_and_come_again(self, ledger, conn, name):
         commit_batches(ledger, 2)
         ledger.begin(1)
@@ -286,6 +296,16 @@ class TestBatches:
         kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
 
         assert kept.fetchall() == [(1, [2], [files("a")[0].fingerprint()])]
+
+    def test_the_input_of_the_first_batch_since_a_reprocess_takes_its_place(self, ledger, conn, name):
+        ledger.commit(ledger.begin(0, offsets=[1], held=files("a")))
+        conn.execute("UPDATE tidemark.pipeline SET fed_after = 1 WHERE name = %s", [name])  # as the swap does
+        ledger.commit(ledger.begin(1, offsets=[2], held=files("b")))
+        ledger.commit(ledger.begin(2, offsets=[3], held=files("c")))
+
+        kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
+
+        assert kept.fetchall() == [(2, [2], [files("b")[0].fingerprint()])]
 
     def test_before_the_first_commit_a_source_may_be_replaced(self, ledger):
         ledger.begin(0, sources=[{"orders": "id-1"}])

@@ -150,6 +150,24 @@ class TestTwoParts:
             self.scope.check_keys(ROUTES, [("JFK", "AA"), key])
 
 
+def test_a_key_for_some_keys_of_one_state_does_not_act_on_the_whole_state():
+    scope = KeyScope(frozenset({"routes"}), ("JFK",))
+
+    with pytest.raises(OutsideError, match="concerns every key"):
+        scope.check_whole_state("routes")
+
+
+def test_a_key_for_saved_queries_sees_no_state_of_its_own():
+    scope = KeyScope(frozenset({"routes"}), queries=frozenset({"top"}))
+
+    assert not scope.sees("routes")
+    assert scope.sees_query("top")
+    assert not scope.is_unrestricted
+    assert scope.of_reads.sees("routes")
+    with pytest.raises(OutsideError, match="restricted to the saved queries top"):
+        scope.check_state("routes")
+
+
 def client_with_key(*scopes: str, **restrictions) -> Client:
     return Client(headers={"X-Api-Key": create_api_key("feed", scopes or ["read"], **restrictions)[1]})
 

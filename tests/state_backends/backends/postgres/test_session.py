@@ -20,7 +20,9 @@ def feed(conn, fresh):
 
 
 def history(feed, page, upto):
-    return [change.value and change.value["n"] for change in Changelog(feed.conn, feed.spec).history((page,), upto=upto)]
+    return [
+        change.value and change.value["n"] for change in Changelog(feed.conn, feed.spec).history((page,), upto=upto)
+    ]
 
 
 def test_each_new_version_is_in_the_changelog(feed):
