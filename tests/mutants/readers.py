@@ -159,7 +159,7 @@ MUTANTS = [
         CHANGES,
         "        if epoch is not None and epoch != self.epoch:\n            return other_epoch(after)\n",
         "",
-        [*CHANGES_TESTS, "tests/webapp/api/test_epochs.py"],
+        CHANGES_TESTS,
     ),
     Mutant(
         "readers/the-changelog-answers-for-batches-that-it-lost",

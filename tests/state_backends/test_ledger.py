@@ -5,7 +5,6 @@ import socket
 import threading
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
@@ -23,6 +22,7 @@ from state_backends.errors import (
 from state_backends.ledger import CHANNEL
 from state_backends.source_input import SourceInput
 from tests.recovery_page import message_of
+from tests.state_backends.waiting import wait_until_blocked, wait_until_gone
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 SOON = 10  # seconds; enough for anything that is not stuck
@@ -757,21 +757,3 @@ def test_a_waiting_driver_takes_over_once_the_old_session_has_ended(ledger, conn
 
     closing.join()
     assert fence == 3
-
-
-def wait_until_blocked(conn: psycopg.Connection, other: psycopg.Connection) -> None:
-    """Wait until `other` waits for a lock that `conn` holds."""
-    wait_until(conn, "SELECT %s = ANY(pg_blocking_pids(%s))", [conn.info.backend_pid, other.info.backend_pid])
-
-
-def wait_until_gone(conn: psycopg.Connection, pid: int) -> None:
-    wait_until(conn, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)", [pid])
-
-
-def wait_until(conn: psycopg.Connection, question: str, parameters: list[int]) -> None:
-    for _ in range(SOON * 100):
-        (yes,) = conn.execute(question, parameters).fetchone()
-        if yes:
-            return
-        threading.Event().wait(timedelta(milliseconds=10).total_seconds())
-    raise TimeoutError(question)
