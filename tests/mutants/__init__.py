@@ -1,6 +1,6 @@
 """Mutants: wrong changes of the code, one at a time, each of which some test must notice.
 
-    python -m tests.mutants                     run all of them; the tests take about half an hour
+    python -m tests.mutants                     run all of them; a quarter of an hour on a quiet machine
     python -m tests.mutants --list              show their names
     python -m tests.mutants ledger maps/rollback    run those whose names begin so
 

@@ -36,20 +36,6 @@ MUTANTS = [
         EXPIRY,
     ),
     Mutant(
-        "maintenance/a-walk-waits-for-writers",
-        MAINTENANCE,
-        '"FOR UPDATE OF t SKIP LOCKED), "',
-        '"FOR UPDATE OF t), "',
-        EXPIRY,
-    ),
-    Mutant(
-        "maintenance/a-walk-does-not-lock-what-it-chose",
-        MAINTENANCE,
-        'WHERE {useless} "\n            "FOR UPDATE OF t SKIP LOCKED), "',
-        'WHERE {useless}), "',
-        [*EXPIRY, *COMPACTION],
-    ),
-    Mutant(
         "maintenance/a-state-without-a-changelog-keeps-its-reach-after-expiry",
         POSTGRES,
         "    if not spec.changelog:\n        walk.close_page = _shorten_reach\n",
@@ -71,13 +57,6 @@ MUTANTS = [
         COMPACTION,
     ),
     Mutant(
-        "maintenance/dead-entries-after-the-horizon-are-dropped",
-        MAINTENANCE,
-        '"t.txid <= {horizon} AND NOT {live} AND',
-        '"NOT {live} AND',
-        COMPACTION,
-    ),
-    Mutant(
         "maintenance/a-dead-entry-is-dropped-before-an-older-one",
         MAINTENANCE,
         "AND NOT EXISTS (SELECT FROM {log} o WHERE {same} AND o.txid < t.txid)",
@@ -85,24 +64,10 @@ MUTANTS = [
         COMPACTION,
     ),
     Mutant(
-        "maintenance/compaction-does-not-record-its-horizon",
-        MAINTENANCE,
-        "AND oldest_txid < %s",
-        "AND oldest_txid < %s - 1000000",
-        COMPACTION,
-    ),
-    Mutant(
         "maintenance/a-tombstone-that-may-be-reverted-is-deleted",
         POSTGRES,
         'sql.SQL("t.txid <= {}").format(sql.Literal(horizon.txid)) if table.keeps_txid',
         'sql.SQL("{} >= 0").format(sql.Literal(horizon.txid)) if table.keeps_txid',
-        COMPACTION,
-    ),
-    Mutant(
-        "maintenance/a-previous-version-that-may-be-needed-is-released",
-        POSTGRES,
-        '"t.prev_txid IS NOT NULL AND t.txid <= {}"',
-        '"t.prev_txid IS NOT NULL AND t.prev_txid <= {}"',
         COMPACTION,
     ),
     Mutant(
@@ -118,13 +83,6 @@ MUTANTS = [
         'AND r.oldest_txid <= b.txid) "',
         'AND r.oldest_txid < 0) "',
         COMPACTION,
-    ),
-    Mutant(
-        "maintenance/the-ledger-loses-batches-of-states-that-are-kept",
-        MAINTENANCE,
-        '"AND b.txid <= k.committed_txid)"',
-        '"AND b.txid < 0)"',
-        ["tests/state_backends/schema/test_kept.py", *COMPACTION],
     ),
     Mutant(
         "maintenance/a-rebuild-leaves-a-removal-out-that-may-be-reverted",

@@ -162,13 +162,6 @@ MUTANTS = [
         SESSIONS,
     ),
     Mutant(
-        "merge/entries-are-appended-again-for-a-skipped-replay",
-        CHANGELOG,
-        '"SELECT {} FROM {} t JOIN {} i ON {} WHERE t.txid = %s"',
-        '"SELECT {} FROM {} t JOIN {} i ON {} WHERE t.txid <= %s + 1"',
-        LOG,
-    ),
-    Mutant(
         "merge/an-older-writer-changes-history",
         CHANGELOG,
         "            self._refuse_older()\n",

@@ -85,24 +85,10 @@ MUTANTS = [
         AS_OF,
     ),
     Mutant(
-        "readers/a-state-that-was-added-later-has-a-past",
-        COMMITTED,
-        'return sql.SQL("greatest(s.oldest_txid, s.since_txid, p.first_txid)")',
-        'return sql.SQL("greatest(s.oldest_txid, p.first_txid)")',
-        AS_OF,
-    ),
-    Mutant(
         "readers/a-version-that-a-revert-used-up-is-taken-for-a-new-key",
         COMMITTED,
         "coalesce(t.prev_txid, CASE WHEN p.retried_txid > t.txid THEN t.txid END)",
         "t.prev_txid",
-        AS_OF,
-    ),
-    Mutant(
-        "readers/a-transactional-row-is-told-from-before-it",
-        COMMITTED,
-        'return sql.SQL("t.txid")',
-        'return sql.SQL("NULL::bigint")',
         AS_OF,
     ),
     Mutant(
@@ -117,13 +103,6 @@ MUTANTS = [
         HISTORY,
         "WHERE {} AND t.txid <= p.committed_txid)",
         "WHERE {} AND t.txid <= p.committed_txid + 1)",
-        HISTORY_TESTS,
-    ),
-    Mutant(
-        "readers/history-of-the-row-shows-an-open-batch",
-        HISTORY,
-        "WHERE {} AND t.{} <= p.committed_txid",
-        "WHERE {} AND t.{} <= p.committed_txid + 1",
         HISTORY_TESTS,
     ),
     Mutant(
@@ -169,32 +148,11 @@ MUTANTS = [
         LOG,
     ),
     Mutant(
-        "readers/the-changelog-answers-for-an-open-batch",
-        CHANGELOG,
-        "        if txid > extent.committed:\n",
-        "        if txid > extent.committed + 1:\n",
-        LOG,
-    ),
-    Mutant(
         "readers/states-differ-in-the-attempt",
         MULTI_STATE,
         "{(each.epoch, each.txid, each.attempt) for each in shown}",
         "{(each.epoch, each.txid) for each in shown}",
         MULTI_STATE_TESTS,
-    ),
-    Mutant(
-        "readers/states-of-two-pipelines-are-read-together",
-        MULTI_STATE,
-        "    if len(found) > 1:\n",
-        "    if len(found) > 2:\n",
-        MULTI_STATE_TESTS,
-    ),
-    Mutant(
-        "readers/a-pinned-batch-is-checked-at-the-beginning-only",
-        PINNED,
-        "a snapshot of the ledger.\n        check_same(conn, batch)\n",
-        "a snapshot of the ledger.\n",
-        PINNED_TESTS,
     ),
     Mutant(
         "readers/a-pinned-batch-is-not-checked-at-the-beginning",

@@ -181,13 +181,6 @@ MUTANTS = [
         BACKING_MAPS,
     ),
     Mutant(
-        "redis/trim-frees-rows-of-an-open-batch",
-        LUA + "trim.lua",
-        "(settled and tonumber(row[TXID] or 0) > settled)",
-        "(settled and tonumber(row[TXID] or 0) < 0)",
-        ["tests/webapp/states/test_redis_states.py"],
-    ),
-    Mutant(
         "redis/a-store-that-is-ahead-is-taken-back-two-batches",
         COMPARISON,
         "is_last = status.published == ahead and not rows.record(ahead + 1).keys",
