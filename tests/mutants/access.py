@@ -7,7 +7,6 @@ TOKENS = "webapp/accounts/tokens.py"
 ISSUING = "webapp/accounts/issuing.py"
 REVOKED = "webapp/accounts/revoked_tokens.py"
 AUTHENTICATION = "webapp/accounts/authentication.py"
-SERVICES = "webapp/accounts/services.py"
 RATE_LIMITS = "webapp/accounts/rate_limits.py"
 THROTTLING = "webapp/accounts/throttling.py"
 LOOKUPS = "webapp/api/lookups.py"
@@ -21,7 +20,6 @@ KEY_SCOPE = ["tests/webapp/api/test_key_scope.py"]
 TOKEN_TESTS = ["tests/webapp/accounts/test_tokens.py"]
 REVOKED_TESTS = ["tests/webapp/accounts/test_revoked_tokens.py"]
 KEYS = ["tests/webapp/accounts/test_authentication.py"]
-SERVICE_TESTS = ["tests/webapp/accounts/test_services.py"]
 RATES = ["tests/webapp/accounts/test_rate_limits.py"]
 THROTTLES = ["tests/webapp/accounts/test_throttling.py"]
 

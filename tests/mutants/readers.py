@@ -113,13 +113,6 @@ MUTANTS = [
         HISTORY_TESTS,
     ),
     Mutant(
-        "readers/changes-show-an-open-batch",
-        CHANGES,
-        "c.txid <= %(last)s AND c.txid <= v.txid",
-        "c.txid <= %(last)s",
-        CHANGES_TESTS,
-    ),
-    Mutant(
         "readers/changes-begin-with-the-batch-that-was-seen",
         CHANGES,
         "WHERE c.txid > %(after)s AND",
