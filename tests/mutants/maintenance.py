@@ -15,13 +15,6 @@ AS_OF = ["tests/state_backends/reader/test_as_of.py"]
 
 MUTANTS = [
     Mutant(
-        "maintenance/expiry-deletes-rows-of-an-open-batch",
-        POSTGRES,
-        'sql.SQL("t.txid <= %(committed)s") if',
-        'sql.SQL("true") if',
-        EXPIRY,
-    ),
-    Mutant(
         "maintenance/expiry-goes-by-now-while-a-batch-is-open",
         MAINTENANCE,
         '"clock": min(now, open_time or now),',

@@ -113,13 +113,6 @@ MUTANTS = [
         HISTORY_TESTS,
     ),
     Mutant(
-        "readers/changes-begin-with-the-batch-that-was-seen",
-        CHANGES,
-        "WHERE c.txid > %(after)s AND",
-        "WHERE c.txid >= %(after)s AND",
-        CHANGES_TESTS,
-    ),
-    Mutant(
         "readers/a-replay-of-the-batch-that-was-seen-is-no-gap",
         CHANGES,
         "if self.attempt_then != attempt and (attempt is not None or self.attempt_then > 1):",
