@@ -252,6 +252,28 @@ class OpaqueMapContract(MapStateContract):
                 counts.begin_commit(2, at=MIDNIGHT + timedelta(minutes=59))
                 assert counts.multi_get([("a",)]) == [10]
 
+    def test_a_replay_checks_the_ttl_of_the_previous_version_after_a_second_update_too(self, new_backing):
+        spec = StateSpec("counts", key={"word": "text"}, value="jsonb", ttl=timedelta(hours=1))
+        counts = OpaqueMap(new_backing(spec))
+        counts.begin_commit(1, at=MIDNIGHT)
+        counts.multi_put([("a",)], [10])
+
+        for _ in range(2):
+            counts.begin_commit(2, at=MIDNIGHT + timedelta(hours=1))
+            assert [counts.multi_update([("a",)], [add(1)]) for _ in range(2)] == [[1], [2]]
+
+    def test_what_a_batch_writes_after_a_rollback_is_rolled_back_too(self, counts, backing):
+        self.run(counts, 1, ("a", 1))
+        counts.begin_commit(2)
+        counts.multi_update([("a",)], [add(10)])
+        counts.rollback(2)
+        counts.multi_update([("a",)], [add(100)])
+        assert backing.multi_get([("a",)]) == [Versioned(101, 2, 1, 1)]
+
+        counts.rollback(2)
+
+        assert counts.multi_get([("a",)]) == [1]
+
     def test_rollback_undoes_a_removal(self, counts):
         self.run(counts, 1, ("a", 7))
         counts.begin_commit(2)

@@ -431,6 +431,16 @@ class TimeToLiveContract:
 
         assert {key: row.value["n"] for key, row in backing.scan()} == {("a",): 11, ("b",): 1}
 
+    @pytest.mark.parametrize("kind", ["transactional", "non_transactional"])
+    def test_an_expired_row_counts_as_absent_where_one_version_is_kept_too(self, state, kind):
+        backing, merge = state(replace(VIEWS, kind=kind, ttl=self.HOUR))
+        merge(1, {"page": "a", "n": 10}, {"page": "b", "n": 10}, at=MIDNIGHT)
+
+        merge(2, {"page": "a", "n": 1}, at=MIDNIGHT + self.HOUR - timedelta(microseconds=1))
+        merge(3, {"page": "b", "n": 1}, at=MIDNIGHT + self.HOUR)
+
+        assert {key: row.value["n"] for key, row in backing.scan()} == {("a",): 11, ("b",): 1}
+
     def test_an_update_restarts_the_ttl(self, views):
         backing, merge = views
         for step in range(5):

@@ -5,7 +5,6 @@ import socket
 import threading
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
@@ -23,6 +22,7 @@ from state_backends.errors import (
 from state_backends.ledger import CHANNEL
 from state_backends.source_input import SourceInput
 from tests.recovery_page import message_of
+from tests.state_backends.waiting import wait_until_blocked, wait_until_gone
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 SOON = 10  # seconds; enough for anything that is not stuck
@@ -146,6 +146,16 @@ class TestBatches:
         assert row(conn, name) == (3, 2, 2, None, None, None)
         assert ledger.begin(2).attempt == 3
 
+    def test_a_reverted_commit_goes_back_to_the_time_of_the_batch_before(self, ledger, conn, name):
+        first = ledger.begin(0)
+        ledger.commit(first)
+        ledger.commit(ledger.begin(1))
+
+        ledger.begin(1)
+
+        time = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+        assert time == (first.batch_time,)
+
     def test_a_reverted_batch_may_fail_and_come_again(self, ledger, conn, name):
         commit_batches(ledger, 2)
         ledger.begin(1)
@@ -184,6 +194,14 @@ class TestBatches:
         ledger.commit(ledger.begin(0, held=files("a", "b")))
 
         assert ledger.begin(0, spout="transactional", held=files("b", "a")) is None
+
+    def test_a_committed_batch_with_the_same_input_is_reverted_for_an_opaque_spout(self, ledger):
+        """The same offsets may bring other tuples, which is what makes the spout opaque."""
+        ledger.commit(ledger.begin(0, held=files("a")))
+
+        batch = ledger.begin(0, spout="opaque", held=files("a"))
+
+        assert (batch.txid, batch.attempt, batch.is_retry) == (1, 2, True)
 
     def test_a_committed_batch_with_other_input_is_reverted_whatever_the_spout(self, ledger, conn, name):
         """Skipped by its number, the additional files would never be counted."""
@@ -278,6 +296,16 @@ class TestBatches:
         kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
 
         assert kept.fetchall() == [(1, [2], [files("a")[0].fingerprint()])]
+
+    def test_the_input_of_the_first_batch_since_a_reprocess_takes_its_place(self, ledger, conn, name):
+        ledger.commit(ledger.begin(0, offsets=[1], held=files("a")))
+        conn.execute("UPDATE tidemark.pipeline SET fed_after = 1 WHERE name = %s", [name])  # as the swap does
+        ledger.commit(ledger.begin(1, offsets=[2], held=files("b")))
+        ledger.commit(ledger.begin(2, offsets=[3], held=files("c")))
+
+        kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
+
+        assert kept.fetchall() == [(2, [2], [files("b")[0].fingerprint()])]
 
     def test_before_the_first_commit_a_source_may_be_replaced(self, ledger):
         ledger.begin(0, sources=[{"orders": "id-1"}])
@@ -536,6 +564,24 @@ class TestFence:
 
         assert BatchLedger(connect(), name).acquire() == 3
 
+    def test_a_driver_that_has_released_the_pipeline_must_take_the_lock_again(self, ledger, connect, name):
+        ledger.release()
+        with pytest.raises(FencedError):
+            ledger.begin(0)
+
+        BatchLedger(connect(), name).acquire()
+
+        with pytest.raises(PipelineHeldError):
+            ledger.acquire()
+
+    def test_a_pipeline_is_free_after_work_that_held_it_has_failed(self, ledger, connect, name):
+        ledger.release()
+
+        with pytest.raises(ZeroDivisionError), ledger.idle():
+            raise ZeroDivisionError
+
+        assert BatchLedger(connect(), name).acquire() == 2
+
     def test_a_pipeline_that_is_not_registered_is_not_held(self, conn, connect, fresh):
         name = fresh(VIEWS).name
         with pytest.raises(BatchOrderError) as caught:
@@ -591,6 +637,41 @@ class TestFence:
         thread.join(SOON)
 
         assert outcome == ["refused"]
+
+    def test_a_driver_that_waited_for_the_takeover_begins_nothing(self, ledger, conn, connect, name):
+        driver = connect()
+        conn.execute("SELECT pg_advisory_unlock_all()")  # as if its session had ended
+        outcome = []
+
+        def begin():
+            try:
+                ledger.begin(0)
+                outcome.append("began")
+            except FencedError:
+                outcome.append("refused")
+
+        thread = threading.Thread(target=begin)
+        with driver.transaction():
+            BatchLedger(driver, name).acquire()
+            thread.start()
+            wait_until_blocked(driver, conn)
+        thread.join(SOON)
+
+        assert outcome == ["refused"]
+
+    def test_the_committed_batch_stays_the_one_that_was_locked(self, ledger, conn, connect, name):
+        batch, driver = ledger.begin(0), connect()
+        thread = threading.Thread(target=lambda: BatchLedger(driver, name).commit(batch))
+
+        with conn.transaction():
+            locked = ledger.lock_committed()
+            thread.start()
+            wait_until_blocked(conn, driver)
+            still = ledger.lock_committed()
+        thread.join(SOON)
+
+        assert (locked, still) == (0, 0)
+        assert row(conn, name)[0] == 1
 
     def test_tasks_do_not_wait_for_each_other(self, ledger, connect):
         batch, one, two = ledger.begin(0), connect(), connect()
@@ -676,21 +757,3 @@ def test_a_waiting_driver_takes_over_once_the_old_session_has_ended(ledger, conn
 
     closing.join()
     assert fence == 3
-
-
-def wait_until_blocked(conn: psycopg.Connection, other: psycopg.Connection) -> None:
-    """Wait until `other` waits for a lock that `conn` holds."""
-    wait_until(conn, "SELECT %s = ANY(pg_blocking_pids(%s))", [conn.info.backend_pid, other.info.backend_pid])
-
-
-def wait_until_gone(conn: psycopg.Connection, pid: int) -> None:
-    wait_until(conn, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)", [pid])
-
-
-def wait_until(conn: psycopg.Connection, question: str, parameters: list[int]) -> None:
-    for _ in range(SOON * 100):
-        (yes,) = conn.execute(question, parameters).fetchone()
-        if yes:
-            return
-        threading.Event().wait(timedelta(milliseconds=10).total_seconds())
-    raise TimeoutError(question)

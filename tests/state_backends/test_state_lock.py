@@ -11,7 +11,7 @@ import pytest
 from state_backends.errors import StateBusyError
 from state_backends.state_lock import WORKS, check_owner, state_lock
 from tests.recovery_page import message_of
-from tests.state_backends.test_ledger import wait_until_gone
+from tests.state_backends.waiting import wait_until_gone
 
 # Of the table in the docstring of state_lock.py: these lock the shadow only, or the live tables only.
 BESIDE = {("reprocess", work) for work in WORKS if work not in ("migration", "reprocess", "retirement")}

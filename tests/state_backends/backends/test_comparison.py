@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from state_backends import BatchLedger, Count, RedisBackingMap, StateSpec, state_reader
+from state_backends.backends.redis.keys import KeyNames
 from state_backends.errors import FencedError, FindingError, LostBatchesError, LostWritesError, StoreAheadError
 from state_backends.reader.scanning import ScanningReader
 from tests.recovery_page import message_of
@@ -117,6 +118,15 @@ class TestBehind:
             session.publish(keys)
 
         assert "batch 2 wrote 1 keys" in feed.finding()
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_merges_that_are_lost_after_they_were_published_are_found_at_the_next_start(self, new_feed, client, kind):
+        feed = new_feed(replace(VIEWS, kind=kind))
+        feed.run(views(("a", 1), ("b", 1)))
+        client.hincrby(KeyNames(feed.spec).guard, "keys:1", -1)
+
+        with pytest.raises(LostBatchesError, match="batch 1 wrote 2 keys, and Redis has 1 of it"):
+            feed.restart()
 
     def test_a_server_that_forgot_that_the_attempt_was_admitted_refuses_its_tasks(self, feed, client):
         older = copy_of(client, feed.spec)

@@ -20,7 +20,8 @@ from tests.contracts.merge import (
     rows,
     sale,
 )
-from tests.state_backends.feed import arrow, let_time_pass
+from tests.state_backends.feed import arrow, let_time_pass, views
+from tests.state_backends.waiting import wait_until_blocked
 
 
 @pytest.fixture
@@ -88,6 +89,22 @@ class TestReplay(ReplayContract):
         feed.ledger.commit(batch)
 
         assert {row.value["n"] for _, row in feed.backing(spec).scan()} == {2}
+
+    def test_a_task_locks_its_rows_in_key_order_however_they_come(self, fresh, new_feed, connect):
+        feed = new_feed(spec := fresh(VIEWS))
+        feed.run(views(("a", 1), ("z", 1)))
+        batch, holder, task, other = feed.begin(1), connect(), connect(), connect()
+        locked = f"SELECT page FROM tidemark_state.{spec.name} WHERE page = %s FOR UPDATE SKIP LOCKED"
+
+        thread = threading.Thread(target=feed.apply, args=(batch, spec, views(("z", 1), ("a", 1)), task))
+        with holder.transaction():
+            holder.execute(locked, ["a"])
+            thread.start()
+            wait_until_blocked(holder, task)
+            free = other.execute(locked, ["z"]).fetchall()
+        thread.join()
+
+        assert free == [("z",)]
 
 
 class TestKeysThroughArrow(KeysThroughArrowContract):

@@ -209,6 +209,13 @@ class TestGap:
         assert "no longer on hand" in changes(feed.conn, spec, 2).gap(2, 1)
         assert changes(feed.conn, spec, 3).gap(3, 1) is None
 
+    def test_a_batch_of_another_epoch_is_a_gap_whatever_its_number(self, feed):
+        feed.run(views(("a", 1)))
+        changed = changes(feed.conn, feed.specs[0], 1)
+
+        assert changed.gap(1, 1, epoch=changed.epoch) is None
+        assert "of another epoch" in changed.gap(1, 1, epoch="another")
+
     def test_another_declaration_is_a_gap(self, feed):
         feed.run(views(("a", 1)))
         before = changes(feed.conn, feed.specs[0], 1).catalog_version

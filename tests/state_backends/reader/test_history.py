@@ -7,9 +7,9 @@ import pytest
 
 from state_backends import Count, RedisBackingMap, StateReader, StateSpec, state_reader
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
-from state_backends.maintenance import compact
+from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
-from tests.state_backends.feed import views
+from tests.state_backends.feed import let_time_pass, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
@@ -170,3 +170,13 @@ def test_wrong_arguments_are_refused(twins, place, conn, client, fresh):
     unknown = replace(fresh(VIEWS), backend=["postgres", "redis"][place])
     with pytest.raises(UnknownStateError):
         state_reader(conn, unknown).history(("a",))
+
+
+def test_once_expiry_has_freed_rows_a_history_without_a_changelog_is_incomplete(new_feed, fresh, conn):
+    feed = new_feed(spec := fresh(replace(VIEWS, ttl=timedelta(hours=1))))
+    feed.run(views(("a", 1)))
+    assert versions(StateReader(conn, spec), ("never there",)) == ([], True)
+    let_time_pass(conn, feed.specs, feed.pipeline, timedelta(hours=2))
+    list(expire(conn, spec))
+
+    assert versions(StateReader(conn, spec)) == ([], False)

@@ -128,6 +128,46 @@ class TestPrefixes:
             OF_JFK.check_prefix(ROUTES, ["JFK", "AA", "more"])
 
 
+class TestTwoParts:
+    """A key scope of two key parts: neither of them alone is enough."""
+
+    scope = KeyScope(key_prefix=("JFK", "AA"))
+
+    @pytest.mark.parametrize("requested", [[], ["JFK"], ["JFK", "AA"]])
+    def test_a_shorter_prefix_does_not_widen_it(self, requested):
+        assert self.scope.check_prefix(ROUTES, requested) == ("JFK", "AA")
+
+    @pytest.mark.parametrize("requested", [["JFK", "B6"], ["EWR", "AA"], ["EWR"]])
+    def test_a_prefix_that_differs_in_one_part_is_refused(self, requested):
+        with pytest.raises(OutsideError):
+            self.scope.check_prefix(ROUTES, requested)
+
+    @pytest.mark.parametrize("key", [("JFK", "B6"), ("EWR", "AA")])
+    def test_a_key_that_differs_in_one_part_is_refused(self, key):
+        self.scope.check_keys(ROUTES, [("JFK", "AA")])
+
+        with pytest.raises(OutsideError, match="key 1"):
+            self.scope.check_keys(ROUTES, [("JFK", "AA"), key])
+
+
+def test_a_key_for_some_keys_of_one_state_does_not_act_on_the_whole_state():
+    scope = KeyScope(frozenset({"routes"}), ("JFK",))
+
+    with pytest.raises(OutsideError, match="concerns every key"):
+        scope.check_whole_state("routes")
+
+
+def test_a_key_for_saved_queries_sees_no_state_of_its_own():
+    scope = KeyScope(frozenset({"routes"}), queries=frozenset({"top"}))
+
+    assert not scope.sees("routes")
+    assert scope.sees_query("top")
+    assert not scope.is_unrestricted
+    assert scope.of_reads.sees("routes")
+    with pytest.raises(OutsideError, match="restricted to the saved queries top"):
+        scope.check_state("routes")
+
+
 def client_with_key(*scopes: str, **restrictions) -> Client:
     return Client(headers={"X-Api-Key": create_api_key("feed", scopes or ["read"], **restrictions)[1]})
 
@@ -218,6 +258,13 @@ class TestRequestsForKeys:
 
         assert answer.status_code in (200, 403)
         assert "EWR" not in {entry["key"][0] for entry in answer.json().get("entries", [])}
+
+    def test_a_prefix_shorter_than_its_own_shows_no_other_keys(self, filled):
+        of_one_route = client_with_key(key_prefix=["JFK", "C01"])
+
+        answer = of_one_route.get(f"{API}/states/{STATE}/entries", {"prefix": '["JFK"]', "limit": 100})
+
+        assert [entry["key"] for entry in answer.json()["entries"]] == [["JFK", "C01"]]
 
     def test_a_history_outside_is_refused(self, of_jfk):
         assert of_jfk.get(f"{API}/states/{STATE}/history", {"key": '["EWR","C00"]'}).status_code == 403

@@ -234,6 +234,25 @@ class TestWider:
 
         assert left == (found and (found.states, found.key_prefix))
 
+    @pytest.mark.parametrize(
+        ("now", "left"),
+        [
+            ({"states": ["a"]}, (["a"], ["JFK"])),
+            ({"key_prefix": ["JFK", 1]}, (["a", "b"], ["JFK", 1])),
+            ({"key_prefix": ["EWR"]}, None),
+        ],
+    )
+    def test_a_token_in_use_is_restricted_as_soon_as_its_key_is(self, db, clock, settings, now, left):
+        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 5
+        token = issue(create_api_key("backend", SCOPES)[0], states=["a", "b"], key_prefix=["JFK"]).text
+        assert verified(token).key_prefix == ["JFK"]
+        ApiKey.objects.update(**now)
+
+        clock.advance(5)
+
+        found = verified(token)
+        assert left == (found and (found.states, found.key_prefix))
+
     def test_a_key_that_may_not_read_any_more_ends_what_its_tokens_may(self, key):
         token = issue(key).text
         ApiKey.objects.update(scopes=["issue_tokens"])

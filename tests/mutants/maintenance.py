@@ -1,0 +1,122 @@
+"""Mutants of compaction, expiry, rewinds and rebuilds: what may go, and what must stay for readers and reverts."""
+
+from tests.mutants.mutant import Mutant
+
+MAINTENANCE = "state_backends/maintenance.py"
+POSTGRES = "state_backends/backends/postgres/maintenance.py"
+REBUILD = "state_backends/rebuild.py"
+REWIND = "state_backends/rewind.py"
+
+COMPACTION = ["tests/state_backends/test_compaction.py"]
+EXPIRY = ["tests/state_backends/test_expiry.py"]
+REBUILDS = ["tests/state_backends/test_rebuild.py"]
+REWINDS = ["tests/state_backends/test_rewind.py"]
+AS_OF = ["tests/state_backends/reader/test_as_of.py"]
+
+MUTANTS = [
+    Mutant(
+        "maintenance/expiry-goes-by-now-while-a-batch-is-open",
+        MAINTENANCE,
+        '"clock": min(now, open_time or now),',
+        '"clock": now,',
+        EXPIRY,
+    ),
+    Mutant(
+        "maintenance/a-page-does-not-lock-the-ledger",
+        MAINTENANCE,
+        'sql.SQL(" FOR SHARE OF p")',
+        'sql.SQL("")',
+        EXPIRY,
+    ),
+    Mutant(
+        "maintenance/a-state-without-a-changelog-keeps-its-reach-after-expiry",
+        POSTGRES,
+        "    if not spec.changelog:\n        walk.close_page = _shorten_reach\n",
+        "",
+        AS_OF,
+    ),
+    Mutant(
+        "maintenance/the-horizon-is-the-committed-batch",
+        MAINTENANCE,
+        'AND b.txid < p.committed_txid "\n        "AND b.batch_time',
+        'AND b.txid <= p.committed_txid "\n        "AND b.batch_time',
+        COMPACTION,
+    ),
+    Mutant(
+        "maintenance/entries-after-the-horizon-are-dropped",
+        MAINTENANCE,
+        "AND n.txid > t.txid AND n.txid <= {horizon})",
+        "AND n.txid > t.txid)",
+        COMPACTION,
+    ),
+    Mutant(
+        "maintenance/a-dead-entry-is-dropped-before-an-older-one",
+        MAINTENANCE,
+        "AND NOT EXISTS (SELECT FROM {log} o WHERE {same} AND o.txid < t.txid)",
+        "AND EXISTS (SELECT)",
+        COMPACTION,
+    ),
+    Mutant(
+        "maintenance/a-tombstone-that-may-be-reverted-is-deleted",
+        POSTGRES,
+        'sql.SQL("t.txid <= {}").format(sql.Literal(horizon.txid)) if table.keeps_txid',
+        'sql.SQL("{} >= 0").format(sql.Literal(horizon.txid)) if table.keeps_txid',
+        COMPACTION,
+    ),
+    Mutant(
+        "maintenance/the-ledger-loses-the-batch-before-the-committed-one",
+        MAINTENANCE,
+        "b.txid < p.committed_txid - %s ",
+        "b.txid < p.committed_txid + %s ",
+        COMPACTION,
+    ),
+    Mutant(
+        "maintenance/the-ledger-loses-batches-that-a-changelog-reaches",
+        MAINTENANCE,
+        'AND r.oldest_txid <= b.txid) "',
+        'AND r.oldest_txid < 0) "',
+        COMPACTION,
+    ),
+    Mutant(
+        "maintenance/a-rebuild-leaves-a-removal-out-that-may-be-reverted",
+        REBUILD,
+        "        return newest.txid == txid\n",
+        "        return False\n",
+        REBUILDS,
+    ),
+    Mutant(
+        "maintenance/a-rebuild-keeps-rows-of-a-newer-batch",
+        REBUILD,
+        "if key not in rows or txid > (rows[key].txid or 0)]",
+        "if key not in rows]",
+        REBUILDS,
+    ),
+    Mutant(
+        "maintenance/a-rewind-begins-no-epoch",
+        REWIND,
+        "        new_epoch(self._conn, reason, self.pipeline)\n",
+        "",
+        REWINDS,
+    ),
+    Mutant(
+        "maintenance/a-rewind-leaves-later-entries",
+        REWIND,
+        "                    Changelog(self._conn, step.spec).forget_after(self.to)\n",
+        "                    pass\n",
+        REWINDS,
+    ),
+    Mutant(
+        "maintenance/a-rewind-by-previous-versions-with-an-open-batch",
+        REWIND,
+        'if self._ledger["open_txid"] is not None:',
+        'if self._ledger["open_txid"] == 0:',
+        REWINDS,
+    ),
+    Mutant(
+        "maintenance/a-rewind-two-batches-back-by-previous-versions",
+        REWIND,
+        "if self.to < self.committed - 1:",
+        "if self.to < self.committed - 2:",
+        REWINDS,
+    ),
+]

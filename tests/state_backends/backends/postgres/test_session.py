@@ -1,0 +1,62 @@
+"""What a task writes to a table: under the ledger's row, the rows and their changelog entries together."""
+
+from dataclasses import replace
+
+import pytest
+
+from state_backends import Changelog, Count, StateSpec
+from state_backends.errors import FencedError
+from tests.state_backends.feed import views
+from tests.state_backends.store_feed import StoreFeed
+
+VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
+
+
+@pytest.fixture
+def feed(conn, fresh):
+    feed = StoreFeed(conn, fresh(VIEWS))
+    feed.run(views(("a", 10)))
+    return feed
+
+
+def history(feed, page, upto):
+    return [
+        change.value and change.value["n"] for change in Changelog(feed.conn, feed.spec).history((page,), upto=upto)
+    ]
+
+
+def test_each_new_version_is_in_the_changelog(feed):
+    feed.run(views(("a", 1), ("b", 5)))
+
+    assert feed.read("a", "b") == [11, 5]
+    assert (history(feed, "a", 2), history(feed, "b", 2)) == ([11, 10], [5])
+
+
+def test_a_revert_takes_the_entries_back_with_the_rows(feed):
+    batch, session = feed.begin()
+    feed.write(batch, views(("a", 1), ("b", 5)))
+
+    session.revert()
+
+    assert (history(feed, "a", 2), history(feed, "b", 2)) == ([10], [])
+    assert session.rows.multi_get([("b",)]) == [None]
+
+
+@pytest.mark.parametrize("batch_id", [1, 0], ids=["open", "committed"])
+def test_a_task_of_an_earlier_attempt_writes_nothing(feed, batch_id):
+    batch, _ = feed.begin(batch_id)
+    feed.begin(batch_id)
+    before = history(feed, "b", 2)
+
+    with pytest.raises(FencedError):
+        feed.write(batch, views(("b", 5)))
+
+    assert history(feed, "b", 2) == before == []
+
+
+def test_a_state_without_a_changelog_is_written_too(conn, fresh):
+    feed = StoreFeed(conn, fresh(replace(VIEWS, changelog=False)))
+
+    feed.run(views(("a", 1)))
+
+    assert feed.read("a") == [1]
