@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.embedded.temporary import start_temporary_servers, temporary_database
 from pipelines.errors import RuntimeSetupError
+from tests.java_options import set_java_options
 
 pytest_plugins = ["tidemark.testing.fixtures"]
 
@@ -27,6 +28,7 @@ def start_servers() -> None:
 # SIGTERM stops the run's servers, as Ctrl-C does.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 start_servers()
+set_java_options()
 # Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
