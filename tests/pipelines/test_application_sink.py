@@ -111,6 +111,7 @@ def is_held(workspace):
 
 @pytest.mark.spark
 class TestASink:
+    @pytest.mark.core
     def test_counts_each_batch_whatever_the_settings_of_the_session(self, workspace, application):
         workspace.land("1.json", order("ann"), order("ann", "2.05"), order("bob", "not a number"))
         workspace.land("2.json", order("ann", at="2026-11-02T00:00:00Z"), order(None))
