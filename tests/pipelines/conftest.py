@@ -60,17 +60,24 @@ def spark(tidemark_spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture(scope="session")
-def database_url() -> Iterator[str]:
-    """The URL of a database that the tests of pipelines of this process share; `conn` cleans it."""
+def shared_database() -> Iterator[str]:
+    """The URL of a database that the tests of pipelines of this process share."""
     with temporary_database(os.environ["DATABASE_URL"]) as url:
         yield url
 
 
 @pytest.fixture
+def database_url(shared_database: str) -> str:
+    """The URL of the database, cleaned of what earlier tests left."""
+    with psycopg.connect(shared_database, autocommit=True) as conn:
+        clean(conn)
+    return shared_database
+
+
+@pytest.fixture
 def conn(database_url: str) -> Iterator[psycopg.Connection]:
-    """A connection to the database, cleaned of what earlier tests left; every statement is its own transaction."""
+    """A connection to the database; every statement is its own transaction."""
     with psycopg.connect(database_url, autocommit=True) as connection:
-        clean(connection)
         yield connection
 
 

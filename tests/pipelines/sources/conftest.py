@@ -13,7 +13,7 @@ from tests.pipelines.sources.table_feed import Feed
 
 
 @pytest.fixture(scope="session")
-def database_url() -> Iterator[str]:
+def shared_database() -> Iterator[str]:
     """A database where commits wait for the disk: a change cannot be decoded before it is there."""
     with temporary_database(os.environ["DATABASE_URL"]) as url:
         with psycopg.connect(url, autocommit=True) as conn:
