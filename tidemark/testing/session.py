@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pipelines.spark import start_session
 
 # Tests are short: Java's second compiler costs them more than it gives (see JVM's tiered compilation). Without it Java
-# reserves 48 MB for compiled code, which some thirty tests fill: it then throws most of that away and compiles it again.
+# reserves 48 MB for compiled code, which some thirty tests fill: it then drops most of that and compiles it again.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
 
 
