@@ -5,15 +5,20 @@ migrations insert, so that tests depended on which ran before. Restoring only wh
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 import pytest
 from django.db import connection
 from django.test import TransactionTestCase
+from psycopg import sql
 
 from tests.harness.costs import count
 
 ROWS = ("public", "tidemark")
+
+# The name of the copy of the test database that tests/webapp/flights_database.py fills, after the name of the database.
+COPY = "_copy"
 
 TABLES = """
 SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -63,7 +68,7 @@ class Baseline:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker) -> Iterator[None]:
-    """Tests that commit are followed by Baseline.restore instead of a flush."""
+    """Tests that commit are followed by Baseline.restore instead of a flush; and the database is copied once."""
     with django_db_blocker.unblock():
         connection.ensure_connection()
         baseline = Baseline(connection.connection)
@@ -72,6 +77,18 @@ def django_db_setup(django_db_setup: None, django_db_blocker) -> Iterator[None]:
         connection.ensure_connection()
         baseline.restore(connection.connection)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), _copied_database():
         patch.setattr(TransactionTestCase, "_fixture_teardown", restore)
-        yield
+        with django_db_blocker.block():
+            yield
+
+
+@contextmanager
+def _copied_database() -> Iterator[None]:
+    template, copy = (sql.Identifier(connection.settings_dict["NAME"] + suffix) for suffix in ("", COPY))
+    connection.close()  # PostgreSQL copies no database that is in use; later a server of the tests may use it
+    with connection._nodb_cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(copy, template))
+    yield
+    with connection._nodb_cursor() as cursor:
+        cursor.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(copy))

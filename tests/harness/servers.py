@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.embedded.temporary import start_temporary_servers
 from pipelines.errors import RuntimeSetupError
+from tests.java_options import set_java_options
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,5 +25,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             start_temporary_servers()
         except RuntimeSetupError as error:
             pytest.exit(f"no servers for the tests: {error}", returncode=1)
+    set_java_options()
     # Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")

@@ -13,17 +13,18 @@ import django
 import psycopg
 import pytest
 from django.core.management import call_command
-from psycopg import sql
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from pipelines.driver import Driver, RunOptions
 from pipelines.embedded.postgres import server_programs
+from pipelines.embedded.temporary import temporary_database
 from pipelines.errors import SparkVersionError
 from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.spark_versions import lacks_function
 from state_backends import Catalog, StateReader
+from tests.pipelines.clean_database import clean
 from tests.recovery_page import arguments
 
 FIRST_LANDING = 1_700_000_000
@@ -45,13 +46,25 @@ def spark(tidemark_spark: SparkSession) -> SparkSession:
     return tidemark_spark
 
 
+@pytest.fixture(scope="session")
+def shared_database() -> Iterator[str]:
+    """The URL of a database that the tests of pipelines of this process share."""
+    with temporary_database(os.environ["DATABASE_URL"]) as url:
+        yield url
+
+
+@pytest.fixture
+def database_url(shared_database: str) -> str:
+    """The URL of the database, cleaned of what earlier tests left."""
+    with psycopg.connect(shared_database, autocommit=True) as conn:
+        clean(conn)
+    return shared_database
+
+
 @pytest.fixture
 def conn(database_url: str) -> Iterator[psycopg.Connection]:
-    """A connection to the module's database, emptied of what earlier tests left."""
+    """A connection to the database; every statement is its own transaction."""
     with psycopg.connect(database_url, autocommit=True) as connection:
-        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
-            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
-        Catalog(connection).install()
         yield connection
 
 

@@ -111,6 +111,7 @@ def is_held(workspace):
 
 @pytest.mark.spark
 class TestASink:
+    @pytest.mark.core
     def test_counts_each_batch_whatever_the_settings_of_the_session(self, workspace, application):
         workspace.land("1.json", order("ann"), order("ann", "2.05"), order("bob", "not a number"))
         workspace.land("2.json", order("ann", at="2026-11-02T00:00:00Z"), order(None))
@@ -273,25 +274,23 @@ class TestAQueryThatRuns:
         assert held
         assert status(workspace) == ("stopped", "")
 
-    def test_refuses_another_query_with_the_same_sink_or_the_same_name(
+    def test_refuses_another_query_with_the_same_sink_or_the_same_name_and_goes_on_when_its_session_was_ended(
         self, workspace, application, query, function, tmp_path
     ):
         with pytest.raises(StreamingQueryException, match=f"calls the sink of query '{query.id}'"):
             application.run(function, checkpoint=tmp_path / "shared")
         with pytest.raises(StreamingQueryException, match=f"held by a live driver .*pid {os.getpid()}"):
             application.run(sink("orders", [ORDERS], workspace.dsn), checkpoint=tmp_path / "second")
-
         workspace.land("2.json", order("ann"))
         eventually(lambda: counts(workspace) == {"ann": 2})
 
-    def test_acquires_its_pipeline_again_when_the_database_has_ended_its_session(self, workspace, query):
+        # The database ends its session: it acquires the pipeline again.
         workspace.rows(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidemark orders'"
         )
+        workspace.land("3.json", order("ann"))
 
-        workspace.land("2.json", order("ann"))
-
-        eventually(lambda: counts(workspace) == {"ann": 2})
+        eventually(lambda: counts(workspace) == {"ann": 3})
         assert query.isActive
 
     def test_cannot_write_once_another_driver_has_taken_over(self, workspace, query):

@@ -35,6 +35,7 @@ def ask(workspace):
     return lambda stream, rows: execute(stream, rows, workspace.spark, workspace.dsn)
 
 
+@pytest.mark.core
 def test_trident_s_query_sums_the_counts_of_some_words_at_the_committed_batch(workspace, ask):
     summed = counts().aggregate(sum="sum(count)")
     workspace.land("1.txt", "the cat and the dog", "the man jumped")

@@ -50,9 +50,10 @@ def counted(workspace):
     return workspace
 
 
-def test_the_state_is_fed_again_and_the_others_are_not_touched(counted):
+def test_the_state_is_fed_again_in_a_new_epoch_and_the_others_are_not_touched(counted):
     untouched = "SELECT *, xmin FROM tidemark_state.lengths ORDER BY length"
-    before, batches = counted.rows(untouched), []
+    epoch = "SELECT epoch FROM tidemark.pipeline"
+    before, first_epoch, batches = counted.rows(untouched), counted.rows(epoch), []
 
     assert reprocess(counted, on_batch=lambda batch: batches.append(batch.txid)).run()
 
@@ -61,14 +62,20 @@ def test_the_state_is_fed_again_and_the_others_are_not_touched(counted):
     assert counted.rows(untouched) == before
     assert counted.rows("SELECT name, committed_txid FROM tidemark.pipeline") == [("word_count", 3)]
     assert [path.name for path in counted.checkpoint.parent.glob("checkpoint*")] == ["checkpoint"]
+    assert counted.rows(epoch) != first_epoch
 
 
-def test_the_pipeline_goes_on_in_both(counted):
+def test_readers_have_the_past_since_the_batch_before_and_the_pipeline_goes_on_in_both(counted):
     reprocess(counted).run()
+    reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
+    then = [reader.multi_get([("dog",)], as_of=txid).parsed()[0]["value"] for txid in (2, 3)]
+    with pytest.raises(OutOfReachError):
+        reader.multi_get([("dog",)], as_of=1)
     counted.land("4.txt", "dog cow")
 
     batches = counted.run(two_states(counted.input, LETTERS))
 
+    assert then == [{"letters": 6}, {"letters": 9}]
     assert batches == [(4, 1)]
     assert letters(counted) == {"dog": 12, "cat": 3, "horse": 5, "cow": 3}
     assert lengths(counted) == {3: 6, 5: 1}
@@ -87,20 +94,6 @@ def test_the_committed_batch_can_come_again_with_other_input(counted):
     assert batches == [(3, 2)]
     assert letters(counted) == {"dog": 12, "cat": 3, "horse": 5}
     assert lengths(counted) == {3: 5, 5: 1}
-
-
-def test_readers_have_a_new_epoch_and_the_past_since_the_batch_before(counted):
-    epoch = "SELECT epoch FROM tidemark.pipeline"
-    [before] = counted.rows(epoch)
-
-    reprocess(counted).run()
-
-    reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
-    then = [reader.multi_get([("dog",)], as_of=txid).parsed()[0]["value"] for txid in (2, 3)]
-    assert then == [{"letters": 6}, {"letters": 9}]
-    with pytest.raises(OutOfReachError):
-        reader.multi_get([("dog",)], as_of=1)
-    assert counted.rows(epoch) != [before]
 
 
 def test_what_is_committed_meanwhile_is_counted_in_both(counted):
@@ -138,27 +131,26 @@ def test_a_driver_that_runs_is_overtaken(counted):
     assert letters(counted) == {"dog": 12, "cat": 3, "horse": 5}
 
 
-def test_one_that_was_interrupted_begins_again(counted):
-    stopping, batches = threading.Event(), []
+def test_one_that_was_interrupted_can_be_aborted_and_begins_again(counted):
+    batches = []
 
-    stopped = reprocess(counted, on_batch=lambda batch: stopping.set(), stopping=stopping).run()
-    ended = reprocess(counted, on_batch=lambda batch: batches.append(batch.txid)).run()
-
-    assert (stopped, ended) == (False, True)
-    assert batches == [2, 3]
-    assert letters(counted) == {"dog": 9, "cat": 3, "horse": 5}
-
-
-def test_one_that_was_interrupted_can_be_aborted(counted):
-    stopping = threading.Event()
-    reprocess(counted, on_batch=lambda batch: stopping.set(), stopping=stopping).run()
-
+    stopped = stopped_after_a_batch(counted)
     abort("word_count", counted.dsn, counted.checkpoint)
     counted.land("4.txt", "dog")
     counted.run(two_states(counted.input))
+    after_abort = counted.values("words"), lengths(counted)
+    again = stopped_after_a_batch(counted)
+    ended = reprocess(counted, on_batch=lambda batch: batches.append(batch.txid)).run()
 
-    assert counted.values("words") == {"dog": {"count": 4}, "cat": {"count": 1}, "horse": {"count": 1}}
-    assert lengths(counted) == {3: 5, 5: 1}
+    assert (stopped, again, ended) == (True, True, True)
+    assert after_abort == ({"dog": {"count": 4}, "cat": {"count": 1}, "horse": {"count": 1}}, {3: 5, 5: 1})
+    assert batches == [3, 4]
+    assert letters(counted) == {"dog": 12, "cat": 3, "horse": 5}
+
+
+def stopped_after_a_batch(workspace):
+    stopping = threading.Event()
+    return not reprocess(workspace, on_batch=lambda batch: stopping.set(), stopping=stopping).run()
 
 
 def test_neither_goes_on_with_the_shadow_of_a_reprocess_of_all_states(counted):
@@ -171,9 +163,11 @@ def test_neither_goes_on_with_the_shadow_of_a_reprocess_of_all_states(counted):
         reprocess(counted).run()
 
 
-def test_a_file_that_is_gone_is_named_before_anything_is_begun(counted):
+def test_what_cannot_be_fed_is_named_before_anything_is_begun(counted):
     (counted.input / "1.txt").unlink()
 
+    with pytest.raises(PipelineError, match="does not feed 'wrods'; it feeds words, lengths"):
+        reprocess(counted, states=["wrods"])
     with pytest.raises(ShorterInputError, match=r"fed what is not there any more: .*'1\.txt'.*--reprocess"):
         reprocess(counted).run()
 
@@ -188,11 +182,6 @@ def test_much_input_comes_in_several_batches(counted, monkeypatch):
 
     assert batches == [1, 2, 3]
     assert letters(counted) == {"dog": 9, "cat": 3, "horse": 5}
-
-
-def test_a_state_that_it_does_not_feed_is_refused(counted):
-    with pytest.raises(PipelineError, match="does not feed 'wrods'; it feeds words, lengths"):
-        reprocess(counted, states=["wrods"])
 
 
 def test_a_pipeline_without_a_committed_batch_has_nothing_to_reprocess(workspace):

@@ -26,14 +26,14 @@ REDIS = "recovered_words"
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()}, changelog=True)
 
 
-def words(workspace, kind="opaque", fault=None, files_per_batch=1, changelog=True):
+def words(workspace, fault=None, files_per_batch=1, changelog=True):
     def fail(lines):
         if fault:
             raise InjectedFault(fault.pop())
         return lines
 
     lines = Stream.read(TextFiles(workspace.input, files_per_batch=files_per_batch)).transform(fail)
-    spec = replace(WORDS, kind=kind, changelog=changelog)
+    spec = replace(WORDS, changelog=changelog)
     by_word = lines.each(word="explode(split(line, ' '))").group_by("word")
     return Pipeline("words", [by_word.persistent_aggregate(spec)])
 
@@ -106,18 +106,18 @@ class TestFiles:
 
         assert counts(workspace) == {"dog": 2}
 
-    @pytest.mark.parametrize("kind", ["opaque", "transactional"])
-    def test_a_batch_that_was_open_comes_again_as_it_was(self, workspace, kind):
+    @pytest.mark.core
+    def test_a_batch_that_was_open_comes_again_as_it_was(self, workspace):
         workspace.land("1.txt", "dog")
-        workspace.run(words(workspace, kind))
+        workspace.run(words(workspace))
         workspace.land("2.txt", "dog cat")
         with pytest.raises(InjectedFault):
-            workspace.run(words(workspace, kind, FaultAfterCheck(skip=1)))
+            workspace.run(words(workspace, fault=FaultAfterCheck(skip=1)))
         lose(workspace.checkpoint)
         workspace.land("3.txt", "dog")
 
-        restore(workspace, words(workspace, kind, files_per_batch=100))
-        batches = workspace.run(words(workspace, kind, files_per_batch=100))
+        restore(workspace, words(workspace, files_per_batch=100))
+        batches = workspace.run(words(workspace, files_per_batch=100))
 
         assert batches == [(2, 2), (3, 1)]
         assert workspace.rows("SELECT rows_in FROM tidemark.batch ORDER BY txid") == [(1,), (1,), (1,)]
@@ -181,27 +181,19 @@ class TestFiles:
         assert [txid for txid, _ in batches] == [2, 3]
         assert counts(workspace) == {"dog": 2, "cat1": 1, "cow": 1, "cat3": 1}
 
-    def test_nothing_is_touched_while_a_file_that_must_be_read_again_is_gone(self, workspace):
-        for number in range(1, 4):
-            workspace.land(f"{number}.txt", "dog")
-        workspace.run(words(workspace))
-        (workspace.input / "3.txt").unlink()
-
-        with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'") as caught:
-            list(recovery(workspace, words(workspace)).rewind(1))
-        assert re.search(message_of("A recovery that cannot be done", 2), str(caught.value))
-
-        assert counts(workspace) == {"dog": 3}
-        assert workspace.run(words(workspace)) == []
-
-    def test_a_dry_run_says_the_same_and_changes_nothing(self, workspace):
+    def test_a_dry_run_says_the_same_and_neither_it_nor_a_refused_one_changes_anything(self, workspace):
+        """Refused while a file that must be read again is gone."""
         for number in range(1, 4):
             workspace.land(f"{number}.txt", "dog")
         workspace.run(words(workspace))
 
         said = list(recovery(workspace, words(workspace)).rewind(1, dry_run=True))
+        (workspace.input / "3.txt").unlink()
+        with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'") as caught:
+            list(recovery(workspace, words(workspace)).rewind(1))
 
         assert said[:2] == ["words: from batch 3 back to batch 1", "state 'words': goes back by its changelog"]
+        assert re.search(message_of("A recovery that cannot be done", 2), str(caught.value))
         assert counts(workspace) == {"dog": 3}
         assert workspace.run(words(workspace)) == []
 
@@ -221,21 +213,7 @@ class TestFiles:
         assert refused == {"dog": 3}
         assert counts(workspace) == {"dog": 3}
 
-    def test_without_the_offsets_of_the_committed_batch_it_is_refused(self, workspace):
-        workspace.land("1.txt", "dog")
-        workspace.run(words(workspace))
-        workspace.conn.execute("UPDATE tidemark.batch SET offsets = 'null'")
-        lose(workspace.checkpoint)
-
-        with pytest.raises(ResumeError) as caught:
-            restore(workspace, words(workspace))
-
-        assert str(caught.value) == (
-            "pipeline 'words': the ledger does not have the source offsets of batch 1; restore the checkpoint from a "
-            "backup, or run with --reprocess"
-        )
-
-    def test_without_the_names_of_the_files_that_were_read_it_is_refused(self, workspace):
+    def test_without_offsets_or_the_names_of_the_files_that_were_read_it_is_refused(self, workspace):
         workspace.land("1.txt", "dog")
         workspace.run(words(workspace))
         lose(workspace.checkpoint)
@@ -243,6 +221,14 @@ class TestFiles:
         workspace.conn.execute("UPDATE tidemark.pipeline SET files_since = 1")  # as in a database of version 0.1
         with pytest.raises(ResumeError, match="the names of all files that were read up to batch 1; restore"):
             restore(workspace, words(workspace))
+        workspace.conn.execute("UPDATE tidemark.batch SET offsets = 'null'")
+        with pytest.raises(ResumeError) as caught:
+            restore(workspace, words(workspace))
+
+        assert str(caught.value) == (
+            "pipeline 'words': the ledger does not have the source offsets of batch 1; restore the checkpoint from a "
+            "backup, or run with --reprocess"
+        )
 
 
 class TestRedis:

@@ -49,6 +49,7 @@ def counts(workspace):
     return {word: value["count"] for word, value in workspace.values("words").items()}
 
 
+@pytest.mark.core
 def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted_twice(workspace):
     """Trident's opaque map counts 3 here; 2 is right."""
     workspace.land("1.txt", "dog cat")
@@ -85,6 +86,7 @@ def test_a_new_key_of_a_failed_attempt_is_removed_if_the_replay_lacks_it(workspa
     assert workspace.rows("SELECT word FROM tidemark_state.words") == [("cat",)]
 
 
+@pytest.mark.core
 def test_a_committed_opaque_batch_counts_what_its_replay_contains(workspace):
     workspace.land("1.txt", "dog cat")
     last = workspace.land("2.txt", "dog cow")
@@ -99,6 +101,7 @@ def test_a_committed_opaque_batch_counts_what_its_replay_contains(workspace):
     assert workspace.values("lines") == {(): {"count": 3}}
 
 
+@pytest.mark.core
 def test_a_committed_transactional_batch_is_skipped_when_it_is_replayed(workspace):
     workspace.land("1.txt", "dog cat")
     workspace.run(words_and_lines(workspace.input, source=TextFiles))

@@ -15,6 +15,7 @@ from pipelines.stream import Stream
 from state_backends import BatchLedger, Catalog, Count, StateReader, StateSpec, Sum
 from state_backends.errors import FencedError, PipelineHeldError, SpecMismatchError, SwapError
 from state_backends.schema.swap import ROOM, Swap
+from tests.state_backends.feed import Feed
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +53,7 @@ def counted(workspace):
     return workspace
 
 
+@pytest.mark.core
 def test_readers_see_the_old_state_whole_until_they_see_the_new_one_whole(counted):
     seen = []
 
@@ -69,29 +71,23 @@ def test_readers_see_the_old_state_whole_until_they_see_the_new_one_whole(counte
     ]
 
 
-def test_the_pipeline_goes_on_from_where_its_reprocess_ended(counted):
+def test_the_past_begins_anew_and_the_pipeline_goes_on_from_where_its_reprocess_ended(counted):
     reprocess(counted, words(counted.input, LETTERS)).run()
+    reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
+    first = reader.multi_get([("dog",)], as_of=ROOM + 1)
+    with pytest.raises(Exception, match=str(ROOM + 1)):
+        reader.multi_get([("dog",)], as_of=2)
     counted.land("3.txt", "dog cow")
 
     batches = counted.run(words(counted.input, LETTERS))
 
+    assert [each["value"] for each in first.parsed()] == [{"letters": 3}]
     assert batches == [(ROOM + 3, 1)]
     assert counted.values("words") == {"dog": {"letters": 9}, "cat": {"letters": 3}, "cow": {"letters": 3}}
     assert not counted.checkpoint.with_name("checkpoint.reprocess").exists()
 
 
-def test_the_past_begins_anew_and_says_so(counted):
-    reprocess(counted, words(counted.input, LETTERS)).run()
-
-    reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
-    first = reader.multi_get([("dog",)], as_of=ROOM + 1)
-
-    assert [each["value"] for each in first.parsed()] == [{"letters": 3}]
-    with pytest.raises(Exception, match=str(ROOM + 1)):
-        reader.multi_get([("dog",)], as_of=2)
-
-
-def test_one_that_was_stopped_goes_on_where_it_was(counted):
+def test_one_that_was_stopped_goes_on_where_it_was_and_refuses_other_declarations(counted):
     stopping, batches = threading.Event(), []
 
     def stop_at_first(batch):
@@ -100,6 +96,10 @@ def test_one_that_was_stopped_goes_on_where_it_was(counted):
 
     stopped = reprocess(counted, words(counted.input, LETTERS), stop_at_first, stopping).run()
     meanwhile = counted.values("words")
+    with pytest.raises(SpecMismatchError, match="its reprocess was begun for other declarations of words; abort it"):
+        reprocess(counted, words(counted.input)).run()
+    with pytest.raises(SpecMismatchError, match="while it is being reprocessed"):
+        counted.run(words(counted.input, replace(WORDS, partitions=2)))
     ended = reprocess(counted, words(counted.input, LETTERS), lambda batch: batches.append(batch.txid)).run()
 
     assert (stopped, ended) == (False, True)
@@ -120,14 +120,6 @@ def test_one_that_was_aborted_leaves_nothing(counted):
     assert counted.rows("SELECT name FROM tidemark.pipeline") == [("word_count",)]
     assert counted.rows("SELECT tablename FROM pg_tables WHERE schemaname LIKE 'tidemark_shadow%'") == []
     assert not counted.checkpoint.with_name("checkpoint.reprocess").exists()
-
-
-def test_one_that_was_begun_for_another_declaration_is_not_gone_on_with(counted):
-    stopping = threading.Event()
-    reprocess(counted, words(counted.input, LETTERS), lambda batch: stopping.set(), stopping).run()
-
-    with pytest.raises(SpecMismatchError, match="its reprocess was begun for other declarations of words; abort it"):
-        reprocess(counted, words(counted.input)).run()
 
 
 def test_a_failed_attempt_at_a_batch_of_a_reprocess_counts_once(counted):
@@ -211,14 +203,6 @@ def test_a_second_reprocess_of_a_pipeline_is_refused_while_the_first_lives(count
             abort("word_count", counted.dsn, counted.checkpoint)
 
 
-def test_a_state_that_is_being_reprocessed_is_not_migrated_in_its_shadow(counted):
-    stopping = threading.Event()
-    reprocess(counted, words(counted.input, LETTERS), lambda batch: stopping.set(), stopping).run()
-
-    with pytest.raises(SpecMismatchError, match="while it is being reprocessed"):
-        counted.run(words(counted.input, replace(WORDS, partitions=2)))
-
-
 def test_one_that_read_nothing_does_not_empty_the_states(counted, tmp_path):
     """The wrong folder, say, where less input is accepted."""
     with pytest.raises(SwapError, match="its reprocess has read nothing"):
@@ -227,18 +211,20 @@ def test_one_that_read_nothing_does_not_empty_the_states(counted, tmp_path):
     assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}}
 
 
-def test_a_swap_without_a_successor_is_refused(counted):
+def test_a_swap_without_a_successor_is_refused(conn):
+    Feed(conn, [WORDS], pipeline="word_count").ledger.release()
+
     with pytest.raises(SwapError, match="no reprocess is under way"):
-        Swap(counted.conn, "word_count").swap([WORDS], {"words": "exactly once"})
+        Swap(conn, "word_count").swap([WORDS], {"words": "exactly once"})
 
 
-def test_a_pipeline_that_writes_a_store_of_its_own_is_refused(counted):
+def test_a_pipeline_that_writes_a_store_of_its_own_is_refused(workspace):
     class Nowhere:
         def make_state(self, partition):
             return self
 
-    stream = Stream.read(TextFiles(counted.input))
+    stream = Stream.read(TextFiles(workspace.input))
     pipeline = Pipeline("word_count", [stream.partition_persist(Nowhere(), None, name="nowhere")])
 
     with pytest.raises(PipelineError, match="writes a store of its own, which would be written twice"):
-        reprocess(counted, pipeline)
+        reprocess(workspace, pipeline)

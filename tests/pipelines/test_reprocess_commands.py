@@ -50,26 +50,21 @@ def test_a_reprocess_would_be_shorter(counted, type_command):
     assert (before, counts(counted)) == ({"dog": 2, "cat": 1}, {"dog": 1, "cat": 1})
 
 
-def test_a_reprocess_was_interrupted(counted, type_command):
+def test_a_reprocess_was_interrupted_and_is_given_up_or_gone_on_with(counted, type_command):
+    again, abort, run = commands("A reprocess was interrupted")
+
     interrupt(counted)
-    again, _abort, _run = commands("A reprocess was interrupted")
-
-    type_command(again)
-
-    assert counts(counted) == {"dog": 2, "cat": 1}
-    assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
-
-
-def test_a_reprocess_is_given_up(counted, type_command):
-    interrupt(counted)
-    _again, abort, run = commands("A reprocess was interrupted")
-
     type_command(abort)
     counted.land("3.txt", "cow")
     type_command(run)
+    given_up = counts(counted), counted.rows("SELECT phase FROM tidemark.reprocess")
+    interrupt(counted)
+    type_command(again)
 
-    assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
-    assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("aborted",)]
+    whole = {"dog": 2, "cat": 1, "cow": 1}
+    assert given_up == (whole, [("aborted",)])
+    assert counts(counted) == whole
+    assert counted.rows("SELECT phase FROM tidemark.reprocess ORDER BY id") == [("aborted",), ("settled",)]
 
 
 def test_a_reprocess_is_rolled_back(counted, type_command):
@@ -96,7 +91,7 @@ def test_one_state_is_reprocessed(counted, type_command):
     assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
 
 
-def test_one_state_without_a_reprocess_is_a_wrong_command(counted, type_command):
+def test_one_state_without_a_reprocess_is_a_wrong_command(type_command):
     with pytest.raises(CommandError, match="--state goes with --reprocess"):
         call_command("run_pipeline", "word_count", states=["words"])
 
@@ -125,17 +120,17 @@ def test_a_recovery_that_cannot_be_done(counted, type_command):
     assert counts(counted) == {"dog": 2, "cat": 1}
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["reprocess", "accept the gap"])
-def test_a_state_was_not_fed_for_a_while(counted, type_command, number):
-    counted.conn.execute("UPDATE tidemark.state SET last_fed_txid = 1")  # as a release without the state leaves it
-    [again, accept] = commands("A state or a measure was not fed for a while")
+def test_a_state_was_not_fed_for_a_while(counted, type_command):
+    again, accept = commands("A state or a measure was not fed for a while")
 
-    with pytest.raises(CommandError, match=message_of("A state or a measure was not fed for a while", 1)):
-        type_command("python manage.py run_pipeline NAME")
-    type_command([again, accept][number])
+    for command, since in [(accept, 2), (again, 0)]:
+        counted.conn.execute("UPDATE tidemark.state SET last_fed_txid = 1")  # as a release without the state leaves it
+        with pytest.raises(CommandError, match=message_of("A state or a measure was not fed for a while", 1)):
+            type_command("python manage.py run_pipeline NAME")
+        type_command(command)
 
-    assert counts(counted) == {"dog": 2, "cat": 1}
-    assert counted.rows("SELECT since_txid, last_fed_txid FROM tidemark.state") == [([0, 2][number], None)]
+        assert counts(counted) == {"dog": 2, "cat": 1}
+        assert counted.rows("SELECT since_txid, last_fed_txid FROM tidemark.state") == [(since, None)]
 
 
 def test_values_that_cannot_be_counted(workspace, type_command, monkeypatch):
@@ -174,6 +169,6 @@ def test_an_audit_found_that_the_changelog_was_lost(counted, type_command):
     assert (audit(counted.conn, spec, sample=10).deviations, counts(counted)) == ([], {"dog": 2, "cat": 1})
 
 
-def test_a_span_that_is_none_is_refused_before_anything_is_begun(counted, type_command):
+def test_a_span_that_is_none_is_refused_before_anything_is_begun(type_command):
     with pytest.raises(CommandError, match="--keep-old 'a week' is not a time span"):
         call_command("run_pipeline", "word_count", reprocess=True, keep_old="a week")

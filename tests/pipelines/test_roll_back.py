@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 
 from pipelines.checkpoint import checkpoint_id, settle
-from pipelines.driver_session import DriverSession
 from pipelines.reprocess import roll_back
 from state_backends import BatchLedger, Catalog
 from state_backends.errors import PipelineHeldError, RollBackError, SpecMismatchError
@@ -39,42 +39,14 @@ def test_the_old_states_are_back_and_read_what_only_the_new_ones_have_read(repla
     roll_back_words(replaced)
     back = replaced.values("words")
 
+    with pytest.raises(SpecMismatchError, match="its declaration differs from the stored one"):
+        replaced.run(words(replaced.input, LETTERS))
     batches = replaced.run(words(replaced.input))
 
     assert back == {"dog": {"count": 2}, "cat": {"count": 1}}
     assert batches == [(3, 1)]
     assert replaced.values("words") == ALL
     assert (phases(replaced), folders(replaced)) == (["rolled_back"], ["checkpoint"])
-
-
-@pytest.mark.spark
-def test_the_declarations_must_go_back_too(replaced):
-    roll_back_words(replaced)
-
-    with pytest.raises(SpecMismatchError, match="its declaration differs from the stored one"):
-        replaced.run(words(replaced.input, LETTERS))
-
-
-@pytest.mark.spark
-def test_it_is_refused_while_a_driver_runs(replaced):
-    with (
-        DriverSession(words(replaced.input, LETTERS), replaced.dsn),
-        pytest.raises(PipelineHeldError, match="stop it before starting another"),
-    ):
-        roll_back_words(replaced)
-
-    assert replaced.values("words")["dog"] == {"letters": 9}
-
-
-@pytest.mark.spark
-def test_it_is_refused_without_the_old_checkpoint_before_anything_is_touched(replaced):
-    replaced.checkpoint.with_name("checkpoint.kept").rename(replaced.checkpoint.with_name("elsewhere"))
-
-    with pytest.raises(RollBackError, match=message_of("A roll-back that cannot be done", 3)):
-        roll_back_words(replaced)
-
-    assert replaced.values("words")["dog"] == {"letters": 9}
-    assert phases(replaced) == ["settled"]
 
 
 @pytest.mark.spark
@@ -121,6 +93,31 @@ def swapped(conn, database_url, tmp_path):
     return SimpleNamespace(conn=conn, dsn=database_url, checkpoint=tmp_path / "checkpoint")
 
 
+def test_it_is_refused_while_a_driver_runs(swapped):
+    with psycopg.connect(swapped.dsn, autocommit=True) as conn:
+        BatchLedger(conn, "word_count").acquire()
+        with pytest.raises(PipelineHeldError, match="stop it before starting another"):
+            roll_back_words(swapped)
+
+    assert is_new(swapped)
+
+
+def test_it_is_refused_without_the_old_checkpoint_before_anything_is_touched(swapped):
+    swapped.checkpoint.with_name("checkpoint.kept").rename(swapped.checkpoint.with_name("elsewhere"))
+
+    with pytest.raises(RollBackError, match=message_of("A roll-back that cannot be done", 3)):
+        roll_back_words(swapped)
+
+    assert is_new(swapped)
+    assert swapped.conn.execute("SELECT phase FROM tidemark.reprocess").fetchall() == [("settled",)]
+
+
+def is_new(swapped):
+    """Return whether states and checkpoint are those that the reprocess made."""
+    measures = Catalog(swapped.conn).get("words").measures.keys()
+    return measures == {"letters"} and checkpoint_id(swapped.checkpoint) == "the new one"
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("next_is", ["a driver", "a roll-back"])
 def test_one_that_was_killed_is_finished_by_what_comes_next(swapped, killed_at, step, next_is):  # noqa: F811
@@ -148,8 +145,7 @@ def test_one_that_was_killed_before_its_transaction_has_changed_nothing(swapped,
 
     settle(swapped.conn, "word_count", swapped.checkpoint)
 
-    assert checkpoint_id(swapped.checkpoint) == "the new one"
-    assert Catalog(swapped.conn).get("words").measures.keys() == {"letters"}
+    assert is_new(swapped)
     assert folders(swapped) == ["checkpoint", "checkpoint.kept"]
 
 

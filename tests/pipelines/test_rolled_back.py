@@ -64,9 +64,10 @@ def counts(workspace):
     return {entry["key"][0]: (entry["value"]["count"], entry["value"]["letters"]) for entry in page}
 
 
-def test_the_measure_stands_still_while_the_older_release_runs_and_never_takes_part_in_its_versions(
+def test_the_measure_stands_still_while_the_older_release_runs_and_is_fed_again_once_the_gap_is_accepted(
     workspace, newer, older
 ):
+    """It never takes part in the older release's versions, and says since when it is complete."""
     workspace.land("1.txt", "dog cat")
     workspace.run(words(workspace, newer))
     workspace.land("2.txt", "dog")
@@ -74,13 +75,18 @@ def test_the_measure_stands_still_while_the_older_release_runs_and_never_takes_p
     workspace.run(words(workspace, older))
     workspace.land("3.txt", "dog cow")
     die_before_the_commit(workspace, older)
-
-    assert counts(workspace) == {"dog": (2, 3), "cat": (1, 3)}
-    assert feeding(workspace.conn, "rolled_words") == Feeding(
-        measures={name: 1 for name in newer.measures if name != "count"}
-    )
+    of_older = counts(workspace), feeding(workspace.conn, "rolled_words")
     history = Changelog(workspace.conn, Catalog(workspace.conn).get("rolled_words")).history(("dog",))
+    with pytest.raises(StateGapError, match="was not fed by batches 2 to 2"):
+        workspace.run(words(workspace, newer))
+    workspace.run(words(workspace, newer), accept_gap=True)
+
+    more = [name for name in newer.measures if name != "count"]
+    assert of_older == ({"dog": (2, 3), "cat": (1, 3)}, Feeding(measures=dict.fromkeys(more, 1)))
     assert [(change.value["count"], change.value["letters"]) for change in history] == [(2, 3), (1, 3)]
+    assert counts(workspace) == {"dog": (3, 6), "cat": (1, 3), "cow": (1, 3)}
+    since = workspace.rows("SELECT measures_since FROM tidemark.state WHERE name = 'rolled_words'")
+    assert since == [(dict.fromkeys(more, 2),)]
 
 
 def test_the_newer_release_is_exact_where_the_older_one_committed_nothing(workspace, newer, older):
@@ -94,19 +100,3 @@ def test_the_newer_release_is_exact_where_the_older_one_committed_nothing(worksp
 
     assert counts(workspace) == {"dog": (2, 6), "cat": (1, 3), "cow": (1, 3)}
     assert feeding(workspace.conn, "rolled_words") == Feeding()
-
-
-def test_the_newer_release_says_since_when_the_measure_is_complete_once_the_gap_is_accepted(workspace, newer, older):
-    workspace.land("1.txt", "dog cat")
-    workspace.run(words(workspace, newer))
-    workspace.land("2.txt", "dog")
-    workspace.run(words(workspace, older))
-    workspace.land("3.txt", "dog")
-
-    with pytest.raises(StateGapError, match="was not fed by batches 2 to 2"):
-        workspace.run(words(workspace, newer))
-    workspace.run(words(workspace, newer), accept_gap=True)
-
-    assert counts(workspace)["dog"] == (3, 6)
-    since = workspace.rows("SELECT measures_since FROM tidemark.state WHERE name = 'rolled_words'")
-    assert since == [({name: 2 for name in newer.measures if name != "count"},)]

@@ -18,22 +18,15 @@ def shadows(workspace):
 
 
 @pytest.mark.spark
-def test_a_missing_file_is_named_before_anything_is_begun(counted):  # noqa: F811
+def test_a_missing_file_is_named_before_anything_is_begun_and_shorter_states_are_swapped_in_if_accepted(counted):  # noqa: F811
     (counted.input / "1.txt").unlink()
 
     with pytest.raises(ShorterInputError, match=r"would count less .* 1 files that were counted are missing: '1\.txt'"):
         reprocess(counted, words(counted.input, LETTERS)).run()
-
-    assert shadows(counted) == []
-    assert counted.values("words") == OLD
-
-
-@pytest.mark.spark
-def test_shorter_states_are_swapped_in_if_that_is_accepted_and_it_is_recorded(counted):  # noqa: F811
-    (counted.input / "1.txt").unlink()
-
+    refused = shadows(counted), counted.values("words")
     assert reprocess(counted, words(counted.input, LETTERS), accept_shorter=True).run()
 
+    assert refused == ([], OLD)
     assert counted.values("words") == {"dog": {"letters": 3}}
     assert counted.rows("SELECT accepted FROM tidemark.reprocess") == [
         ("1 files that were counted are missing: '1.txt'; 2 rows were counted, and 1 by the reprocess",)

@@ -127,7 +127,6 @@ class World:
             "SOAK_SPARK": "1" if self.options.spark else "",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "LOG_FORMAT": "text",
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
         }
 
     @contextmanager

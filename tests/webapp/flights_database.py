@@ -5,14 +5,13 @@ of its own, which is rolled back.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from psycopg import sql
 
+from tests.harness.reset import COPY
 from tests.webapp.flights import Flights, flights_pipeline
 
 # Of the rows that the pipeline has written; `hour` is a key, and so is no time of a batch.
@@ -37,14 +36,17 @@ class FlightsDatabase:
 
 @pytest.fixture(scope="session")
 def flights_database(django_db_setup: None, django_db_blocker) -> Iterator[FlightsDatabase]:
-    """A copy of the test database in which the pipeline of tests/webapp/flights.py has committed two batches."""
-    with django_db_blocker.unblock(), _copied_database() as database:
+    """The copy of the test database, in which the pipeline of tests/webapp/flights.py has committed two batches."""
+    database = connection.copy()
+    database.settings_dict["NAME"] += COPY
+    with django_db_blocker.unblock():
         database.ensure_connection()
         conn = database.connection
         with flights_pipeline(conn) as flights:
             fill(flights)
         conn.execute("CREATE TABLE baseline.filled AS SELECT clock_timestamp() AS at")
-        yield FlightsDatabase(database, "; ".join(row[0] for row in conn.execute(TIMES).fetchall()))
+        statements = [row[0] for row in conn.execute(TIMES).fetchall()]
+        yield FlightsDatabase(database, "; ".join(statements))
         database.close()
 
 
@@ -62,16 +64,3 @@ def fill(flights: Flights) -> None:
     flights.commit({(origin, f"C{n:02}"): 100 - n for n in range(30) for origin in ("EWR", "JFK")})
     flights.commit({("EWR", "C00"): 1_000})
     flights.report("running", pending={"count": 0, "unit": "files", "oldest": None})
-
-
-@contextmanager
-def _copied_database() -> Iterator[BaseDatabaseWrapper]:
-    copy = connection.copy()
-    copy.settings_dict["NAME"] += "_flights"
-    template, database = (sql.Identifier(each.settings_dict["NAME"]) for each in (connection, copy))
-    connection.close()  # PostgreSQL copies no database that is in use
-    with connection._nodb_cursor() as cursor:
-        cursor.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(database, template))
-    yield copy
-    with connection._nodb_cursor() as cursor:
-        cursor.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(database))

@@ -6,12 +6,15 @@ from pyspark.sql import SparkSession
 
 from pipelines.spark import start_session
 
+# Tests are short: Java's second compiler costs them more than it gives (see JVM's tiered compilation). Without it Java
+# reserves 48 MB for compiled code, which some thirty tests fill: it then drops most of that and compiles it again.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
+
 
 def spark_session() -> SparkSession:
     """Return the active session, or start one on two cores of this machine."""
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    # Tests are short: Java's second compiler costs them more than it gives (see JVM's tiered compilation).
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
     return start_session("tests", master="local[2]")

@@ -1,6 +1,5 @@
 """A real cluster for the tests of this folder, and for each test a folder and a registered pipeline."""
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,9 +11,6 @@ from pipelines.jobs.word_count import word_count
 from state_backends import Catalog
 from tests.pipelines.cluster.driver_process import DriverProcess, run_word_count
 from tests.pipelines.cluster.spark_cluster import Cluster
-
-# The same as for the session of the other Spark tests.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,7 @@ def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(tidemark_run):
     assert set(result["waiting_for_click"]) == {("last",)}
 
 
+@pytest.mark.core
 def test_the_first_of_a_pair_waits_and_without_a_partner_counts_once_even_if_its_key_has_no_new_tuples(tidemark_run):
     batches = [
         batch([shown("x", 0), shown("y", 0)], [clicked("z", 5), clicked("y", 10)]),

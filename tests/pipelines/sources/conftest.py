@@ -1,4 +1,5 @@
 import os
+from collections.abc import Iterator
 from uuid import uuid4
 
 import psycopg
@@ -6,17 +7,19 @@ import pytest
 import redis
 from psycopg import sql
 
+from pipelines.embedded.temporary import temporary_database
 from pipelines.sources import postgres_reader
 from tests.pipelines.sources.table_feed import Feed
 
 
-@pytest.fixture(scope="module")
-def database_url(database_url):
-    """The module's database, where every commit waits for the disk: a change cannot be decoded before it is there."""
-    with psycopg.connect(database_url, autocommit=True) as conn:
-        name = sql.Identifier(conn.info.dbname)
-        conn.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
-    return database_url
+@pytest.fixture(scope="session")
+def shared_database() -> Iterator[str]:
+    """A database where commits wait for the disk: a change cannot be decoded before it is there."""
+    with temporary_database(os.environ["DATABASE_URL"]) as url:
+        with psycopg.connect(url, autocommit=True) as conn:
+            name = sql.Identifier(conn.info.dbname)
+            conn.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
+        yield url
 
 
 @pytest.fixture

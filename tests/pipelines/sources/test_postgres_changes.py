@@ -53,6 +53,7 @@ def counted(workspace):
     return {carrier: (value["rows"], value["changes"], value["miles"]) for carrier, value in held.items()}
 
 
+@pytest.mark.core
 def test_rows_and_changes_count_once_over_batches_and_runs_and_a_delete_leaves_a_tombstone(workspace, table):
     table.execute("INSERT INTO flown VALUES (1, 'AA', 10), (2, 'UA', 20)")
     first = workspace.run(flown(workspace))

@@ -38,6 +38,7 @@ def total(workspace):
     return {origin: (value["flights"], value["delay"]) for origin, value in workspace.values("flights").items()}
 
 
+@pytest.mark.core
 @spark_test
 def test_entries_count_once_over_batches_and_runs(workspace, stream, add):
     add(*range(5))

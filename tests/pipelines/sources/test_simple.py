@@ -31,6 +31,7 @@ def run_until(workspace, database_url, pipeline, enough):
     driver.run()
 
 
+@pytest.mark.core
 def test_a_rate_counts_up_from_zero(workspace, database_url):
     pipeline = Pipeline("rate", [Stream.read(Rate(50)).persistent_aggregate(TOTAL)])
 
@@ -41,6 +42,7 @@ def test_a_rate_counts_up_from_zero(workspace, database_url):
     assert pipeline.guarantees == {"total": "approximate"}
 
 
+@pytest.mark.core
 def test_lines_of_a_socket_count_except_blank_ones(workspace, database_url):
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=serve, args=[server, b"dog\ncat\n\n  \ndog\ncow\xff\n"], daemon=True).start()

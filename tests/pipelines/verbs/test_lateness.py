@@ -40,6 +40,7 @@ def test_late_tuples_within_the_bound_count_and_later_ones_are_dead_letters_also
     assert json.loads(line) == {"name": "too late", "at": "2024-01-01T00:14:00.000000Z"}
 
 
+@pytest.mark.core
 def test_a_stream_of_the_late_tuples_feeds_a_state_instead_of_dead_letters(workspace):
     in_time = events(workspace.input)
     feeds = [in_time.persistent_aggregate(TOTALS), in_time.late().group_by("name").persistent_aggregate(LATE)]

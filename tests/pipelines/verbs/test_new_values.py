@@ -32,6 +32,7 @@ def words_by_count(workspace):
     return {times: value["words"] for times, value in workspace.values("by_count").items()}
 
 
+@pytest.mark.core
 def test_new_values_and_those_before_keep_a_second_state_exact(workspace):
     workspace.land("1.txt", "dog cat dog")
     workspace.land("2.txt", "dog cow")

@@ -31,6 +31,7 @@ def event(user, item, minute):
     return {"user": user, "item": item, "at": f"2024-01-01T00:{minute:02}:00Z"}
 
 
+@pytest.mark.core
 def test_an_updater_sees_a_key_s_tuples_in_order_and_what_it_wrote_before(workspace):
     workspace.land("1.json", event("ann", "pear", 2), event("ann", "apple", 1), event("bob", "fig", 1))
     workspace.land("2.json", event("ann", "done", 4), event("ann", "plum", 3), event("bob", "done", 2))

@@ -48,6 +48,7 @@ def test_a_repeated_input_is_looked_up_once_and_every_tuple_gets_the_result():
     assert state.asked == [[("dog",), ("horse",)]]
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_a_stream_finds_what_was_committed_before_its_batch(workspace):
     workspace.land("1.json", {"user": "ann", "region": "north"}, {"user": "ann"})

@@ -25,6 +25,7 @@ def words(workspace, state="words"):
     return {word: value["count"] for word, value in workspace.values(state).items()}
 
 
+@pytest.mark.core
 def test_a_function_emits_zero_or_more_tuples(workspace):
     lines = Stream.read(TextFiles(workspace.input))
     workspace.land("1.txt", "dog cat dog", "-", "cow")
@@ -61,6 +62,7 @@ def test_the_input_of_a_stream_without_tuples_is_counted(workspace, tmp_path):
     assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(2, 1)]
 
 
+@pytest.mark.core
 def test_streams_of_two_sources_commit_together(workspace, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
@@ -102,6 +104,7 @@ def test_states_fed_at_once_are_exact_over_many_small_batches(workspace):
     assert workspace.rows("SELECT sum(dead_letters) FROM tidemark.batch") == [(0,)]
 
 
+@pytest.mark.core
 def test_aggregate_works_on_each_batch_on_its_own(workspace):
     largest = StateSpec("largest", measures={"sum": Sum("most", type="bigint")})
     lines = Stream.read(TextFiles(workspace.input, files_per_batch=1))
@@ -114,6 +117,7 @@ def test_aggregate_works_on_each_batch_on_its_own(workspace):
     assert workspace.values("largest") == {(): {"sum": 5}}
 
 
+@pytest.mark.core
 def test_an_event_falls_into_every_sliding_window_that_covers_it(workspace):
     spec = StateSpec("views", key={"start": "timestamptz"}, measures={"count": Count()})
     events = Stream.read(JsonFiles(workspace.input, schema="at timestamp"))

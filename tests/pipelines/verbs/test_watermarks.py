@@ -39,6 +39,7 @@ def test_a_late_tuple_is_an_ordinary_update_and_is_counted_as_late(workspace):
     assert figures(workspace) == [(0, 0, "00:20"), (1, 0, "00:20")]
 
 
+@pytest.mark.core
 def test_late_tuples_are_dropped_on_request(workspace):
     workspace.land("1.json", at(30))
     workspace.land("2.json", at(19), at(20), {"name": "no time"}, at(45))

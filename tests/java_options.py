@@ -1,0 +1,49 @@
+"""The options of every Java that tests start, and a file from which it maps Spark's classes (class data sharing).
+
+Without the file Java loads and checks the classes at each start: with a first batch that takes 16 s of CPU instead of
+8 s, and dozens of tests of `make check` start a driver of their own. `make rest` makes the file once, by running this
+module as a program, and keeps it beside the packages; Java ignores a file that does not fit.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+
+
+def set_java_options() -> None:
+    """Set the environment of every Java that is started from here on."""
+    # As tidemark/testing/session.py has them, which says why. Here they are for drivers that tests start as processes.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m")
+    if ARCHIVE.is_file():
+        # Spark's start script passes it to the driver's Java alone: to another class path the file is of no use.
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={ARCHIVE}")
+
+
+def make_archive() -> None:
+    """Run a small pipeline, and wait until Java has ended, which writes the file."""
+    from pyspark import SparkContext
+
+    from pipelines.driver import Driver, RunOptions
+    from pipelines.embedded.temporary import server_url, temporary_database
+    from pipelines.jobs.word_count import word_count
+    from tidemark.testing.session import spark_session
+
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={ARCHIVE}"
+    with temporary_database(server_url()) as dsn, tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "input")
+        folder.mkdir()
+        (folder / "1.txt").write_text("dog cat dog\n")
+        spark = spark_session()
+        Driver(word_count(folder), spark, dsn, RunOptions(Path(name, "checkpoint"), once=True)).run()
+        spark.stop()
+        gateway = SparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+if __name__ == "__main__":
+    make_archive()
