@@ -7,6 +7,7 @@ ARGS ?=
 
 RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
+ARCHIVE := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
 # A process of the tests that may not write byte code compiles everything again.
@@ -37,8 +38,12 @@ endif
 
 check: test rest ## run all tests
 
-rest: $(DEV) tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
+rest: $(DEV) $(ARCHIVE) tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
 	$(PYTEST) $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
+
+# Spark's classes, which Java then loads in half the time.
+$(ARCHIVE): $(DEV)
+	@$(BIN)/python -m tests.java_options > $(VENV)/spark.jsa.log 2>&1 || echo "no file of Spark's classes; see $(VENV)/spark.jsa.log"
 
 test-versions: $(DEV) ## run tests of streams on each version of Spark; ARGS="4.1.4 --all"
 	@$(BIN)/python -m tests.spark_versions $(ARGS)

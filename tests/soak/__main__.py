@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.java_options import set_java_options
 from tests.soak.report import print_record, table
 from tests.soak.run import soak
 from tests.soak.transfers import VARIANTS
@@ -20,6 +21,7 @@ from tests.soak.world import Options
 def main() -> int:
     options = _arguments().parse_args()
     print(f"seed {options.seed}", flush=True)
+    set_java_options()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="tidemark-soak-"))
