@@ -56,6 +56,12 @@ def roles() -> Iterator[Roles]:
     drop_roles(os.environ["DATABASE_URL"], roles.names)
 
 
+@pytest.fixture(scope="module")
+def installed_url(own_url):
+    """A database of its own: roles are granted on whole schemas."""
+    return own_url
+
+
 @pytest.fixture(scope="module", autouse=True)
 def set_up(installed_url, roles):
     """An installation of one user, who is a superuser, with a state; then its roles."""
