@@ -1,4 +1,4 @@
-"""The backing maps that contract tests run on; each is one line of BACKENDS."""
+"""The backing maps that contract tests run on; stores, and wrappers over them."""
 
 import os
 from collections.abc import Callable
@@ -78,18 +78,20 @@ def refuse_without_txids(conn: psycopg.Connection, inner: IBackingMap) -> None:
     pytest.skip("a changelog needs txids: refused, as was just asserted")
 
 
-BACKENDS: dict[str, Callable[[psycopg.Connection], NewBacking]] = {
+# A store is one line here.
+STORES: dict[str, Callable[[psycopg.Connection], NewBacking]] = {
     "memory": memory,
     "postgres": postgres,
     "redis": redis,
+}
+
+# Wrappers over memory, which is quick, and over a store.
+BACKENDS = STORES | {
     "cached_memory": cached(memory),
     "cached_postgres": cached(postgres),
-    "logged_postgres": logged(postgres),
     "logged_memory": logged(memory),
+    "logged_postgres": logged(postgres),
 }
 
 # Those that need no connection to PostgreSQL.
 APART = {"memory", "cached_memory", "redis"}
-
-# What is promised of maps, which ask a backing map for no more than its contract, is shown over these.
-STORES = {name: BACKENDS[name] for name in ("memory", "cached_memory", "postgres", "redis")}

@@ -12,12 +12,10 @@ import pytest
 from pipelines.embedded.temporary import temporary_database
 from state_backends import Catalog, StateSpec
 from tests.contracts.backends import APART, BACKENDS, STORES, NewBacking
+from tests.state_backends.connections import Connections
 from tests.state_backends.feed import Feed
 
 _numbers = count(1)
-
-# Fail a test that waits longer for a lock: it would never end.
-PATIENCE = "-c lock_timeout=10s"
 
 
 @pytest.fixture(scope="session")
@@ -46,17 +44,24 @@ def install(url: str) -> None:
         Catalog(conn).install()
 
 
+@pytest.fixture(scope="session")
+def connections() -> Iterator[Connections]:
+    connections = Connections()
+    yield connections
+    connections.close()
+
+
 @pytest.fixture
-def conn(installed_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(installed_url, autocommit=True, options=PATIENCE) as connection:
+def conn(connections: Connections, installed_url: str) -> Iterator[psycopg.Connection]:
+    with connections.lent(installed_url) as connection:
         yield connection
 
 
 @pytest.fixture
-def connect(installed_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
-    """Opens more connections in autocommit mode; they end with the test."""
+def connect(connections: Connections, installed_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
+    """Opens more connections in autocommit mode, until the end of the test."""
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(psycopg.connect(installed_url, autocommit=True, options=PATIENCE))
+        yield lambda: stack.enter_context(connections.lent(installed_url))
 
 
 @pytest.fixture
@@ -75,9 +80,9 @@ def new_feed(conn: psycopg.Connection) -> Callable[..., Feed]:
     return new_feed
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, "cached_memory"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """The name of each store in turn; of tests/contracts/backends.py."""
+    """The name of each store in turn, and of one with a cache."""
     return request.param
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Sum
@@ -19,6 +19,7 @@ from state_backends.errors import DuplicateKeyError, StaleBatchError
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold
 from state_backends.table import StateTable
+from tests.state_backends.examples import examples
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 TTL = timedelta(hours=2)
@@ -70,7 +71,7 @@ def stores(request, conn, fresh):
 
 
 @given(history=batches, removed=st.sampled_from(["", "a"]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20)
 def test_sql_and_python_fold_alike(history, removed, stores):
     """One set of tables serves every example, whose shops and txids are its own."""
     number = next(_numbers)

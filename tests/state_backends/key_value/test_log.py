@@ -130,9 +130,9 @@ class TestPostgres:
         )
         assert list(PostgresKeyValueLog(conn, spec).read()) == [A]
 
-    def test_a_log_is_read_over_a_connection_that_returns_json_as_text(self, conn, connect, spec):
+    def test_a_log_is_read_over_a_connection_that_returns_json_as_text(self, conn, installed_url, spec):
         PostgresKeyValueLog(conn, spec).append([A])
-        django = connect()
-        psycopg.types.json.set_json_loads(lambda text: text, django)
+        with psycopg.connect(installed_url) as django:
+            psycopg.types.json.set_json_loads(lambda text: text, django)
 
-        assert list(PostgresKeyValueLog(django, spec).read()) == [A]
+            assert list(PostgresKeyValueLog(django, spec).read()) == [A]

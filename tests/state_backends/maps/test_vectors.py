@@ -21,6 +21,7 @@ from state_backends.backends.wrappers import CachedMap
 from state_backends.batch import lock_fence
 from state_backends.errors import FencedError, StaleBatchError
 from state_backends.maps import MAPS
+from tests.contracts.backends import STORES
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())["vectors"]
 
@@ -113,7 +114,7 @@ def test_no_case_is_left_out():
     [
         pytest.param(backend, vector, id=f"{backend}-{vector['name']}")
         for vector in RUNNABLE
-        for backend in (["memory", "postgres", "redis"] if vector["name"] in ON_EVERY_STORE else ["memory"])
+        for backend in (STORES if vector["name"] in ON_EVERY_STORE else ["memory"])
         if vector["disposition"] == "conform"
     ],
 )

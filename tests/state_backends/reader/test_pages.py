@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum, state_reader
@@ -19,6 +19,7 @@ from state_backends.maintenance import compact
 from state_backends.reader import scanning
 from state_backends.reader.bounds import check_after, check_range
 from state_backends.table import StateTable
+from tests.state_backends.examples import examples
 
 HOUR = timedelta(hours=1)
 NOTHING = timedelta()
@@ -44,11 +45,7 @@ KEYS = {
     "date, uuid": ("date", "uuid"),
 }
 BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
-few = settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+few = examples(5)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 PAIRS = StateSpec("pairs", key={"a": "text", "b": "bigint"}, measures={"n": Count(), "top": Max("x")})
 PRICED = replace(PAIRS, measures={**PAIRS.measures, "cost": Sum("cost", type="numeric")})
