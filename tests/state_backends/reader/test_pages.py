@@ -504,17 +504,17 @@ class TestCost:
         ((((plan),),),) = conn.execute(explain, parameters if at is None else [at, *parameters]).fetchall()
         return sum(map(rows_read, scans(plan["Plan"], spec.name)))
 
-    @pytest.mark.parametrize("at", [None, 2, 3])
     @pytest.mark.parametrize("declared", [{}, {"changelog": True}, {"partitions": 4}], ids=str)
-    def test_it_reads_few_rows_more_than_it_shows_wherever_it_begins(self, new_feed, fresh, conn, declared, at):
+    def test_it_reads_few_rows_more_than_it_shows_wherever_it_begins(self, new_feed, fresh, conn, declared):
         feed = new_feed(spec := fresh(replace(PAIRS, measures={"n": Count()}, **declared)))
         keys = [(f"{n % 50:02}", n) for n in range(5000)]
         for _ in range(3):
             feed.run([{"a": a, "b": b, "n": 1} for a, b in keys])
-        conn.execute("ANALYZE")
+        for schema in ("tidemark_state", *(["tidemark_changelog"] if spec.changelog else [])):
+            conn.execute(f"ANALYZE {schema}.{spec.name}")
 
         asked = ({}, {"after": ["00", 50]}, {"after": ["48", 4000]}, {"prefix": ("25",)}, {"start": ("49",)})
-        read = [self.read_by(conn, spec, at, **question) for question in asked]
+        read = [self.read_by(conn, spec, at, **question) for at in (None, 2, 3) for question in asked]
 
         # A hop to each key and one to its version, where there is a changelog; one row beyond, per partition.
         assert max(read) <= 24
