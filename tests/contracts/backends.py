@@ -1,8 +1,9 @@
-"""The backends that every map and contract test runs on; each is one line of BACKENDS."""
+"""The backing maps that contract tests run on; stores, and wrappers over them."""
 
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import psycopg
 import pytest
@@ -20,7 +21,7 @@ from state_backends.table import StateTable
 NewBacking = Callable[[StateSpec], IBackingMap]
 
 
-def memory(conn: psycopg.Connection) -> NewBacking:
+def memory(conn: psycopg.Connection | None) -> NewBacking:
     return MemoryBackingMap
 
 
@@ -32,9 +33,13 @@ def postgres(conn: psycopg.Connection) -> NewBacking:
     return new_backing
 
 
-def redis(conn: psycopg.Connection) -> NewBacking:
-    client = redis_py.Redis.from_url(os.environ["REDIS_URL"])
-    return lambda spec: RedisBackingMap(client, emptied(client, spec))
+@cache
+def redis_client() -> redis_py.Redis:
+    return redis_py.Redis.from_url(os.environ["REDIS_URL"])
+
+
+def redis(conn: psycopg.Connection | None) -> NewBacking:
+    return lambda spec: RedisBackingMap(redis_client(), emptied(redis_client(), spec))
 
 
 def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
@@ -73,12 +78,20 @@ def refuse_without_txids(conn: psycopg.Connection, inner: IBackingMap) -> None:
     pytest.skip("a changelog needs txids: refused, as was just asserted")
 
 
-BACKENDS: dict[str, Callable[[psycopg.Connection], NewBacking]] = {
+# A store is one line here.
+STORES: dict[str, Callable[[psycopg.Connection], NewBacking]] = {
     "memory": memory,
     "postgres": postgres,
     "redis": redis,
+}
+
+# Wrappers over memory, which is quick, and over a store.
+BACKENDS = STORES | {
     "cached_memory": cached(memory),
     "cached_postgres": cached(postgres),
+    "logged_memory": logged(memory),
     "logged_postgres": logged(postgres),
-    "logged_redis": logged(redis),
 }
+
+# Those that need no connection to PostgreSQL.
+APART = {"memory", "cached_memory", "redis"}

@@ -1,5 +1,6 @@
-"""A database with Tidemark's tables, once per module; states and pipelines under fresh names, once per test."""
+"""One database with Tidemark's tables for all tests here; states and pipelines under fresh names, once per test."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -8,35 +9,59 @@ from itertools import count
 import psycopg
 import pytest
 
+from pipelines.embedded.temporary import temporary_database
 from state_backends import Catalog, StateSpec
-from tests.contracts.backends import BACKENDS, NewBacking
+from tests.contracts.backends import APART, BACKENDS, STORES, NewBacking
+from tests.state_backends.connections import Connections
 from tests.state_backends.feed import Feed
 
 _numbers = count(1)
 
-# Fail a test that waits longer for a lock: it would never end.
-PATIENCE = "-c lock_timeout=10s"
+
+@pytest.fixture(scope="session")
+def shared_url() -> Iterator[str]:
+    """The URL of a database with Tidemark's own tables, which every test shares that uses fresh names alone."""
+    with temporary_database(os.environ["DATABASE_URL"]) as url:
+        install(url)
+        yield url
 
 
 @pytest.fixture(scope="module")
-def installed_url(database_url: str) -> str:
-    """The URL of the module's database, with Tidemark's own tables in it."""
-    with psycopg.connect(database_url, autocommit=True) as conn:
-        Catalog(conn).install()
+def own_url(database_url: str) -> str:
+    """The URL of a database with Tidemark's own tables that this test module has to itself."""
+    install(database_url)
     return database_url
 
 
+@pytest.fixture(scope="module")
+def installed_url(shared_url: str) -> str:
+    """The URL of the database that the tests use. A module that changes more than its own rows gives `own_url` here."""
+    return shared_url
+
+
+def install(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as conn:
+        Catalog(conn).install()
+
+
+@pytest.fixture(scope="session")
+def connections() -> Iterator[Connections]:
+    connections = Connections()
+    yield connections
+    connections.close()
+
+
 @pytest.fixture
-def conn(installed_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(installed_url, autocommit=True, options=PATIENCE) as connection:
+def conn(connections: Connections, installed_url: str) -> Iterator[psycopg.Connection]:
+    with connections.lent(installed_url) as connection:
         yield connection
 
 
 @pytest.fixture
-def connect(installed_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
-    """Opens more connections in autocommit mode; they end with the test."""
+def connect(connections: Connections, installed_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
+    """Opens more connections in autocommit mode, until the end of the test."""
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(psycopg.connect(installed_url, autocommit=True, options=PATIENCE))
+        yield lambda: stack.enter_context(connections.lent(installed_url))
 
 
 @pytest.fixture
@@ -55,8 +80,15 @@ def new_feed(conn: psycopg.Connection) -> Callable[..., Feed]:
     return new_feed
 
 
-@pytest.fixture(params=BACKENDS)
-def new_backing(request: pytest.FixtureRequest, conn: psycopg.Connection, fresh) -> NewBacking:
+@pytest.fixture(params=[*STORES, "cached_memory"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of each store in turn, and of one with a cache."""
+    return request.param
+
+
+@pytest.fixture
+def new_backing(backend: str, request: pytest.FixtureRequest, fresh) -> NewBacking:
     """Makes an empty backing map for a spec, on every backend in turn."""
-    make = BACKENDS[request.param](conn)
-    return lambda spec: make(fresh(spec))
+    # Connecting takes longer than most tests in memory.
+    conn = None if backend in APART else request.getfixturevalue("conn")
+    return lambda spec: BACKENDS[backend](conn)(fresh(spec))

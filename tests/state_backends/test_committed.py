@@ -1,10 +1,11 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state_backends.committed import is_live
+from tests.state_backends.examples import examples
 
 NOON = datetime(2013, 3, 10, 12, tzinfo=UTC)
 TIMES = st.datetimes(datetime(2013, 3, 1), datetime(2013, 3, 20), timezones=st.just(UTC))
@@ -29,7 +30,7 @@ def test_the_longest_ttl_does_not_overflow(conn):
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60)
 @given(removed=st.booleans(), updated_at=TIMES, ttl=TTLS, clock=TIMES)
 # New York put its clocks forward on 10 March 2013, so that day had 23 hours there.
 @example(False, datetime(2013, 3, 9, 12, tzinfo=UTC), timedelta(days=1), datetime(2013, 3, 10, 11, 30, tzinfo=UTC))

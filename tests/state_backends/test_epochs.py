@@ -21,6 +21,12 @@ VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 SCHEMAS = ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog")
 
 
+@pytest.fixture(scope="module")
+def installed_url(own_url):
+    """A database of its own: it is dumped, emptied and restored."""
+    return own_url
+
+
 @pytest.fixture
 def feed(new_feed, fresh):
     return new_feed(fresh(VIEWS))

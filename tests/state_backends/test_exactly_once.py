@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -26,6 +25,7 @@ from hypothesis.stateful import (
 from state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum, maintenance
 from state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidemarkError
 from state_backends.maintenance import compact, expire
+from tests.state_backends.examples import examples
 from tests.state_backends.feed import Feed, let_time_pass
 
 TTL = timedelta(hours=1)
@@ -266,12 +266,7 @@ def test_any_run_reads_as_one_clean_run(installed_url, monkeypatch):
 
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=30,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-        ),
+        settings=examples(6, stateful_step_count=30),
     )
 
 

@@ -16,12 +16,12 @@ def pages_read(conn, statement, parameters):
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
-def test_a_lookup_of_the_ledger_reads_no_more_pages_while_a_snapshot_is_held(conn, database_url, new_feed, fresh):
+def test_a_lookup_of_the_ledger_reads_no_more_pages_while_a_snapshot_is_held(conn, installed_url, new_feed, fresh):
     feed = new_feed(fresh(WORDS))
     name = feed.specs[0].name
     feed.run([{"word": "dog", "n": 1}])
     before = pages_read(conn, postgres_reader.COMMITTED, [name])
-    with psycopg.connect(database_url) as snapshot:
+    with psycopg.connect(installed_url) as snapshot:
         snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         snapshot.execute("SELECT FROM tidemark.state")
 

@@ -5,12 +5,13 @@ import struct
 from datetime import UTC, date, datetime
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import Count, StateSpec
 from state_backends.key_bytes import KeyBytes, after_prefix
 from state_backends.types import KEY_TYPES
+from tests.state_backends.examples import examples
 
 UTC_TIMES = st.datetimes(timezones=st.just(UTC))
 
@@ -64,7 +65,7 @@ def test_bytes_sort_as_keys_do(drawn):
 
 
 @pytest.mark.parametrize("kind", PARTS)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20)
 @given(data=st.data())
 def test_the_order_is_that_of_postgresql(kind, data, conn):
     parts = data.draw(st.lists(PARTS[kind], max_size=20))

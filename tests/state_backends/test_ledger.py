@@ -348,7 +348,9 @@ class TestBatches:
 
     def test_batch_times_never_decrease(self, ledger, conn, name):
         commit_batches(ledger, 1)
-        conn.execute("UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 minute'")
+        conn.execute(
+            "UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 minute' WHERE name = %s", [name]
+        )
         (committed,) = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
 
         assert ledger.begin(1).batch_time == committed
@@ -414,7 +416,11 @@ class TestBatches:
             batch = ledger.begin(batch_id)
             write_dead_letters(conn, batch, [DeadLetter("a.txt", "{", "not JSON")])
             ledger.commit(batch, dead_letters=1)
-        conn.execute("UPDATE tidemark.batch SET total_dead_letters = NULL, total_late = NULL, total_dropped = NULL")
+        conn.execute(
+            "UPDATE tidemark.batch SET total_dead_letters = NULL, total_late = NULL, total_dropped = NULL "
+            "WHERE pipeline = %s",
+            [name],
+        )
 
         ledger.commit(ledger.begin(2), dead_letters=5, late=1)
 

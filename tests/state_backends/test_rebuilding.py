@@ -178,14 +178,14 @@ def test_a_transactional_state_keeps_one_version_and_its_txid(new_feed, fresh, c
 
 
 def test_json_values_and_global_states_are_rebuilt_too(new_feed, fresh, conn):
-    texts = new_feed(fresh(StateSpec("texts", key={"page": "text"}, value="jsonb", changelog=True))).specs[0]
+    feed = new_feed(texts := fresh(StateSpec("texts", key={"page": "text"}, value="jsonb", changelog=True)))
     totals = new_feed(fresh(StateSpec("totals", measures={"n": Count(), "top": Max("x")}, changelog=True)))
     for number in (1, 2):
         counts = OpaqueMap(LoggedMap(MemoryBackingMap(texts), Changelog(conn, texts)))
         counts.begin_commit(number)
         counts.multi_put([("a",)], [{"x": [number, None]}])
         totals.run([{"n": number, "top": float("nan")}])
-    conn.execute("UPDATE tidemark.pipeline SET committed_txid = 2")
+    conn.execute("UPDATE tidemark.pipeline SET committed_txid = 2 WHERE name = %s", [feed.pipeline])
     jsons, one = MemoryBackingMap(texts), MemoryBackingMap(totals.specs[0])
 
     for spec, target in ((texts, jsons), (totals.specs[0], one)):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import BatchLedger, Catalog, Changelog, Count, Max, StateReader, StateSpec
@@ -22,6 +22,7 @@ from state_backends.errors import (
 from state_backends.maintenance import compact
 from state_backends.maps import MAPS
 from state_backends.rewind import Rewind
+from tests.state_backends.examples import examples
 from tests.state_backends.feed import let_time_pass, views
 
 LOGGED = StateSpec("logged", key={"page": "text"}, measures={"n": Count()}, changelog=True)
@@ -96,7 +97,7 @@ class TestByTheChangelog:
     def test_what_follows_a_rewind_is_what_would_have_followed_the_batch(self, new_feed, fresh):
         batches = st.lists(st.lists(st.sampled_from("abcd"), max_size=3), min_size=1, max_size=5)
 
-        @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+        @examples(8)
         @given(batches, st.data(), batches)
         def check(before, data, after):
             feed = new_feed(fresh(LOGGED))

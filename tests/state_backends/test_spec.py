@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import example, given
@@ -114,6 +114,57 @@ def test_a_key_given_as_json_is_returned_typed():
     spec = StateSpec("views", key={"page": "text", "at": "timestamptz", "x": "double precision"}, measures=COUNTS)
 
     assert spec.check_key(["/", "2013-01-01T05:00:00+00:00", 3]) == ("/", datetime(2013, 1, 1, 5, tzinfo=UTC), 3.0)
+
+
+# A key type, a part that it must refuse, and part of the message.
+REFUSED_PARTS = [
+    ("text", 5, "page must be text, got 5"),
+    ("text", None, "page must be text, got None"),
+    ("text", "a\0b", "page holds a NUL character, which PostgreSQL cannot store"),
+    ("text", "\ud800", "page holds half of a surrogate pair, which cannot be stored"),
+    ("bigint", True, "page must be bigint, got True"),
+    ("bigint", 1.0, "page must be bigint, got 1.0"),
+    ("bigint", "1", "page must be bigint, got '1'"),
+    ("bigint", 2**63, "page must be bigint, and 9223372036854775808 is out of its range"),
+    ("bigint", -(2**63) - 1, "out of its range"),
+    ("integer", 2**31, "out of its range"),
+    ("integer", -(2**31) - 1, "out of its range"),
+    ("boolean", 1, "page must be boolean, got 1"),
+    ("boolean", "true", "page must be boolean, got 'true'"),
+    ("double precision", True, "page must be double precision, got True"),
+    ("double precision", 10**400, "page must be double precision, got 1000"),
+    ("timestamptz", datetime(2013, 1, 1), "page must be a timestamp with an offset, as 2013-01-01T05:00:00Z"),
+    ("timestamptz", "2013-01-01T05:00:00", "page must be a timestamp with an offset"),
+    ("timestamptz", date(2013, 1, 1), "page must be timestamptz"),
+    ("timestamptz", "9999-12-31T23:00:00-05:00", "is not in the years 1 to 9999 of UTC"),
+    ("timestamptz", "0001-01-01T00:00:00+05:00", "is not in the years 1 to 9999 of UTC"),
+    ("timestamptz", "yesterday", "page must be timestamptz, got 'yesterday'"),
+    ("date", datetime(2013, 1, 1, tzinfo=UTC), "page must be date"),
+    ("uuid", "1234", "page must be uuid, got '1234'"),
+]
+
+
+@pytest.mark.parametrize(("kind", "part", "reason"), REFUSED_PARTS)
+def test_a_part_of_the_wrong_type_or_range_is_refused_with_its_index(kind, part, reason):
+    spec = StateSpec("typed", key={"page": kind}, measures=COUNTS)
+
+    with pytest.raises(KeyShapeError) as caught:
+        spec.check_keys([(part,)])
+
+    assert str(caught.value).startswith("key 0: ")
+    assert reason in str(caught.value)
+    assert caught.value.index == 0
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("key", [(), ("a",), ("a", 1, 2), "ab", 7, None, {"page": "a", "day": 1}])
+def test_a_key_of_the_wrong_shape_is_refused_with_its_index(key):
+    spec = StateSpec("views", key={"page": "text", "day": "bigint"}, measures=COUNTS)
+
+    with pytest.raises(KeyShapeError, match="key 1: expected") as caught:
+        spec.check_keys([("a", 1), key])
+
+    assert caught.value.index == 1
 
 
 TEXTS = st.one_of(st.text("ab\0é", max_size=3), st.sampled_from(["x" * 1_024, "x" * 1_025, "é" * 600]))

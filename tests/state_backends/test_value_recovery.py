@@ -14,6 +14,12 @@ from tests.state_backends.feed import Feed, arrow
 WORDS = StateSpec("words", key={"word": "text"}, measures={"n": Count(), "total": Sum("x", type="bigint")})
 
 
+@pytest.fixture(scope="module")
+def installed_url(own_url):
+    """A database of its own: the query lists the dead letters of every pipeline."""
+    return own_url
+
+
 def test_values_that_cannot_be_counted_are_listed_with_their_reason(conn, fresh):
     spec = fresh(WORDS)
     feed = Feed(conn, [spec], pipeline="values")

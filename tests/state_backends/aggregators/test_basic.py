@@ -5,7 +5,7 @@ from decimal import Decimal
 from itertools import permutations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import StateSpec
@@ -28,6 +28,7 @@ from state_backends.aggregators import (
 from state_backends.aggregators.sketches import Sketch
 from state_backends.errors import FoldRangeError, SpecError
 from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
+from tests.state_backends.examples import examples
 
 # Whole numbers, which a double adds exactly, so that regrouping must not change a bit.
 DOUBLES = st.integers(-(2**40), 2**40).map(float)
@@ -97,7 +98,6 @@ CASES = {
 }
 # Folding these rounds, so that another order may change the last digits.
 ROUNDED = {"variance", "variance of a population", "std_dev"}
-QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def partials(case):
@@ -119,7 +119,7 @@ def test_every_aggregator_has_its_case():
 
 
 @pytest.mark.parametrize("case", CASES)
-@QUICK
+@examples(15)
 @given(data=st.data())
 def test_sql_folds_as_python_does(conn, case, data):
     aggregator, _ = CASES[case]
@@ -134,7 +134,7 @@ def test_sql_folds_as_python_does(conn, case, data):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0].fold_lua])
-@QUICK
+@examples(15)
 @given(data=st.data())
 def test_lua_folds_as_python_does(client, case, data):
     aggregator, _ = CASES[case]
@@ -144,7 +144,7 @@ def test_lua_folds_as_python_does(client, case, data):
 
 
 @pytest.mark.parametrize("case", CASES)
-@QUICK
+@examples(15)
 @given(data=st.data())
 def test_sql_finishes_as_python_does(conn, case, data):
     aggregator, _ = CASES[case]
@@ -154,7 +154,7 @@ def test_sql_finishes_as_python_does(conn, case, data):
 
 
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_a_fold_may_be_reordered_and_regrouped(case, data):
     aggregator, _ = CASES[case]
@@ -168,7 +168,7 @@ def test_a_fold_may_be_reordered_and_regrouped(case, data):
 
 
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_a_missing_side_changes_nothing(case, data):
     aggregator, _ = CASES[case]

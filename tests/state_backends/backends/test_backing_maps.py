@@ -1,10 +1,16 @@
+import pytest
+
 from state_backends import BACKENDS as REGISTERED
 from tests.contracts.backends import BACKENDS
 from tests.contracts.backing_map import BackingMapContract
 
 
 class TestEveryBackingMap(BackingMapContract):
-    """`new_backing` goes through the list of backends."""
+    """Stores, and wrappers over memory and over a store."""
+
+    @pytest.fixture(params=BACKENDS)
+    def backend(self, request):
+        return request.param
 
 
 def test_the_list_of_backends_leaves_none_out():

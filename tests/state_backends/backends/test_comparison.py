@@ -287,7 +287,7 @@ class TestFence:
         old, _ = feed.begin()
         zombie = feed.backend.session(feed.conn, feed.spec, old)
         feed.restore_ledger(copy)
-        feed.conn.execute("UPDATE tidemark.pipeline SET fence = fence - 1")
+        feed.conn.execute("UPDATE tidemark.pipeline SET fence = fence - 1 WHERE name = %s", [feed.pipeline])
         feed.restart()
         new, _ = feed.begin()
         assert (old.fence, old.txid, old.attempt) == (new.fence, new.txid, new.attempt)

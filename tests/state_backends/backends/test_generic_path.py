@@ -4,12 +4,13 @@ import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 
 import psycopg
 import pyarrow as pa
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Sum
@@ -18,6 +19,7 @@ from state_backends.errors import DuplicateKeyError, StaleBatchError
 from state_backends.maps import MAPS
 from state_backends.maps.updaters import Fold
 from state_backends.table import StateTable
+from tests.state_backends.examples import examples
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 TTL = timedelta(hours=2)
@@ -50,6 +52,8 @@ class FoldedMeanwhile(FoldedInPython):
 
 IN_PYTHON = replace(SALES, measures={"n": FoldedInPython(), "total": Sum("x", "double precision"), "top": Max("x")})
 
+_numbers = count(1)
+
 sales = st.dictionaries(st.sampled_from("abc"), st.integers(1, 5), max_size=3)
 # A batch and its replay, if any, the hours since the one before, and whether the failed attempt is undone first.
 batches = st.lists(st.tuples(sales, st.none() | sales, st.integers(0, 3), st.booleans()), max_size=5)
@@ -60,26 +64,32 @@ def partials(rows):
     return [pa.RecordBatch.from_pydict(columns | {"top": columns["total"]})] if rows else []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture(params=KINDS)
+def stores(request, conn, fresh):
+    spec = fresh(replace(SALES, kind=request.param))
+    return [*stores_of(conn, spec, replace(IN_PYTHON, name=spec.name + "_py", kind=request.param))]
+
+
 @given(history=batches, removed=st.sampled_from(["", "a"]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_sql_and_python_fold_alike(history, removed, kind, conn, fresh):
-    spec = fresh(replace(SALES, kind=kind))
-    stores = [*stores_of(conn, spec, replace(IN_PYTHON, name=spec.name + "_py", kind=kind))]
-    clock = MIDNIGHT
-    for txid, (rows, replay, hours, undo) in enumerate(history, 1):
+@examples(20)
+def test_sql_and_python_fold_alike(history, removed, stores):
+    """One set of tables serves every example, whose shops and txids are its own."""
+    number = next(_numbers)
+    own, clock = f"{number:05}", MIDNIGHT
+    for txid, (rows, replay, hours, undo) in enumerate(history, 1 + 10 * number):
         clock += timedelta(hours=hours)
         for attempt in [rows] if replay is None else [rows, replay]:
             for backing, merge in stores:
                 if attempt is replay and undo:
                     backing.revert(txid)
-                merge(partials(attempt), txid, clock)
-        for backing, _ in stores if removed and kind == "opaque" else []:
-            counts = MAPS[kind](backing)
-            counts.begin_commit(txid, at=clock)
-            counts.multi_remove([(removed,)])
+                merge(partials({own + shop: n for shop, n in attempt.items()}), txid, clock)
+        for backing, _ in stores:
+            if removed and backing.spec.kind == "opaque":
+                counts = MAPS["opaque"](backing)
+                counts.begin_commit(txid, at=clock)
+                counts.multi_remove([(own + removed,)])
 
-    in_sql, *others = [list(backing.scan()) for backing, _ in stores]
+    in_sql, *others = [list(backing.scan(start=(own,), stop=(own + "z",))) for backing, _ in stores]
     assert all(rows == in_sql for rows in others)
 
 

@@ -128,19 +128,25 @@ class TestTimeToLive(TimeToLiveContract):
 
 
 class TestTable:
-    def test_once_every_row_has_a_second_version_all_updates_are_hot(self, state, conn):
-        """No index entry is written for them, or every batch would bloat the primary key."""
+    def test_once_every_row_has_a_second_version_all_updates_of_a_batch_are_hot(self, state, conn):
+        """No index entry is written for them, or every batch would bloat the primary key.
+
+        Not of each batch: a snapshot that another session holds, such as an autovacuum, keeps dead versions, and rows
+        then leave their full pages until it ends.
+        """
         backing, merge = state(SALES)
         task = [sale(f"{n:06}", 1, 1.0, 1.0, 1.0, 1) for n in range(3_000)]
+
+        def is_hot(txid):
+            before = updates(conn, backing.spec.name)
+            merge(txid, *task)
+            updated, hot = updates(conn, backing.spec.name)
+            return (updated - before[0], hot - before[1]) == (3_000, 3_000)
+
         for txid in range(1, 4):
             merge(txid, *task)
-        before = updates(conn, backing.spec.name)
 
-        for txid in range(4, 7):
-            merge(txid, *task)
-
-        updated, hot = updates(conn, backing.spec.name)
-        assert (updated - before[0], hot - before[1]) == (9_000, 9_000)
+        assert any(is_hot(txid) for txid in range(4, 30))
 
     def test_keys_are_stored_in_byte_order_so_that_every_task_locks_them_in_one_order(self, state):
         backing, merge = state(VIEWS)

@@ -190,14 +190,14 @@ class TestChunks:
 
     def test_all_keys_in_one_call_may_be_many(self, client, fresh):
         backing = RedisBackingMap(client, fresh(VIEWS), max_get_keys=0, max_put_keys=0)
-        keys = [(f"{number:05}",) for number in range(20_000)]
+        keys = [(f"{number:05}",) for number in range(10_000)]
 
         backing.multi_put(keys, [Versioned({"n": 1, "top": None}, 1) for _ in keys])
         backing.merge(arrow([{"page": page, "n": 1, "top": 2.0} for (page,) in keys]), 2, MIDNIGHT)
 
         assert {row.value["n"] for row in backing.multi_get(keys)} == {2}
         assert [key for key, _ in backing.scan()] == keys
-        assert backing.revert(2) == 20_000
+        assert backing.revert(2) == 10_000
 
     def test_a_key_that_comes_twice_in_different_chunks_is_refused_before_anything_is_written(self, client, fresh):
         backing = RedisBackingMap(client, fresh(PAGES), max_put_keys=2)
@@ -216,14 +216,15 @@ class TestChunks:
 
         assert len(list(backing.scan())) == 4
 
-    def test_a_hundred_thousand_keys_take_little_memory_beside_the_callers_own(self, client, fresh):
+    def test_many_keys_take_little_memory_beside_the_callers_own(self, client, fresh):
+        """Limits between what calls in chunks take, and what one call for all keys would: 13, 7 and 3.5 MB."""
         backing = RedisBackingMap(client, fresh(PAGES))
-        keys = [(f"page {number}",) for number in range(100_000)]
+        keys = [(f"page {number}",) for number in range(20_000)]
         rows = [Versioned("x" * 20, 1)] * len(keys)
 
-        assert extra_bytes(lambda: backing.multi_put(keys, rows)) < 12_000_000
-        assert extra_bytes(lambda: backing.multi_remove(keys)) < 12_000_000
-        assert extra_bytes(lambda: backing.multi_get(keys)) < 12_000_000
+        assert extra_bytes(lambda: backing.multi_put(keys, rows)) < 4_000_000
+        assert extra_bytes(lambda: backing.multi_get(keys)) < 6_000_000
+        assert extra_bytes(lambda: backing.multi_remove(keys)) < 2_700_000
 
 
 def extra_bytes(act):
@@ -250,9 +251,12 @@ def cluster(request, port):
 
 
 class TestBackingMapOnACluster(BackingMapContract):
+    """Over the client of a cluster; that a client of one connection does as well is shown by merges."""
+
     @pytest.fixture
-    def new_backing(self, cluster, fresh):
-        return lambda spec: RedisBackingMap(cluster, fresh(spec))
+    def new_backing(self, port, fresh):
+        with RedisCluster(host="127.0.0.1", port=port) as client:
+            yield lambda spec: RedisBackingMap(client, fresh(spec))
 
 
 class TestMergeOnACluster(FoldContract):

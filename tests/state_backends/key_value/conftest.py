@@ -1,37 +1,35 @@
-"""Key-value stores over every backend, with logs of both sorts."""
+"""Key-value stores over each backend, with a log beside it."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-import psycopg
 import pytest
 
 from state_backends import StateSpec
 from state_backends.key_value.log import KeyValueLog, MemoryKeyValueLog, Message, PostgresKeyValueLog
-from tests.contracts.backends import BACKENDS, NewBacking
 
 SETTINGS = StateSpec("settings", key={"name": "text"}, value="jsonb", kind="non_transactional")
 AT = datetime(2013, 1, 1, tzinfo=UTC)
 
 NewLog = Callable[..., KeyValueLog]
 
-# A changelog needs txids, and the rows of a key-value store have none.
-KEEPERS = [name for name in BACKENDS if not name.startswith("logged_")]
+# Where the log is: beside its rows where they are in PostgreSQL, and apart from them where they are in Redis.
+LOG_OF = {"memory": "memory", "postgres": "postgres", "redis": "postgres"}
 
 
-@pytest.fixture(params=KEEPERS)
-def new_backing(request: pytest.FixtureRequest, conn: psycopg.Connection, fresh) -> NewBacking:
-    """Makes an empty backing map for a spec, on every backend that can hold a store in turn."""
-    make = BACKENDS[request.param](conn)
-    return lambda spec: make(fresh(spec))
+@pytest.fixture(params=LOG_OF)
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of each backend in turn; `new_backing` makes maps on it."""
+    return request.param
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def new_log(request: pytest.FixtureRequest, conn: psycopg.Connection) -> NewLog:
-    """Makes the log of a spec with messages in it, of both sorts in turn."""
+@pytest.fixture
+def new_log(backend: str, request: pytest.FixtureRequest) -> NewLog:
+    """Makes the log of a spec with messages in it."""
+    conn = request.getfixturevalue("conn") if LOG_OF[backend] == "postgres" else None
 
     def new_log(spec: StateSpec, messages: Iterable[Message] = ()) -> KeyValueLog:
-        log = MemoryKeyValueLog() if request.param == "memory" else PostgresKeyValueLog(conn, spec)
+        log = MemoryKeyValueLog() if conn is None else PostgresKeyValueLog(conn, spec)
         log.append(list(messages))
         return log
 

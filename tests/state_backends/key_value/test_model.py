@@ -5,11 +5,11 @@ A crash loses the process: the store, its write buffer, and sometimes the rows. 
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from state_backends.key_value.store import KeyValueStore
+from tests.state_backends.examples import examples
 from tests.state_backends.key_value.conftest import SETTINGS
 
 keys = st.sampled_from([(name,) for name in "abcde"])
@@ -104,9 +104,9 @@ class Model(RuleBasedStateMachine):
         assert len(self.store._cache) <= 2
 
 
-def test_the_store_reads_as_a_dict_does(new_backing, new_log):
+def test_the_store_reads_as_a_dict_does(backend, new_backing, new_log):
     model = type(
         "OverOneBackend", (Model,), {"new_backing": staticmethod(new_backing), "new_log": staticmethod(new_log)}
     )
 
-    run_state_machine_as_test(model, settings=settings(max_examples=30, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(model, settings=examples(30 if backend == "memory" else 6, stateful_step_count=25))

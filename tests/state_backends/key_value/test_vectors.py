@@ -1,7 +1,7 @@
 """Samza's worked cases of its key-value store and restore planner (tests/vectors/samza_pravega.json).
 
-They run over every backend, with logs of both sorts. Where Samza's behaviour is a trap, or a matter of taste, CHOICES
-says what ours is, and why. Its tables of single rows are in test_tables.py.
+They run in memory, and two of them over every backend with its log. Where Samza's behaviour is a trap, or a matter of
+taste, CHOICES says what ours is, and why. Its tables of single rows are in test_tables.py.
 """
 
 import json
@@ -18,7 +18,7 @@ from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, Va
 from state_backends.key_value.log import Message, freeze, thaw
 from state_backends.key_value.restore import RestorePlan, plan_restore
 from state_backends.key_value.store import KeyValueStore
-from tests.state_backends.key_value.conftest import AT, SETTINGS
+from tests.state_backends.key_value.conftest import AT, LOG_OF, SETTINGS
 
 TEXT = (Path(__file__).parents[2] / "vectors" / "samza_pravega.json").read_text()
 
@@ -79,6 +79,10 @@ CHOICES = {
 }
 
 
+# The cases are about the store; what it asks of maps and logs is in their contracts, test_restore.py and test_model.py.
+ON_EVERY_BACKEND = ["kv.range_reflects_delete_update_add", "kv.trim_restores_the_older_committed_value"]
+
+
 def ids(vectors: list[dict[str, Any]]) -> list[Any]:
     return [pytest.param(vector, id=vector["name"]) for vector in vectors]
 
@@ -91,7 +95,15 @@ def test_every_case_is_run_and_every_trap_has_a_choice():
     assert traps <= set(CHOICES) <= {v["name"] for v in STORE}
 
 
-@pytest.mark.parametrize("vector", ids([v for v in STORE if "config_error" not in v["expect"]]))
+@pytest.mark.parametrize(
+    ("backend", "vector"),
+    [
+        pytest.param(backend, vector, id=f"{backend}-{vector['name']}")
+        for vector in STORE
+        for backend in (LOG_OF if vector["name"] in ON_EVERY_BACKEND else ["memory"])
+        if "config_error" not in vector["expect"]
+    ],
+)
 def test_store(vector, new_backing, new_log):
     choice = CHOICES.get(vector["name"], Choice(""))
     steps = [step | choice.steps.get(number, {}) for number, step in enumerate(vector["steps"])]

@@ -7,7 +7,7 @@ import pytest
 from state_backends import BACKENDS, BatchLedger, Catalog, Count, StateSpec
 from state_backends.dead_letters import DeadLetter, write_dead_letters
 from state_backends.errors import FormerPipelineError, FormerStateError, LifeError, PipelineHeldError, RetiredError
-from state_backends.life import rename
+from state_backends.life import rename, settled
 from state_backends.life.rename import rename_pipeline, rename_state
 from state_backends.schema import former
 from tests.state_backends.feed import views
@@ -165,7 +165,8 @@ def test_a_pipeline_goes_on_under_its_new_name(feed):
     assert feed.conn.execute("SELECT count(*) FROM tidemark.batch WHERE pipeline = %s", [new]).fetchone() == (3,)
 
 
-def test_a_driver_that_lives_keeps_its_names(feed, connect):
+def test_a_driver_that_lives_keeps_its_names(feed, connect, monkeypatch):
+    monkeypatch.setattr(settled, "PATIENCE_MS", 100)
     other = BatchLedger(connect(), feed.pipeline)
     other.acquire()
 

@@ -18,7 +18,7 @@ from state_backends.errors import (
     RetiredError,
     SwapError,
 )
-from state_backends.life import archive, retire
+from state_backends.life import archive, retire, settled
 from state_backends.life.retire import Retirement
 from state_backends.schema import former
 from state_backends.schema.former import Fate
@@ -165,7 +165,8 @@ def test_another_archive_is_not_overwritten(feed, tmp_path):
     assert feed.read("a") == [2]
 
 
-def test_a_driver_that_lives_keeps_its_states(feed, connect):
+def test_a_driver_that_lives_keeps_its_states(feed, connect, monkeypatch):
+    monkeypatch.setattr(settled, "PATIENCE_MS", 100)
     other = BatchLedger(connect(), feed.pipeline)
     other.acquire()
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from state_backends import Combine, OpaqueMap, StateSpec, TransactionalMap
 from state_backends.errors import StaleBatchError
+from tests.state_backends.examples import examples
 
 TTL = timedelta(hours=1)
 WAIT = timedelta(minutes=25)
@@ -169,14 +169,12 @@ def add(number: int) -> Combine:
 
 
 @pytest.mark.parametrize("machine", [Run, TransactionalRun], ids=["opaque", "transactional"])
-def test_any_run_ends_as_one_clean_run(machine, new_backing):
+def test_any_run_ends_as_one_clean_run(machine, backend, new_backing):
     kind = "opaque" if machine is Run else "transactional"
     spec = StateSpec(COUNTS.name, key=COUNTS.key, value="jsonb", ttl=TTL, kind=kind)
     bound = type("Bound", (machine,), {"new_backing": staticmethod(lambda: new_backing(spec))})
 
     run_state_machine_as_test(
         bound,
-        settings=settings(
-            max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=examples(4 if backend in ("postgres", "redis") else 15, stateful_step_count=25),
     )

@@ -17,15 +17,15 @@ from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapCont
 
 
 class TestOpaqueMap(OpaqueMapContract):
-    """Over every backend."""
+    """Over every store."""
 
 
 class TestTransactionalMap(TransactionalMapContract):
-    """Over every backend."""
+    """Over every store."""
 
 
 class TestNonTransactionalMap(NonTransactionalMapContract):
-    """Over every backend."""
+    """Over every store."""
 
 
 @pytest.mark.parametrize(

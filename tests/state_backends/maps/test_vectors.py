@@ -1,4 +1,4 @@
-"""Trident's worked cases (tests/vectors/trident.json), run over every backend.
+"""Trident's worked cases (tests/vectors/trident.json), run in memory, and two of them over every store.
 
 `conform` cases hold as written. Where Storm's own result breaks exactly-once, ours must reach the right one. Where
 Storm's behaviour is a matter of taste, CHOICES says what ours is, and why.
@@ -21,6 +21,7 @@ from state_backends.backends.wrappers import CachedMap
 from state_backends.batch import lock_fence
 from state_backends.errors import FencedError, StaleBatchError
 from state_backends.maps import MAPS
+from tests.contracts.backends import STORES
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())["vectors"]
 
@@ -92,6 +93,15 @@ def ids(vectors: list[dict[str, Any]]) -> list[Any]:
 RUNNABLE = [v for v in VECTORS if v["name"] not in [*NEED_A_LEDGER, *NEED_SMALL_CALLS]]
 
 
+# The cases are about maps, not stores, so the others are run in memory. (The contract of maps runs over every store.)
+ON_EVERY_STORE = ["storm_test_opaque_map", "storm_test_memory_map_state_remove"]
+
+
+@pytest.fixture
+def backend():
+    return "memory"
+
+
 def test_no_case_is_left_out():
     quirks = {v["name"] for v in RUNNABLE if v["disposition"] == "storm_quirk"}
 
@@ -99,7 +109,15 @@ def test_no_case_is_left_out():
     assert quirks == set(CHOICES)
 
 
-@pytest.mark.parametrize("vector", ids([v for v in RUNNABLE if v["disposition"] == "conform"]))
+@pytest.mark.parametrize(
+    ("backend", "vector"),
+    [
+        pytest.param(backend, vector, id=f"{backend}-{vector['name']}")
+        for vector in RUNNABLE
+        for backend in (STORES if vector["name"] in ON_EVERY_STORE else ["memory"])
+        if vector["disposition"] == "conform"
+    ],
+)
 def test_conforms(vector, new_backing):
     run = Run(vector, new_backing)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec, maintenance
@@ -21,6 +21,7 @@ from state_backends.errors import (
 )
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
+from tests.state_backends.examples import examples
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
@@ -156,11 +157,7 @@ def without_times(answers):
 
 
 @pytest.mark.parametrize("state", STATES)
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(6)
 @given(steps=steps)
 def test_every_batch_reads_as_it_did_then_or_is_refused(new_feed, fresh, state, steps):
     history = History(new_feed(fresh(STATES[state])))

@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import Count, Mean, StateReader, StateSpec
 from state_backends.errors import BatchOrderError, KeyShapeError, SpecError, UnknownStateError
 from state_backends.maintenance import compact
 from state_backends.reader.changes import changes
+from tests.state_backends.examples import examples
 from tests.state_backends.feed import let_time_pass, views
 
 HOUR = timedelta(hours=1)
@@ -240,7 +241,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15)
 @given(steps=steps)
 def test_a_follower_ends_with_what_a_lookup_says(new_feed, fresh, steps):
     feed = new_feed(fresh(replace(VIEWS, ttl=None)))

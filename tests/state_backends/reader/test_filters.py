@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state_backends import Count, DistinctCount, Latest, Max, Mean, Quantiles, StateSpec, Sum, TopK
@@ -19,10 +19,11 @@ from state_backends.reader import scanning
 from state_backends.reader.bounds import check_range
 from state_backends.reader.filters import OPERATORS, Filter, check_where, narrowed
 from state_backends.table import StateTable
-from tests.state_backends.reader.test_pages import KEYS, MEASURES, PARTS, Order, few, pages, rows_read, scans
+from tests.state_backends.examples import examples
+from tests.state_backends.reader.test_pages import KEYS, MEASURES, PARTS, Order, pages, rows_read, scans
 
 # Each makes a pipeline and two states.
-fewer = settings(few, max_examples=5)
+fewer = examples(3)
 VIEWS = StateSpec("views", key={"site": "text", "page": "text"}, measures={"n": Count(), "cost": Max("cost")})
 BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
 

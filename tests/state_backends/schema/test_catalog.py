@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import Jsonb
@@ -16,6 +16,7 @@ from state_backends.errors import SpecError, SpecMismatchError, UnknownStateErro
 from state_backends.schema.definition import definition, from_definition
 from state_backends.types import KEY_TYPES
 from tests.state_backends.aggregators.docs_example import documented_reducer
+from tests.state_backends.examples import examples
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 ADDED = VIEWS.measures | {"total": Sum("x", "double precision"), "top": Max("x"), "mean": Mean("x")}
@@ -548,7 +549,7 @@ def specs(draw):
     )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30)
 @given(spec=specs())
 def test_a_definition_goes_into_the_database_and_comes_back_the_same(conn, spec):
     (stored,) = conn.execute("SELECT %s", [Jsonb(definition(spec))]).fetchone()

@@ -18,6 +18,12 @@ def stored(spec):
     return dict.fromkeys(spec.value_columns, 1)
 
 
+@pytest.fixture(scope="module")
+def installed_url(own_url):
+    """A database of its own: its states have an aggregator that other tests do not know."""
+    return own_url
+
+
 @pytest.fixture(autouse=True)
 def wide_is_known(monkeypatch):
     monkeypatch.setitem(AGGREGATORS, "wide", Wide)

@@ -16,6 +16,12 @@ WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
 PARTED = replace(WORDS, partitions=2)
 
 
+@pytest.fixture(scope="module")
+def installed_url(own_url):
+    """A database of its own: every pipeline is deleted before each test."""
+    return own_url
+
+
 @pytest.fixture
 def feed(conn):
     conn.execute("DROP SCHEMA IF EXISTS reports CASCADE; DELETE FROM tidemark.pipeline")

@@ -5,12 +5,12 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from uuid import uuid4
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from state_backends.synchronizer.revisioned_stream import RevisionedStream
 from state_backends.synchronizer.synchronizer import StateSynchronizer, compact_log
+from tests.state_backends.examples import examples
 from tests.state_backends.synchronizer.client_process import count
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
 from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered
@@ -181,9 +181,7 @@ def test_clients_and_log_match_the_model(connect):
 
     run_state_machine_as_test(
         Connected,
-        settings=settings(
-            max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-        ),
+        settings=examples(15, stateful_step_count=25),
     )
 
 

@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_backends import (
@@ -31,8 +31,9 @@ from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachEr
 from state_backends.spec import stored_column
 from tests.state_backends.aggregators.docs_example import documented_reducer
 from tests.state_backends.aggregators.sql_and_lua import same
-from tests.state_backends.aggregators.test_basic import CASES, QUICK, ROUNDED, partials
+from tests.state_backends.aggregators.test_basic import CASES, ROUNDED, partials
 from tests.state_backends.aggregators.test_sketches import EXACT, array_kll, frequent, hll, theta
+from tests.state_backends.examples import examples
 from tests.state_backends.feed import let_time_pass, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -92,7 +93,7 @@ class TestEveryAggregator:
         new_state, combine = spread
         spec = new_state(CASES[case][0])
 
-        @settings(QUICK, max_examples=10)
+        @examples(5)
         @given(st.lists(st.tuples(st.integers(0, 3), partials(case)), min_size=1, max_size=8))
         def check(parts):
             combined, whole = combine(spec, parts)
