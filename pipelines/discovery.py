@@ -21,15 +21,13 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pipelines import jobs
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeIs
-
     from pipelines.pipeline import Pipeline
 
 VARIABLE = "TIDEMARK_PIPELINES"
@@ -75,9 +73,10 @@ class Declaration:
         if it does not have those given here.
         """
         arguments = self.arguments(folder, files_per_batch)
-        if _is_pipeline(self.target):
-            return self.target
-        made = self._called(self.target, arguments)
+        target: Any = self.target
+        if _is_pipeline(target):
+            return target
+        made = self._called(target, arguments)
         summary = (inspect.getdoc(self.target) or "").partition("\n")[0]
         return replace(made, description=made.description or summary)
 
@@ -109,7 +108,8 @@ class Declaration:
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        return {} if _is_pipeline(self.target) else inspect.signature(self.target).parameters
+        target: Any = self.target
+        return {} if _is_pipeline(target) else inspect.signature(target).parameters
 
 
 def find(name: str) -> Declaration:
@@ -272,7 +272,7 @@ def _declares(name: str, value: Any) -> bool:
     return _is_pipeline(value) or (callable(value) and _returns_pipeline(value))
 
 
-def _is_pipeline(value: Any) -> "TypeIs[Pipeline]":
+def _is_pipeline(value: Any) -> "TypeGuard[Pipeline]":
     # Imported here, since a name that nothing declares is refused before Spark is loaded.
     from pipelines.pipeline import Pipeline
 

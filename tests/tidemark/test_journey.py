@@ -67,11 +67,12 @@ def test_a_pipeline_that_was_killed_goes_on_and_a_key_is_looked_up(database_url,
     key = shell.type("create_api_key", "shop", "--scope", "read").split()[-1]
     with web_server(tmp_path, DATABASE_URL=database_url) as web:
         answer = httpx.post(
-            f"{web.url}/api/v1/states/revenue/lookup",
+            f"{web.url}/api/v1/states/revenue/query",
             json={"keys": [["tea"], ["coffee"]]},
             headers={"Authorization": f"Bearer {key}"},
         )
 
+    assert answer.status_code == 200, answer.text
     tea, coffee = answer.json()["results"]
     assert tea["value"] == {"orders": 2, "revenue": "9.00"}
     assert coffee["status"] == "missing"

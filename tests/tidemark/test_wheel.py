@@ -11,6 +11,8 @@ import pytest
 
 from tests.tidemark.installed import run
 
+pytestmark = pytest.mark.processes
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("tidemark", "webapp", "pipelines", "state_backends")
 README = (CHECKOUT / "README.md").read_text()

@@ -14,21 +14,21 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from tests.harness.reset import COPY
 from tests.webapp.flights import Flights, flights_pipeline
 
-# Of the rows that the pipeline has written; `hour` is a key, and so is no time of a batch.
-TIMES = """
-SELECT format('UPDATE %I.%I SET %s', table_schema, table_name,
-    string_agg(format('%1$I = %1$I + (now() - (SELECT at FROM baseline.filled))', column_name), ', '))
-FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
-WHERE data_type = 'timestamp with time zone' AND table_type = 'BASE TABLE' AND column_name <> 'hour'
-    AND table_schema IN ('tidemark', 'tidemark_state', 'tidemark_changelog')
-    AND query_to_xml(format('SELECT FROM %I.%I', table_schema, table_name), false, true, '')::text LIKE '%<row%'
-GROUP BY table_schema, table_name
+# Tests expect batches that are fresh, whenever the database was filled. Other tables stay as they are: a row of the
+# catalog or of an epoch that is written again counts as another one, and updated rows of states would bloat them.
+MOVED = ("batch", "driver", "pipeline")
+MOVE = """
+SELECT format('UPDATE tidemark.%%I SET %%s', table_name,
+    string_agg(format('%%1$I = %%1$I + (now() - (SELECT at FROM baseline.filled))', column_name), ', '))
+FROM information_schema.columns
+WHERE data_type = 'timestamp with time zone' AND table_schema = 'tidemark' AND table_name = ANY(%s)
+GROUP BY table_name
 """
 
 
 @dataclass(frozen=True)
 class FlightsDatabase:
-    """The connection to it, and the statements that move its times to now: tests expect fresh batches."""
+    """The connection to it, and the statements that move the times of its batches to now."""
 
     connection: BaseDatabaseWrapper
     move_to_now: str
@@ -45,7 +45,7 @@ def flights_database(django_db_setup: None, django_db_blocker) -> Iterator[Fligh
         with flights_pipeline(conn) as flights:
             fill(flights)
         conn.execute("CREATE TABLE baseline.filled AS SELECT clock_timestamp() AS at")
-        statements = [row[0] for row in conn.execute(TIMES).fetchall()]
+        statements = [row[0] for row in conn.execute(MOVE, [list(MOVED)]).fetchall()]
         yield FlightsDatabase(database, "; ".join(statements))
         database.close()
 

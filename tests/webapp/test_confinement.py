@@ -13,6 +13,8 @@ from webapp.dashboard.search.pages import Result
 from webapp.states import readers
 from webapp.states.visible import UNSEEN
 
+pytestmark = pytest.mark.long
+
 # At the address of a saved query.
 VERSIONS = ["", "/openapi", "/versions/1", "/versions/1/openapi"]
 OPENED = {f"/api/v1/queries{path}" for path in ["", *(f"/seen_query{each}" for each in VERSIONS)]}

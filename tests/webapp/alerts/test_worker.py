@@ -13,6 +13,8 @@ from tests.webapp.web_server import database_url
 from webapp.alerts import tasks
 from webapp.alerts.models import Notice
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def worker(lasting, mailbox) -> Iterator[None]:

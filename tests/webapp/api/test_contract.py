@@ -17,6 +17,8 @@ from tests.webapp.saved_queries.published import SHARE, TOP, published
 from webapp.accounts.issuing import issue
 from webapp.accounts.services import create_api_key
 
+pytestmark = pytest.mark.long
+
 # By default each call is sent in every planned way and in ten random ones; for so long then in further random ones.
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))

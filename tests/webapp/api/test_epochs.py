@@ -53,6 +53,7 @@ class TestAnswers:
 
     def test_a_stream_has_it_as_a_header(self, lasting, api):
         response = api.ask("GET", f"/states/{STATE}/export.csv")
+        response.close()
 
         assert response.headers["Tidemark-Epoch"] == epoch_of(lasting)
 

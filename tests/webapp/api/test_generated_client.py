@@ -11,6 +11,8 @@ from tests.docs.blocks import program
 from tests.webapp.generated_client import generated_client
 from webapp.accounts.services import create_api_key
 
+pytestmark = pytest.mark.processes
+
 PACKAGE = "tidemark_api"  # as on the page
 PAGE = "generated-clients.md"
 

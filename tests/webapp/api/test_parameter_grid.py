@@ -25,6 +25,8 @@ from webapp.accounts import authentication
 from webapp.accounts.services import create_api_key
 from webapp.states import readers
 
+pytestmark = pytest.mark.long
+
 MEASURES = {"views": Count(), "mean_ms": Mean("ms"), "longest": Max("ms")}
 AT = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in range(3)]
 TEXTS = [("a",), ("ab",), ("b/c",), ("",)]

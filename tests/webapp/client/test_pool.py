@@ -13,6 +13,8 @@ from tidemark.client import Client, NoAnswerError
 from tidemark.client.connection import http_options
 from tidemark.client.pool import Pool
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def frequent_switches():

@@ -90,7 +90,7 @@ def test_ctrl_c_says_how_to_go_on(idle, monkeypatch):
         yield from list(rebuild_state(**options))[:1]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("webapp.states.management.commands.rebuild.rebuild_state", interrupted)
+    monkeypatch.setattr("webapp.states.services.rebuild_state", interrupted)
 
     with pytest.raises(CommandError) as caught:
         called(CARRIERS)

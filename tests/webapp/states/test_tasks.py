@@ -17,6 +17,8 @@ from webapp.states import maintenance
 from webapp.states.models import MaintenanceRun
 from webapp.states.services import request_maintenance
 
+pytestmark = pytest.mark.processes
+
 WAIT_SECONDS = 60
 
 APPENDED_AT = "SELECT appended_at FROM tidemark.synchronizer"

@@ -13,6 +13,8 @@ from tests.webapp.states.test_tasks import wait_until
 from tests.webapp.web_server import database_url
 from webapp.webhooks import tasks
 
+pytestmark = pytest.mark.processes
+
 STATE = "flights_by_carrier"
 
 

@@ -15,6 +15,8 @@ from pipelines.errors import RuntimeSetupError
 from webapp.states.management import demonstration
 from webapp.states.management.child_process import Child
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):

@@ -13,6 +13,8 @@ import pytest
 from pipelines.embedded.data_dir import REPOSITORY
 from state_backends.schema.roles import PARTS, Roles
 
+pytestmark = pytest.mark.processes
+
 PASSWORDS = {f"TIDEMARK_{part.upper()}_PASSWORD": secrets.token_hex(16) for part in PARTS}
 
 # What web and events processes do: sign-in, API keys, lookups, edits and requests; membership of the events process.
