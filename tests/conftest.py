@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from pipelines.embedded.temporary import temporary_database
+from tests.harness.costs import count
 
 pytest_plugins = ["tidemark.testing.fixtures", "tests.harness.reset", "tests.webapp.processes"]
 
@@ -14,6 +15,7 @@ pytest_plugins = ["tidemark.testing.fixtures", "tests.harness.reset", "tests.web
 @pytest.fixture(scope="module")
 def database_url() -> Iterator[str]:
     """The URL of an empty database that this test module has to itself."""
+    count("databases")
     with temporary_database(os.environ["DATABASE_URL"]) as url:
         yield url
 

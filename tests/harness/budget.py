@@ -1,7 +1,7 @@
 """Compares what a tier of tests costs with tests/budget.toml, so that it cannot grow unseen.
 
-A count has to be exactly that of its line; where it has to change, the changed line shows it to a reviewer. CPU may be
-30 % above its line. Wall clock is printed and never checked. Only a run of a whole tier is compared; `make test
+The number of tests has to be that of its line, and no other count may be above it: where one has to grow, the changed
+line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is printed and never checked. Only a run of a whole tier is compared; `make test
 BUDGET=write` and `make check BUDGET=write` replace the lines.
 """
 
@@ -101,14 +101,14 @@ def lines(results: list[dict[str, Any]]) -> dict[str, Line]:
 
 
 def compared(found: dict[str, Line], budget: dict[str, Line]) -> list[str]:
-    """Return a sentence for each count that is not that of its line, and for CPU above its line."""
+    """Return a sentence for each cost that is above its line, and for tests that are missing."""
     problems = []
     for place in sorted({*found, *budget}):
         costs, line = found.get(place, {}), budget.get(place, {})
         problems += [
             f"{place} has {costs.get(what, 0)} {what}, its line says {line.get(what, 0)}"
             for what in COLUMNS
-            if costs.get(what, 0) != line.get(what, 0)
+            if costs.get(what, 0) > line.get(what, 0) or (what == "tests" and costs.get(what, 0) < line.get(what, 0))
         ]
         if costs.get("cpu", 0) > line.get("cpu", 0) * TOLERANCE + FEW:
             problems.append(f"{place} takes {costs['cpu']} units of CPU, its line says {line.get('cpu', 0)}")

@@ -7,9 +7,11 @@ def test_costs_of_the_line_are_no_problem():
     assert compared({"tests/a": LINE}, {"tests/a": LINE}) == []
 
 
-def test_one_more_or_one_less_of_anything_that_is_counted_is_named():
+def test_one_more_of_anything_that_is_counted_is_named_and_one_test_less():
     more, *_ = compared({"tests/a": LINE | {"servers": 2}}, {"tests/a": LINE})
     less, *_ = compared({"tests/a": LINE | {"tests": 9}}, {"tests/a": LINE})
+
+    assert compared({"tests/a": LINE | {"servers": 0}}, {"tests/a": LINE}) == []
 
     assert more == "tests/a has 2 servers, its line says 1"
     assert less == "tests/a has 9 tests, its line says 10"

@@ -24,6 +24,7 @@ from pipelines.jobs.word_count import word_count
 from pipelines.pipeline import Pipeline
 from pipelines.spark_versions import lacks_function
 from state_backends import Catalog, StateReader
+from tests.harness.costs import count
 from tests.pipelines.clean_database import clean
 from tests.recovery_page import arguments
 
@@ -90,6 +91,7 @@ class Workspace:
         batches: list[tuple[int, int]] = []
         run_options = RunOptions(self.checkpoint, once=True, **options)
         note = lambda batch: batches.append((batch.txid, batch.attempt))  # noqa: E731
+        count("runs")
         Driver(pipeline, self.spark, self.dsn, run_options, note).run()
         return batches
 
