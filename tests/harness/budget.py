@@ -1,8 +1,8 @@
 """Compares what a tier of tests costs with tests/budget.toml, so that it cannot grow unseen.
 
 The number of tests has to be that of its line, and no other count may be above it: where one has to grow, the changed
-line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is printed and never checked. Only a run of a whole tier is compared; `make test
-BUDGET=write` and `make check BUDGET=write` replace the lines.
+line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is printed and never checked. Only a run of a
+whole tier is compared; `make test BUDGET=write` and `make check BUDGET=write` replace the lines.
 """
 
 import tomllib
