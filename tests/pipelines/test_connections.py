@@ -69,6 +69,7 @@ def opened(database_url):
     return open_one
 
 
+@pytest.mark.long
 class TestAHostThatVanishes:
     def test_an_idle_session_gives_up_its_lock(self, opened, conn):
         driver = opened()

@@ -23,8 +23,9 @@ class Shell:
 
     def __init__(self, folder: Path, dsn: str) -> None:
         self._folder = folder
-        self._environ = os.environ | {"PYTHONPATH": str(CHECKOUT), "DATABASE_URL": dsn, "LOG_FORMAT": "text"}
-        del self._environ["TIDEMARK_HOME"]
+        home = str(folder / ".tidemark")
+        own = {"PYTHONPATH": str(CHECKOUT), "DATABASE_URL": dsn, "TIDEMARK_HOME": home, "LOG_FORMAT": "text"}
+        self._environ = os.environ | own
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tidemark", *words]
@@ -74,7 +75,7 @@ def test_a_pipeline_that_was_killed_goes_on_and_a_key_is_looked_up(database_url,
 
     assert answer.status_code == 200, answer.text
     tea, coffee = answer.json()["results"]
-    assert tea["value"] == {"orders": 2, "revenue": "9.00"}
+    assert tea["value"] == {"orders": 2, "revenue": 9.0}
     assert coffee["status"] == "missing"
 
 

@@ -28,11 +28,14 @@ def uncached(monkeypatch) -> None:
 
     Limits of pipelines and the last run of the schedule count as just read; tests of them clear them.
     """
+    from webapp.accounts import usage
     from webapp.alerts import history
     from webapp.core import system_snapshot
     from webapp.states import limits
 
     monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
+    # An earlier test's requests would be stored by the next one that stores counts.
+    usage._counts.clear()
     later = monotonic() + 3_600
     monkeypatch.setattr(limits.own_limits, "_latest", (later, {}))
     monkeypatch.setattr(history.last_check, "_latest", (later, None))

@@ -38,12 +38,14 @@ def pages(api, between=lambda: None, state="flights_by_carrier", **parameters):
 
 class TestRange:
     def test_entries_come_in_key_order_with_the_batch_they_are_of(self, filled, api):
+        filled.commit({("EWR", "C00"): 1_000})
+
         document = page(api, limit=2, measures="flights")
 
         (entry, _) = document["entries"]
         assert keys_of(document) == [("EWR", "C00"), ("EWR", "C01")]
-        assert (document["state"], document["txid"], document["isolation"]) == ("flights_by_carrier", 2, "committed")
-        assert (entry["value"], entry["txid"]) == ({"flights": 1100}, 2)
+        assert (document["state"], document["txid"], document["isolation"]) == ("flights_by_carrier", 3, "committed")
+        assert (entry["value"], entry["txid"]) == ({"flights": 2100}, 3)
         # PostgreSQL's JSON leaves out trailing zeros of the microseconds.
         assert datetime.fromisoformat(entry["updated_at"]) == datetime.fromisoformat(document["as_of"])
 
