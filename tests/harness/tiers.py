@@ -20,7 +20,7 @@ from hypothesis import HealthCheck
 EXPENSIVE = {
     "tidemark_spark": "spark",
     "broker": "spark",
-    "cluster": "spark",
+    "cluster": "cluster",
     "web_process": "web",
     "events_process": "web",
     "chromium": "web",
