@@ -36,7 +36,7 @@ def test_a_key_that_is_a_number_is_no_place_in_the_query(spark):
     assert rows(spark, grouped.persistent_aggregate(spec)) == {(2, 3)}
 
 
-def test_a_type_is_written_as_spark_reads_it():
+def test_a_type_is_written_as_spark_reads_it(spark):
     kind = data_type(EVENT)
 
     assert data_type(sql_of_type(kind)) == kind

@@ -573,7 +573,7 @@ def test_invalid_options_are_refused_where_they_are_declared(options, fault):
     assert SECRET not in str(refused.value)
 
 
-def test_a_value_s_column_cannot_have_the_name_of_a_message_s():
+def test_a_value_s_column_cannot_have_the_name_of_a_message_s(spark):
     with pytest.raises(PipelineError, match="names 'kafka_key', which the source needs for itself"):
         KafkaTopics("localhost:9092", "events", schema="kafka_key string").schema  # noqa: B018
 
