@@ -29,7 +29,7 @@ PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 BUDGET ?=
 WRITE_BUDGET := $(if $(filter write,$(BUDGET)),--write-budget)
 
-test: $(DEV) tools ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
+test: $(DEV) chromium ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
 ifeq ($(strip $(ARGS)),)
 	$(PYTEST) $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
 else
