@@ -30,10 +30,12 @@ def uncached(monkeypatch) -> None:
     """
     from webapp.accounts import usage
     from webapp.alerts import history
-    from webapp.core import system_snapshot
+    from webapp.core import multiprocess, system_snapshot
     from webapp.states import limits
 
     monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
+    # Set by a test that starts servers, it would make metrics come from the files of its processes.
+    monkeypatch.delenv(multiprocess.VARIABLE, raising=False)
     # An earlier test's requests would be stored by the next one that stores counts.
     usage._counts.clear()
     later = monotonic() + 3_600
