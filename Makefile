@@ -125,5 +125,5 @@ pgbouncer:
 # Without them the tests of the TypeScript client and of accessibility are skipped.
 node-packages: $(DEV)
 	@cd tests/webapp/typescript && { [ node_modules/.package-lock.json -nt package-lock.json ] || \
-		PATH="$(abspath $(BIN)):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; } || \
+		PATH="$(abspath $(BIN)):$$PATH" npm ci --fetch-timeout=30000 --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; } || \
 		echo "npm cannot install its packages: the tests of the TypeScript client and of accessibility will be skipped"

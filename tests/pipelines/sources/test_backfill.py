@@ -111,7 +111,7 @@ def test_history_does_not_come_before_batches_of_the_pipelines_own(workspace, st
     workspace.run(flights(stream))
 
 
-def test_history_has_the_columns_of_the_source_that_it_stands_in_for(tmp_path):
+def test_history_has_the_columns_of_the_source_that_it_stands_in_for(spark, tmp_path):
     with pytest.raises(PipelineError, match="the history has no column 'delay', which its source has; it has origin"):
         with_source(flights("s"), JsonFiles(tmp_path, schema="origin string"))
 

@@ -179,13 +179,13 @@ def test_a_decimal_is_as_it_was_written_or_its_line_is_bad(spark, numbers):
         ("timestamp", '"2024-01-01T00:00:00.1234567Z"', '"2024-01-01T00:00:00.1234567Z"'),
     ],
 )
-def test_the_reason_of_a_json_line_has_column_type_and_value(kind, value, shown):
+def test_the_reason_of_a_json_line_has_column_type_and_value(spark, kind, value, shown):
     schema = StructType.fromDDL(f"x {kind}")
 
     assert why_bad(f'{{"x": {value}}}', schema) == f"x: expected {kind}, got {shown}"
 
 
-def test_the_reason_of_a_csv_line_has_column_type_and_value():
+def test_the_reason_of_a_csv_line_has_column_type_and_value(spark):
     schema = StructType.fromDDL("price decimal(18,2), x double")
 
     assert why_bad_csv("1.125,1", schema) == 'price: expected decimal(18,2), got "1.125"'
