@@ -10,13 +10,13 @@ from pyspark.sql.types import StructType
 from pipelines.batch_input import Frames
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError, SparkVersionError
+from pipelines.keys import check_keys
 from pipelines.pipeline import Pipeline
 from pipelines.sink import emitted_columns
 from pipelines.sink_plan import rows_for
 from pipelines.sources.source import DiscoveredSource, GivenSource, Source
 from pipelines.spark import struct_type
 from pipelines.spark_versions import lacks_function
-from pipelines.state_query import check_keys
 from pipelines.stream import FedState, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
 from state_backends.batch import Batch

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.keys import canonical_key
 from pipelines.sink_plan import partial_aggregates
 from pipelines.spark import arrow_schema, spark_type
 from pipelines.stream import PersistentAggregate
@@ -74,8 +75,8 @@ def _marked(rows: DataFrame, spec: StateSpec, columns: Mapping[str, str], given:
 
 def _typed(spec: StateSpec, columns: Mapping[str, str]) -> list[Column]:
     """Return the key as the state has it."""
-    typed = {name: F.col(column).cast(spark_type(spec.key[name])) for name, column in columns.items()}
-    return [F.lower(part) if spec.key[name] == "uuid" else part for name, part in typed.items()]
+    keys = {name: quoted(column) for name, column in columns.items()}
+    return [F.expr(part) for part in canonical_key(spec, keys).values()]
 
 
 def _frame(spark: SparkSession, spec: StateSpec, keys: Sequence[Key]) -> DataFrame:

@@ -17,6 +17,7 @@ from pipelines.batch_input import Frames
 from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
+from pipelines.keys import key_columns
 from pipelines.misfits import MISFITS, misfit
 from pipelines.spark import arrow_schema, most_tasks, spark_type, sql_of_type
 from pipelines.stream import SIGN, FedState, PartitionPersist, PersistentAggregate, Stream, check_sign
@@ -129,13 +130,13 @@ class PartialAggregates:
     def sql(self, view: str) -> str:
         """Return the query over a view of the events."""
         spec = self.aggregate.spec
-        keys = [f"{self.aggregate.keys[name]} AS {quoted(name)}" for name in spec.key]
+        keys = key_columns(spec, self.aggregate.keys)
         partials = [
             f"{expression} AS {quoted(stored_column(measure, suffix))}"
             for measure, aggregator in spec.measures.items()
             for suffix, expression in self._partials(aggregator).items()
         ]
-        chosen = [*typed_key(spec), *map(quoted, spec.partial_columns)]
+        chosen = [*map(quoted, spec.key), *map(quoted, spec.partial_columns)]
         if self.is_misfit is not None:
             keys.append(f"{self.misfits} AS {MISFITS}")
             partials.append(f"count(1) AS {COUNT}")
@@ -183,7 +184,7 @@ def tuples_by_key(events: DataFrame, fed: PartitionPersist, context: BatchContex
         if name not in known:
             raise PipelineError(f"state {spec.name!r}: the stream has no column {name!r}; there are {', '.join(known)}")
     rest = [quoted(name) for name in events.columns if name not in spec.key]
-    tuples = events.selectExpr(*typed_key(spec), *rest)
+    tuples = events.selectExpr(*key_columns(spec), *rest)
     if fed.due is not None:
         tuples = _with_woken(tuples, spec, fed.due, context)
     keyed = tuples.repartition(*spec.key) if spec.key else tuples.coalesce(1)
@@ -213,8 +214,3 @@ def _due_keys(spec: StateSpec, due: str, context: BatchContext) -> list[tuple[An
 
 def _plain(part: Any) -> Any:
     return str(part) if type(part).__name__ == "UUID" else part
-
-
-def typed_key(spec: StateSpec) -> Sequence[str]:
-    """Return the key columns, typed as the state's, for a query."""
-    return [f"CAST({quoted(name)} AS {spark_type(kind)}) AS {quoted(name)}" for name, kind in spec.key.items()]

@@ -1,4 +1,4 @@
-"""Whether the columns of a stream fit the key columns of a state."""
+"""state_query on executors: look the tuples of an Arrow batch up, each distinct input once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from pipelines.connections import connect
 from pipelines.context import BatchContext
 from pipelines.errors import PipelineError
 from pipelines.functions import QueryFunction, StateFactory, Values, opened_state
-from pipelines.spark import at_most, spark_type
+from pipelines.keys import check_keys
+from pipelines.spark import at_most
 from pipelines.tuples import Emit, OpenEmit, with_emitted
 from state_backends.aggregators.column import quoted
 from state_backends.committed import ledger_sql
@@ -21,27 +21,6 @@ from state_backends.errors import KeyShapeError, UnknownStateError
 from state_backends.maps import MAPS
 from state_backends.row import Key
 from state_backends.spec import StateSpec
-
-# Spark widens these without loss.
-WIDENS = {("int", "bigint"), ("smallint", "int"), ("smallint", "bigint"), ("float", "double"), ("int", "double")}
-
-
-def check_keys(keys: Mapping[str, str], events: DataFrame, spec: StateSpec) -> None:
-    """Raise PipelineError naming the first key column whose expression has another type than the state declares.
-
-    keys: key column to Spark SQL expression over the stream.
-    """
-    for name, kind in spec.key.items():
-        wanted = spark_type(kind)
-        found = events.select(F.expr(keys[name]).alias(name)).schema[name].dataType.simpleString()
-        if found != wanted and (found, wanted) not in WIDENS:
-            raise PipelineError(
-                f"state {spec.name!r}: key {name!r} is {found} in the stream and {kind} in the state; "
-                f"cast it in each(), or declare the key so"
-            )
-
-
-# state_query on executors: look the tuples of an Arrow batch up, each distinct input once.
 
 
 class CommittedState:

@@ -4,6 +4,7 @@ A task writes under the ledger's row, or under the guard of the state's own stor
 database are one transaction of it: a commit waits for the disk, and empties every temporary table of the session.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -97,7 +98,7 @@ class UpdateTask(_SpecTask):
             counts.begin_commit(batch.txid, at=batch.batch_time)
             state = TaskState(counts, spec, self.context)
             for part in whole_keys(key_filter.filter_invalid(batches), list(spec.key)):
-                tuples = part.to_pylist()
+                tuples = _with_one_nan(part.to_pylist(), spec)
                 state.hold(tuples)
                 self.updater.update_state(state, tuples, collector)
             counts.commit(batch.txid)
@@ -163,6 +164,15 @@ def _writer(task: Task) -> Iterator[psycopg.Connection]:
     lending = lent(context.dsn, name) if context.keeps_connections else connect(context.dsn, name)
     with lending as conn, conn.transaction() if task.in_ledger else nullcontext():
         yield conn
+
+
+def _with_one_nan(tuples: list[dict[str, Any]], spec: StateSpec) -> list[dict[str, Any]]:
+    """Give all tuples with a NaN in the key the same object, the only NaN that Python takes for equal in a tuple."""
+    for name in [name for name, kind in spec.key.items() if kind == "double precision"]:
+        for row in tuples:
+            if row[name] != row[name]:
+                row[name] = math.nan
+    return tuples
 
 
 class TaskState:

@@ -208,7 +208,7 @@ class Changelog:
         bound = [] if after is None else self._table.key_values(self.spec.check_key(after))
         found: dict[Key, list[Change]] = {}
         for row in self.conn.execute(self._newest_sql(bool(bound)), [upto, *bound, limit, upto]):
-            key = tuple(row[:width]) if self.spec.key else ()
+            key = self._table.read_key(row[:width])
             found.setdefault(key, []).append(self._codec.decode(row[width:]))
         return list(found.items())
 

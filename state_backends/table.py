@@ -79,6 +79,11 @@ class StateTable:
         """Return the values of the key columns."""
         return key or (True,)
 
+    def read_key(self, values: Sequence[Any]) -> Key:
+        """Return the key of the values of its columns, in canonical form: a NaN equals that of another row."""
+        key = tuple(values) if self.spec.key else ()
+        return self.spec.check_key(key) if "double precision" in self.spec.key.values() else key
+
     def key_columns(self, keys: Sequence[Key]) -> list[str | list[Any]]:
         """Return checked keys as one array per key column: the parameters of `unnest`."""
         return self.arrays(list(zip(*keys, strict=True)), len(keys))

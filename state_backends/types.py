@@ -29,6 +29,9 @@ EXACT = Context(prec=131_072 + 16_383)
 NUMERIC = re.compile(r"numeric\((\d{1,2}), ?(\d{1,2})\)")
 MAX_DIGITS = 38
 
+# Doubles that JSON has no numbers for, as PostgreSQL writes them into JSON.
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
 # Types that JSON has (`object` is any JSON value): a key part of such a type is never read from text.
 NATIVE = {str, bool, int, float, object}
 
@@ -123,7 +126,7 @@ class SqlType:
     def key_part(self, part: Any, column: str) -> Any:
         """Return a key part as a value of `python`. Raises ValueError, naming the column.
 
-        Timestamps, dates and uuids may be text, as in JSON; doubles may be whole numbers.
+        Timestamps, dates, uuids, and doubles that JSON has no numbers for may be text; doubles may be whole numbers.
         """
         value = part
         if self.python is float:
@@ -222,11 +225,13 @@ def _are_plain_texts(column: tuple[Any, ...], text_bytes: int) -> bool:
 
 def _as_float(part: Any) -> Any:
     try:
-        value = float(part) if type(part) is int else part
+        value = NOT_FINITE.get(part, part) if type(part) is str else float(part) if type(part) is int else part
     except OverflowError:
         return part
-    # In PostgreSQL NaN equals NaN; in Python only the same object does inside a tuple.
-    return math.nan if value != value else value
+    if type(value) is not float:
+        return value
+    # In PostgreSQL NaN equals NaN; in Python only the same object does inside a tuple. -0.0 plus 0.0 is 0.0.
+    return math.nan if value != value else value + 0.0
 
 
 def _check_timestamp(value: datetime, column: str) -> None:

@@ -1,5 +1,6 @@
 """What every backing map must do. It runs on each of `contracts.backends.BACKENDS`."""
 
+import math
 import uuid
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -24,6 +25,7 @@ KEY_PARTS = [
     ("double precision", 0.1, 0.1),
     ("double precision", 3, 3.0),
     ("double precision", float("-inf"), float("-inf")),
+    ("double precision", "NaN", math.nan),
     (
         "timestamptz",
         datetime(2013, 1, 1, 7, 30, 0, 123456, tzinfo=timezone(timedelta(hours=2))),
@@ -115,6 +117,17 @@ class BackingMapContract:
             backing.multi_put([("a", 1), ("b", 1), ("a", 1)], rows)
 
         assert list(backing.scan()) == []
+
+    def test_every_nan_is_one_key_and_so_are_both_zeros(self, new_backing):
+        backing = new_backing(StateSpec("readings", key={"x": "double precision"}, value="jsonb"))
+        backing.multi_put([(float("nan"),), (-0.0,)], [Versioned(1, 1), Versioned(2, 1)])
+
+        assert [row.value for row in backing.multi_get([(float("nan"),), ("NaN",), (0.0,)])] == [1, 1, 2]
+        scanned = [key for key, _ in backing.scan()]
+        assert scanned == [(0.0,), (math.nan,)]  # a NaN equals only the same object
+        assert str(scanned[0][0]) == "0.0"
+        with pytest.raises(DuplicateKeyError):
+            backing.multi_put([(float("nan"),), (float("nan"),)], [Versioned(3, 2), Versioned(4, 2)])
 
     def test_a_put_with_a_wrong_key_stores_nothing(self, backing):
         with pytest.raises(KeyShapeError, match="key 1: "):

@@ -1,15 +1,17 @@
 """What a state is fed, as one query: names and types as declared, whatever they are."""
 
+import uuid
 from collections import Counter
 
 import pytest
+from pyspark.sql import functions as F
 
 from pipelines.functions import StateUpdater
 from pipelines.pipeline import Pipeline
-from pipelines.sink_plan import partial_aggregates
+from pipelines.sink_plan import partial_aggregates, tuples_by_key
 from pipelines.sources.files import JsonFiles
 from pipelines.spark import data_type, sql_of_type
-from pipelines.stream import Stream
+from pipelines.stream import PartitionPersist, Stream
 from state_backends import Count, Max, StateSpec, Sum
 
 pytestmark = pytest.mark.spark
@@ -34,6 +36,23 @@ def test_a_key_that_is_a_number_is_no_place_in_the_query(spark):
     grouped = Stream.read(JsonFiles("/nowhere", schema=EVENT)).group_by(one="2")
 
     assert rows(spark, grouped.persistent_aggregate(spec)) == {(2, 3)}
+
+
+def test_spellings_of_a_key_are_one_group_and_go_to_one_task(spark):
+    spelled = [str(uuid.UUID(int=(0xAB << 120) + n)) for n in range(20)]
+    given = [(text if n % 2 else text.upper(), nan) for n in range(6) for text in spelled for nan in (0.0, -0.0)]
+    events = spark.createDataFrame(given, "id string, x double").repartition(4)
+    spec = StateSpec("by_id", key={"id": "uuid", "x": "double precision"}, measures={"n": Count()})
+    fed = Stream.read(JsonFiles("/nowhere", schema="id string, x double")).group_by("id", "x")
+
+    groups = partial_aggregates(events, fed.persistent_aggregate(spec)).collect()
+    updated = tuples_by_key(events, PartitionPersist(fed.stream, spec, CountTuples(), None, ()), context=None)
+    placed = updated.withColumn("task", F.spark_partition_id())
+    partitions = placed.groupBy("id").agg(F.countDistinct("task"), F.count("*")).collect()
+
+    assert sorted(map(tuple, groups)) == sorted((text, 0.0, 12) for text in spelled)
+    assert {str(group.x) for group in groups} == {"0.0"}
+    assert sorted(map(tuple, partitions)) == sorted((text, 1, 12) for text in spelled)
 
 
 def test_a_type_is_written_as_spark_reads_it(spark):

@@ -1,3 +1,4 @@
+import math
 import os
 from dataclasses import replace
 from datetime import timedelta
@@ -113,6 +114,19 @@ def test_the_pipeline_continues_from_the_rebuilt_rows(feed, conn):
 
     feed.run(views(("often", 1), ("once", 1)))
     assert feed.read(feed.specs[0], ("often",), ("once",), ("new",)) == [{"n": 5}, {"n": 2}, "missing"]
+
+
+@pytest.mark.parametrize("chunk_keys", [1, 2])
+def test_a_key_that_is_not_a_number_is_rebuilt_like_any_other(new_feed, fresh, conn, chunk_keys):
+    feed = new_feed(spec := fresh(replace(VIEWS, key={"x": "double precision"})))
+    for _ in range(2):
+        feed.run([{"x": math.nan, "n": 1}, {"x": 1.0, "n": 1}])
+    rows = list(feed.backing(spec).scan())
+    assert rows == [((1.0,), Versioned({"n": 2}, 2, {"n": 1}, 1)), ((math.nan,), Versioned({"n": 2}, 2, {"n": 1}, 1))]
+
+    list(rebuild(Changelog(conn, spec), feed.backing(spec), chunk_keys=chunk_keys))
+
+    assert list(feed.backing(spec).scan()) == rows
 
 
 @pytest.mark.parametrize("chunk_keys", [1, 2, 3, 100])

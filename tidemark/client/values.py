@@ -22,7 +22,7 @@ ROWS = ("results", "changes", "entries", "versions", "groups")
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as the API takes it. Raises InvalidArgumentError: a time without an offset, infinite numbers."""
+    """Return a value as the API takes it. Raises InvalidArgumentError for a time without an offset."""
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise InvalidArgumentError(f"{value!r} has no time zone; give one, such as datetime(.., tzinfo=UTC)")
@@ -32,7 +32,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, UUID | Decimal):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgumentError(f"{value!r} cannot be part of a key that is sent to the API")
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
     return value

@@ -20,10 +20,10 @@ from pipelines.batch_input import Frames
 from pipelines.context import BatchContext
 from pipelines.errors import RecountError
 from pipelines.key_filter import KeyFilter
+from pipelines.keys import key_columns
 from pipelines.misfits import misfit
 from pipelines.pipeline import Pipeline, upstream
 from pipelines.recountable import check_steps
-from pipelines.sink_plan import typed_key
 from pipelines.stream import SIGN, PartitionPersist, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
 from state_backends.audit import are_close
@@ -161,11 +161,11 @@ class OneFold:
             .alias(f"_read_{name}")
             for name, fold in folds.items()
         ]  # fmt: skip
-        keys = [F.expr(fed.keys[name]).alias(name) for name in spec.key]
         taken = events if unfit is None else events.where(~unfit)
         sign = F.coalesce(F.col(SIGN), F.lit(1)) if fed.stream.retracts else F.lit(1)
         read = (quoted(f"_read_{name}") for name in folds)
-        rows = taken.select(*keys, *reads, sign.alias(SIGN)).selectExpr(*typed_key(spec), *read, SIGN)
+        keys = map(F.expr, key_columns(spec, fed.keys))
+        rows = taken.select(*keys, *reads, sign.alias(SIGN)).selectExpr(*map(quoted, spec.key), *read, SIGN)
         for batch in KeyFilter(spec, partials=False).filter_invalid(rows.toArrow().to_batches()):
             yield from batch.to_pylist()
 

@@ -16,7 +16,8 @@ class State(dict[Key, Any]):
     """
 
     def __init__(self, spec: StateSpec, values: Mapping[Key, Any]) -> None:
-        super().__init__(values)
+        # Typed, since a NaN equals only the NaN of a typed key.
+        super().__init__({spec.check_key(key): value for key, value in values.items()})
         self.spec = spec
 
     def key(self, key: Any) -> Key:

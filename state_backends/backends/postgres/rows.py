@@ -126,8 +126,7 @@ class PostgresBackingMap:
         )
         with self._conn.cursor() as cursor:
             for row in cursor.stream(statement, [part for _, parts in bounds for part in parts]):
-                key = row[: len(names)] if self.spec.key else ()
-                yield key, self._codec.decode(row[len(names) :])
+                yield self._table.read_key(row[: len(names)]), self._codec.decode(row[len(names) :])
 
     def revert(self, txid: int) -> int:
         """Put every row written by batch `txid` back to its previous version; delete those that had none.

@@ -7,6 +7,7 @@ from tidemark.testing import State
 
 BY_DAY = StateSpec("by_day", key={"day": "date"}, measures={"orders": Count()})
 BY_HOUR = StateSpec("by_hour", key={"shop": "text", "hour": "timestamptz"}, measures={"orders": Count()})
+BY_NUMBER = StateSpec("by_number", key={"x": "double precision"}, measures={"orders": Count()})
 DAYS = State(BY_DAY, {(date(2026, 1, 1),): {"orders": 3}})
 
 
@@ -35,3 +36,10 @@ def test_a_state_equals_a_dict_with_the_same_keys_in_any_form():
     assert DAYS != {"2026-01-01": {"orders": 4}}
     assert DAYS != {"2026-01-02": {"orders": 3}}
     assert DAYS != {"no date": {"orders": 3}}
+
+
+def test_a_key_that_is_not_a_number_is_found_and_equals_itself():
+    state = State(BY_NUMBER, {(float("nan"),): {"orders": 3}})
+
+    assert state[float("nan")] == state["NaN"] == {"orders": 3}
+    assert state == {"NaN": {"orders": 3}}

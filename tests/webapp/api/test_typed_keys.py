@@ -11,7 +11,7 @@ WRITTEN = {
     "text": [("plain", "plain"), ("", ""), ("ÅÄÖ 🛫", "ÅÄÖ 🛫"), ('quote " \\ [', 'quote " \\ [')],
     "bigint": [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)],
     "integer": [(2**31 - 1, 2**31 - 1), (-(2**31), -(2**31))],
-    "double precision": [(0.1, 0.1), (1e300, 1e300), (-2.5, -2.5), (3, 3)],
+    "double precision": [(0.1, 0.1), (1e300, 1e300), (-2.5, -2.5), (3, 3), ("NaN", "NaN"), ("-Infinity", "-Infinity")],
     "boolean": [(True, True), (False, False)],
     "timestamptz": [
         ("2013-01-01T05:00:00Z", "2013-01-01T05:00:00+00:00"),
@@ -25,7 +25,7 @@ WRONG = {
     "text": [1, None, True, ["a"]],
     "bigint": [2**63, 1.5, "1", True, None],
     "integer": [2**31, "1"],
-    "double precision": ["0.1", True, None],
+    "double precision": ["0.1", "nan", True, None],
     "boolean": [1, "true", None],
     "timestamptz": ["2013-01-01T05:00:00", "noon", 0],
     "date": ["2013-02-30", "yesterday", 20130228],
