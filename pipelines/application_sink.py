@@ -56,7 +56,8 @@ def sink(
     columns, which the DataFrame must have. dsn: the database, default `DATABASE_URL`.
     rebind: the id of one other checkpoint from which the states may be fed, if its query continues exactly where they
     stopped. accept_gap: feed a state or measure again that batches were committed without.
-    The function raises what a driver raises, which Spark shows in its StreamingQueryException.
+    The function raises what a driver raises, which Spark shows in its StreamingQueryException. Call it once with every
+    batch: several DataFrames of a batch united, and `frame.limit(0)` where a batch has nothing to count.
     Raises PipelineError if the pipeline reads something else, for no database, and for states beside a pipeline.
     """
     if isinstance(pipeline, str):
@@ -125,7 +126,8 @@ class ApplicationSink:
         if run is not None and (run.query.run_id != query.run_id or not run.holds_pipeline()):
             self._release()
         if self._run is None:
-            self._run = ApplicationRun(self, query, frame)
+            newest = run.newest if run is not None and run.query.run_id == query.run_id else None
+            self._run = ApplicationRun(self, query, frame, newest)
         return self._run
 
     def _release(self) -> None:
@@ -145,11 +147,13 @@ class ApplicationSink:
 class ApplicationRun:
     """One run of the application's query: holds the pipeline, runs its batches, reports twice a second.
 
-    failure: of the last batch, or that another driver has taken over.
+    failure: of the last batch, or that another driver has taken over. newest: the last batch that this run of the query
+    brought; None before the first.
     """
 
-    def __init__(self, sink: ApplicationSink, query: RunningQuery, frame: DataFrame) -> None:
+    def __init__(self, sink: ApplicationSink, query: RunningQuery, frame: DataFrame, newest: int | None) -> None:
         self.query = query
+        self.newest = newest
         self.failure: Exception | None = None
         self._sink = sink
         self._ended = threading.Event()
@@ -185,12 +189,17 @@ class ApplicationRun:
         return True
 
     def apply(self, frame: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch and commit it; wait before it while the pipeline is paused."""
+        """Apply one micro-batch and commit it; wait before it while the pipeline is paused.
+
+        Raises PipelineError where the application called the sink twice with a batch, or left a batch out.
+        """
+        self._check_turn(batch_id)
         self._wait_while_paused(batch_id)
         # Before this batch's progress replaces that of the last one.
         self._progress.collect(self.query.streaming)
         with active(self._spark):
             batch = self._runner.run(in_session(frame, self._spark), batch_id)
+        self.newest = batch_id
         if batch is not None:
             self._progress.expect(batch_id, batch, self._runner.newest_event)
             note_batch(self.query.checkpoint, batch)
@@ -202,6 +211,25 @@ class ApplicationRun:
         done = "finished" if self.query.ends_with_input else "stopped"
         self._report_end("failed" if reason else done, reason)
         self._session.__exit__(None, None, None)
+
+    def _check_turn(self, batch_id: int) -> None:
+        """Spark gives a run its batches one after the other, and none twice."""
+        if self.newest is None or batch_id == self.newest + 1:
+            return
+        name = self._sink.pipeline.name
+        if batch_id == self.newest:
+            raise PipelineError(
+                f"pipeline {name!r}: the sink was called twice with batch {batch_id}, and the second call would take "
+                "the place of the first, as a batch does that comes again; unite the DataFrames "
+                "(`a.unionByName(b, allowMissingColumns=True)`) and call the sink once, or give each DataFrame a sink "
+                "of its own, with another pipeline name"
+            )
+        raise PipelineError(
+            f"pipeline {name!r}: the sink was called with batch {batch_id} after batch {self.newest}, so those between "
+            f"them are not counted; call it with every batch, with `frame.limit(0)` where there is nothing to count; "
+            f"first run `tidemark pipelines restore-checkpoint {name}`, which takes the checkpoint back to batch "
+            f"{self.newest}, so that what followed is read again"
+        )
 
     def _check(self, frame: DataFrame) -> None:
         name, mode = self._sink.pipeline.name, self.query.output_mode

@@ -4,11 +4,11 @@ Each operation looks at everything first and says what it finds; what cannot be 
 touched. The driver must not run meanwhile.
 """
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import psycopg
 from pyspark.sql import SparkSession
@@ -20,7 +20,6 @@ from pipelines.connections import connect
 from pipelines.driver_session import PATIENCE_MS
 from pipelines.errors import Gap, InputLostError
 from pipelines.pipeline import Pipeline
-from pipelines.sources.file_log import ProcessedFiles
 from pipelines.sources.source import ListedSource, Source, listed_files
 from state_backends.dead_letters import DeadLetter, write_lost_input
 from state_backends.epochs import new_epoch
@@ -30,6 +29,9 @@ from state_backends.resume import Files, Offsets, ResumePoint, files_after, file
 from state_backends.rewind import Rewind
 from state_backends.schema.catalog import Catalog
 from state_backends.state_lock import state_locks
+
+# An offset of Spark's source of files behind every entry of its log.
+LAST_ENTRY = {"logOffset": sys.maxsize}
 
 
 @dataclass(frozen=True)
@@ -202,10 +204,11 @@ class Recovery:
     def _read_after(self, conn: psycopg.Connection, point: ResumePoint, place: int) -> set[str]:
         """Return the files that were read after the point, as the ledger says or the checkpoint that is ahead of it."""
         later = files_after(conn, self.name, point.txid, place)
-        if self._batches_ahead(point) and isinstance(self._sources(point.offsets)[place], ListedSource):
-            known = files_up_to(conn, self.name, point.txid, place)
-            names = {Path(path).name for files in known.values() for path in files}
-            later |= ProcessedFiles(self.checkpoint, place).names() - names
+        source = self._sources(point.offsets)[place]
+        if self._batches_ahead(point) and isinstance(source, ListedSource):
+            batches = files_up_to(conn, self.name, point.txid, place).values()
+            taken = source.taken(self.checkpoint / "sources" / str(place), LAST_ENTRY)
+            later |= taken.keys() - {path for files in batches for path in files}
         return later
 
     def _end_epoch(self, conn: psycopg.Connection, point: ResumePoint) -> None:

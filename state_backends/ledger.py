@@ -379,8 +379,8 @@ class BatchLedger:
             )
         return (
             f"{where}: batches {expected} to {batch_id - 1} never reached the states, as after a restore of the "
-            f"database; run {restore}, which takes the checkpoint back to batch {expected - 1}, so that what followed "
-            "is read again"
+            "database, or where an application did not call its sink with them; run "
+            f"{restore}, which takes the checkpoint back to batch {expected - 1}, so that what followed is read again"
         )
 
 

@@ -130,6 +130,33 @@ class TestASink:
         assert {name: application.spark.conf.get(name) for name in OTHER_SETTINGS} == before
         assert application.spark.catalog.listTables() == []
 
+    def test_is_called_once_with_every_batch(self, workspace, application):
+        pipeline = orders_and_days()
+        recovery = Recovery(pipeline, workspace.dsn, workspace.checkpoint, lambda: workspace.spark)
+        function = sink(pipeline, dsn=workspace.dsn)
+        for number, customers in enumerate(("a", "ab", "b"), 1):
+            workspace.land(f"{number}.json", *map(order, customers))
+
+        def twice(rows, batch_id):
+            function(rows.where("customer = 'a'"), batch_id)
+            function(rows.where("customer = 'b'"), batch_id)
+
+        with pytest.raises(StreamingQueryException, match=r"called twice with batch 0.*unionByName.*and call the sink"):
+            application.run(twice)
+        assert counts(workspace) == {"a": 1}
+
+        def leaves_one_out(rows, batch_id):
+            if batch_id != 1:
+                function(rows, batch_id)
+
+        with pytest.raises(StreamingQueryException, match=r"2 after batch 0.*limit.0..*restore-checkpoint"):
+            application.run(leaves_one_out)
+        with pytest.raises(StreamingQueryException, match="an application did not call its sink with them"):
+            application.run(function)
+        list(recovery.restore_checkpoint())
+        application.run(lambda rows, batch_id: function(rows.limit(0) if batch_id == 2 else rows, batch_id))
+        assert counts(workspace) == {"a": 2, "b": 1}
+
     def test_reverts_a_failed_attempt_and_counts_the_rows_of_its_replay(self, workspace, application):
         workspace.land("1.json", order("dog"), order("cat"))
         once = sink(orders_and_days(fault := FaultAfterCheck(skip=1)), dsn=workspace.dsn)
