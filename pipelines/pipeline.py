@@ -3,19 +3,19 @@
 The streams of its states form a graph; here it is checked and put in the order in which a batch runs it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from pipelines.errors import PipelineError
 from pipelines.functions import StateFactory
-from pipelines.guarantee import guarantee
+from pipelines.guarantee import APPROXIMATE, AT_LEAST_ONCE, EXACTLY_ONCE, Spout, guarantee
 from pipelines.retraction import check_retraction
 from pipelines.sources.source import Source, Sources
 from pipelines.sources.ticks import Ticks
 from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream, Watermark
 from state_backends.schema.inputs import Inputs
-from state_backends.spec import NAME, NAME_RULE, StateSpec
+from state_backends.spec import NAME, NAME_RULE, Guarantee, StateSpec, weakest
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,33 @@ class Pipeline:
         """What each state is computed from, by state name."""
         return {fed.spec.name: _declared_inputs(fed) for fed in self.ordered if fed.spec is not None}
 
-    @property
-    def guarantees(self) -> dict[str, str]:
-        """The guarantee of each state, by state name."""
-        return {spec.name: guarantee(self.source.spout, spec.kind) for spec in self.specs}
+    @cached_property
+    def guarantees(self) -> dict[str, Guarantee]:
+        """The guarantee of each state, by state name: the weakest of its own and of what its tuples come from."""
+        found: dict[str, Guarantee] = {fed.name: EXACTLY_ONCE for fed in self.ordered}
+        # A state may look up in one that is fed after it, so what one of them loses takes a round to reach the next.
+        for _ in self.ordered:
+            found = {fed.name: self._guarantee(fed, found) for fed in self.ordered}
+        return {spec.name: found[spec.name] for spec in self.specs}
+
+    def _guarantee(self, fed: FedState, of_states: Mapping[str, Guarantee]) -> Guarantee:
+        # What a store of the user's own does with a batch that comes again is not known.
+        own = guarantee(self._spout(fed), fed.spec.kind) if fed.spec else AT_LEAST_ONCE
+        before = list(upstream(fed.stream))
+        read = [node for node in before if isinstance(node, PersistentAggregate | PartitionPersist)]
+        asked = [node.queries for node in before if isinstance(node, Stream) and node.queries in of_states]
+        given = [APPROXIMATE for node in read if _emits_otherwise(node)]
+        return weakest([own, *(of_states[node.name] for node in read), *(of_states[name] for name in asked), *given])
+
+    def _spout(self, fed: FedState) -> Spout:
+        """Return what is promised of the tuples of a batch that comes again.
+
+        What is looked up in another pipeline's state, or in a store, may be something else by then.
+        """
+        spout = self.source.spout
+        own = {state.name for state in self.ordered}
+        asks = any(isinstance(node, Stream) and _asks_others(node, own) for node in upstream(fed.stream))
+        return "opaque" if asks and spout == "transactional" else spout
 
     def readers(self, node: Node) -> int:
         """Return how many streams and states read a node directly."""
@@ -169,6 +192,17 @@ def _inputs(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Stream):
         return node.inputs
     return (node.stream,) if isinstance(node, PersistentAggregate | PartitionPersist) else ()
+
+
+def _asks_others(stream: Stream, own: Collection[str]) -> bool:
+    """Return whether a stream's tuples are looked up in a state that this pipeline does not feed."""
+    reads_state = any(isinstance(each, PersistentAggregate | PartitionPersist) for each in stream.inputs)
+    return stream.scope == "state" and not reads_state and stream.queries not in own
+
+
+def _emits_otherwise(fed: FedState) -> bool:
+    """Return whether an updater whose batch comes again finds what it wrote itself, and so emits something else."""
+    return isinstance(fed, PartitionPersist) and fed.spec is not None and fed.spec.kind == "transactional"
 
 
 def _declared_inputs(fed: FedState) -> Inputs:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Literal, LiteralString, get_args
+from typing import Any, Literal, LiteralString, TypeVar, get_args
 
 from state_backends.errors import FoldRangeError, KeyShapeError, SpecError
 from state_backends.protocols import BACKENDS, Aggregator
@@ -17,6 +17,8 @@ Kind = Literal["opaque", "transactional", "non_transactional"]
 
 # What a source and a state together guarantee, from the strongest to the weakest.
 Guarantee = Literal["exactly once", "at least once", "approximate"]
+GUARANTEES: tuple[str, ...] = get_args(Guarantee)
+AnyGuarantee = TypeVar("AnyGuarantee", bound=str)
 
 # PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is for the other columns and headers.
 MAX_KEY_BYTES = 2048
@@ -291,6 +293,12 @@ class StateSpec:
                 f"{at}{size} bytes of text are over the limit of {MAX_KEY_BYTES}: {shown(list(key))}", index
             )
         return parts
+
+
+def weakest(guarantees: Sequence[AnyGuarantee]) -> AnyGuarantee:
+    """Return the weakest of several guarantees, one or more; a word that is not known counts as the weakest."""
+    ranks = {guarantee: rank for rank, guarantee in enumerate(GUARANTEES)}
+    return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)))
 
 
 def _part(measure: str, aggregator: Aggregator, suffix: str) -> tuple[str, str, SqlType | None]:

@@ -1,12 +1,17 @@
 """The guarantees of spouts and states, and docs/which-kind.md, which shows them and an example of a replay."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipelines.functions import StateFactory, StateUpdater
 from pipelines.guarantee import MATRIX, guarantee
-from state_backends import Combine, MemoryBackingMap, StateSpec
+from pipelines.pipeline import Pipeline
+from pipelines.sources.files import JsonFiles
+from pipelines.stream import Stream
+from state_backends import Combine, Count, MemoryBackingMap, StateSpec
 from state_backends.maps import MAPS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "which-kind.md").read_text()
@@ -35,6 +40,72 @@ def rows(heading):
 )
 def test_the_guarantee_of_each_pair_of_spout_and_state(spout, kind, expected):
     assert guarantee(spout, kind) == expected
+
+
+COUNTS = {"n": Count()}
+VIEWS = StateSpec("views", key={"page": "text"}, measures=COUNTS)
+SEEN = StateSpec("seen", key={"page": "text"}, value="jsonb")
+
+
+class Emits(StateUpdater):
+    def update_state(self, state, tuples, collector): ...
+
+
+class Store(StateFactory):
+    """A store of a user's own."""
+
+
+def fed(stream, name="counted", kind="opaque"):
+    return stream.group_by("page").persistent_aggregate(StateSpec(name, key=VIEWS.key, measures=COUNTS, kind=kind))
+
+
+def looked_up(state):
+    return FILES.state_query(state, ["page"], n="bigint")
+
+
+def emitted(state, kind="opaque"):
+    spec = replace(SEEN, kind=kind) if state is SEEN else state
+    return FILES.partition_persist(spec, Emits(), emits={"page": "string"}).new_values_stream()
+
+
+STORE = Store()
+FILES = Stream.read(JsonFiles("/nowhere", schema="page string"))
+NON_TRANSACTIONAL = fed(FILES, "twice", "non_transactional")
+OWN = fed(FILES, "views")
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        (fed(FILES, kind="transactional"), "exactly once"),
+        # What another pipeline has committed meanwhile, a replay finds.
+        (fed(looked_up(VIEWS), kind="transactional"), "approximate"),
+        (fed(looked_up(VIEWS)), "exactly once"),
+        (fed(looked_up(STORE), kind="transactional"), "approximate"),
+        (fed(looked_up(VIEWS).merge(fed(FILES, "own").new_values_stream()), kind="transactional"), "approximate"),
+        (fed(looked_up(VIEWS).merge(OWN.new_values_stream()), kind="transactional"), "exactly once"),
+        (fed(looked_up(VIEWS).merge(FILES).each(page="upper(page)"), kind="transactional"), "approximate"),
+        (fed(OWN.new_values_stream(), kind="transactional"), "exactly once"),
+        # What is counted twice above is counted so below.
+        (fed(NON_TRANSACTIONAL.new_values_stream()), "at least once"),
+        (fed(fed(NON_TRANSACTIONAL.new_values_stream(), "between").new_values_stream()), "at least once"),
+        (fed(emitted(SEEN)), "exactly once"),
+        (fed(emitted(SEEN, "transactional")), "approximate"),
+        (fed(emitted(STORE)), "at least once"),
+    ],
+)
+def test_the_guarantee_follows_all_that_a_state_is_computed_from(counted, expected):
+    assert Pipeline("p", [counted]).guarantees["counted"] == expected
+
+
+def test_a_state_that_a_pipeline_looks_up_in_counts_like_one_that_it_reads():
+    inexact = fed(NON_TRANSACTIONAL.new_values_stream(), "views")
+
+    assert Pipeline("p", [fed(looked_up(VIEWS)), inexact]).guarantees == {
+        "counted": "at least once",
+        "twice": "at least once",
+        "views": "at least once",
+    }
 
 
 def test_the_page_shows_the_matrix_that_pipelines_use():

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from state_backends import Count, Mean, StateSpec, Sum
 from state_backends.errors import KeyShapeError, SpecError
+from state_backends.spec import weakest
 
 COUNTS = {"n": Count()}
 
@@ -207,3 +208,15 @@ def test_a_message_stays_short_whatever_it_quotes(part, kind):
 def test_a_state_with_more_measures_than_an_answer_can_hold_is_refused():
     with pytest.raises(SpecError, match="1 key columns and 51 measures; the limits are 32 and 50"):
         StateSpec("s", key={"k": "text"}, measures={f"m{number}": Count() for number in range(51)})
+
+
+@pytest.mark.parametrize(
+    ("guarantees", "expected"),
+    [
+        (["exactly once", "exactly once"], "exactly once"),
+        (["approximate", "at least once"], "approximate"),
+        (["approximate", "a new word"], "a new word"),
+    ],
+)
+def test_the_weakest_guarantee_counts(guarantees, expected):
+    assert weakest(guarantees) == expected

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Any, get_args
+from typing import Any
 
 import psycopg
 from django.db import connection
@@ -19,7 +19,7 @@ from state_backends.committed import STATE_AND_LEDGER, isolation
 from state_backends.errors import SynchronizerError, UnknownNameError
 from state_backends.schema import former
 from state_backends.schema.definition import from_definition
-from state_backends.spec import Guarantee
+from state_backends.spec import weakest
 from state_backends.synchronizer import membership
 from state_backends.synchronizer.membership import Member
 from webapp.states import readers
@@ -213,12 +213,6 @@ def members() -> list[Member]:
         return []
 
 
-def worst(guarantees: Sequence[str]) -> str:
-    """Return the weakest of several guarantees; an unknown one counts as the weakest."""
-    ranks = {guarantee: rank for rank, guarantee in enumerate(get_args(Guarantee))}
-    return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)), default="")
-
-
 PIPELINES = """
 SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, p.open_time,
        last.committed_at, judged.rejected_share,
@@ -355,7 +349,7 @@ def _status(row: dict[str, Any]) -> PipelineStatus:
     since = min((moment for moment in (_oldest(pending), row.pop("open_time")) if moment), default=None)
     return PipelineStatus(
         status=status,
-        guarantee=worst(row.pop("guarantees") or []),
+        guarantee=weakest(row.pop("guarantees") or [""]),
         states=row.pop("states") or [],
         pending=pending,
         waiting_since=since,

@@ -234,19 +234,6 @@ def rows_read(flights, table):
     return row[0]
 
 
-@pytest.mark.parametrize(
-    ("guarantees", "worst"),
-    [
-        ([], ""),
-        (["exactly once", "exactly once"], "exactly once"),
-        (["approximate", "at least once"], "approximate"),
-        (["approximate", "a new word"], "a new word"),
-    ],
-)
-def test_the_weakest_guarantee_counts(guarantees, worst):
-    assert queries.worst(guarantees) == worst
-
-
 class TestReprocess:
     def test_it_is_part_of_its_pipeline_and_not_a_pipeline_of_its_own(self, reprocessing):
         assert queries.pipeline_names() == ["flights"]
