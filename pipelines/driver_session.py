@@ -41,6 +41,17 @@ SELECT p.checkpoint_id, p.committed_batch_id + 1 FROM tidemark.pipeline p WHERE 
 logger = logging.getLogger(__name__)
 
 
+def check_declarations(pipeline: Pipeline, dsn: str) -> None:
+    """Raise SpecMismatchError where a state has changed in a way that its rows cannot follow.
+
+    A driver finds that, too, but after Spark has started. A database that does not answer, or has no catalog of this
+    version yet, is left to it.
+    """
+    not_here = psycopg.OperationalError, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn
+    with suppress(*not_here), connect(dsn, f"{pipeline.name} check") as conn:
+        Catalog(conn).check_declarations(pipeline.name, pipeline.specs)
+
+
 class DriverSession:
     """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 

@@ -95,6 +95,11 @@ class Catalog:
                     self._register(pipeline, spec, declared, guarantees[spec.name], works.get(spec.name))
                 record_feeding(self._conn, pipeline, specs, unfed)
 
+    def check_declarations(self, pipeline: str, specs: Sequence[StateSpec]) -> None:
+        """Raise SpecMismatchError where `register_states` would for a declaration, and change nothing."""
+        for spec in specs:
+            self._evolution(pipeline, self._in_force(spec))
+
     def get(self, name: str) -> StateSpec:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
         row = self._conn.execute("SELECT definition::text, ttl FROM tidemark.state WHERE name = %s", [name]).fetchone()

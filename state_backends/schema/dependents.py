@@ -7,7 +7,7 @@ from psycopg import sql
 
 from state_backends.errors import DependentObjectsError
 
-# The catalog's own views stand on the tables, too: they are repointed. An index of a user's own is not listed.
+# The catalog's own views stand on the tables, too: they are repointed, and indexes of users made again.
 DEPENDENTS = """
 WITH relation AS (
     SELECT c.oid FROM unnest(%(names)s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)

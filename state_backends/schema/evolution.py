@@ -45,7 +45,7 @@ class Evolution:
     @property
     def way_out(self) -> str:
         """Say what to do about what is refused."""
-        again = "feed a new state from the start of the input"
+        again = "run with --reprocess, which counts the input again under this one; or feed a state of another name"
         if any(difference.startswith("backend ") for difference in self.refused):
             again = (
                 "take its rows along with `tidemark move STATE --to BACKEND`; or run with --reprocess to feed it again "

@@ -13,7 +13,7 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres import privileges
+from state_backends.backends.postgres import privileges, user_indexes
 from state_backends.backends.postgres.live_view import replace_view, shows_all
 from state_backends.committed import rows_and_ledger
 from state_backends.errors import SpecMismatchError
@@ -276,12 +276,19 @@ def put_back(conn: psycopg.Connection, current: StateTable | None, old: StateTab
 
 @contextmanager
 def _arriving(conn: psycopg.Connection, source: StateTable, target: StateTable) -> Iterator[None]:
-    """Move a state's tables to where others are, which go within the context; the view, owner and grants stay."""
+    """Move a state's tables to where others are, which go within the context.
+
+    The view, the owner, the grants and the indexes of users stay.
+    """
     # First, so that the view stands on what arrives when the tables below it go.
     replace_view(conn, source)
-    kept = [(name, privileges.read(conn, name)) for name in (target.name, target.changelog)]
+    names = target.name, target.changelog
+    kept = [(name, privileges.read(conn, name)) for name in names]
+    indexes = [user_indexes.read(conn, name, [f"{target.spec.name}_{own}" for own in INDEX_SUFFIXES]) for name in names]
     yield
     move_rows(conn, source, target)
+    with as_owner(conn, target.schemas[0]):
+        user_indexes.restore(conn, [text for definitions in indexes for text in definitions])
     for name, before in kept:
         privileges.restore(conn, name, before)
 

@@ -351,6 +351,29 @@ class TestMigrations:
         assert all(answers == seen[0] for answers in seen)
         assert StateReader(reader, new).multi_get([("a", 1), ("d", 3)]).parsed() == seen[0]
 
+    def test_an_index_of_a_user_stays(self, feed, catalog, conn):
+        (old,) = feed.specs
+        conn.execute(f"CREATE INDEX mine_{old.name} ON tidemark_state.{old.name} (n DESC) WHERE n > 5")
+        indexes = (
+            "SELECT indexdef FROM pg_indexes WHERE tablename ~ ('^' || %s || '(_p[0-9]+)?$') "
+            "AND indexdef LIKE '%%n DESC%%'"
+        )
+        for partitions, expected in [(2, 3), (3, 4)]:  # of the table and of each partition
+            register(feed, replace(old, partitions=partitions))
+            found = [text for (text,) in conn.execute(indexes, [old.name])]
+            assert len(found) == expected
+            assert all("WHERE (n > 5)" in text for text in found)
+            assert sum(f"mine_{old.name} " in text for text in found) == 1
+
+    def test_a_change_that_is_refused_is_found_without_a_change(self, feed, catalog, conn):
+        (old,) = feed.specs
+        before = conn.execute("SELECT * FROM tidemark.state WHERE name = %s", [old.name]).fetchone()
+        catalog.check_declarations(feed.pipeline, [replace(old, partitions=2)])
+        with pytest.raises(SpecMismatchError, match="run with --reprocess, which counts the input again under this"):
+            catalog.check_declarations(feed.pipeline, [replace(old, kind="transactional")])
+
+        assert conn.execute("SELECT * FROM tidemark.state WHERE name = %s", [old.name]).fetchone() == before
+
     def test_one_that_was_killed_in_the_middle_starts_over(self, feed, catalog):
         (old,) = feed.specs
         new = replace(old, partitions=2)
@@ -411,7 +434,10 @@ class TestDifferences:
                 register(feed, replace(spec, **change))
             assert feed.read(spec, ("a",)) == [{"n": 3}]
             start = f"state {spec.name!r}: its declaration differs from the stored one: "
-            end = "; restore the declaration, or feed a new state from the start of the input"
+            end = (
+                "; restore the declaration, or run with --reprocess, which counts the input again under this one; or "
+                "feed a state of another name"
+            )
             message = str(caught.value)
             assert message.startswith(start)
             assert message.endswith(end)

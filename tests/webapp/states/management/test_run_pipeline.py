@@ -5,14 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
+from pipelines import spark
+from pipelines.discovery import find
 from pipelines.embedded.data_dir import REPOSITORY
-from state_backends import driver_status
+from state_backends import Catalog, driver_status
+from webapp.states.management.commands import run_pipeline as run_pipeline_command
 
 TIMEOUT_SECONDS = 240.0  # includes Spark's start on a busy machine
 
@@ -44,6 +49,20 @@ def test_an_invalid_limit_is_a_usage_error():
         call_command("run_pipeline", "word_count", "--max-failures", "0")
 
     assert refused.value.returncode == 2
+
+
+def test_a_declaration_that_its_rows_cannot_follow_is_refused_before_spark_starts(database_url, monkeypatch):
+    words = replace(find("word_count").pipeline(None, None).specs[0], kind="transactional")
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        Catalog(conn).install()
+        Catalog(conn).register_pipeline("word_count", spout="transactional")
+        Catalog(conn).register_states("word_count", [words], {words.name: ""})
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setattr(run_pipeline_command, "_stop_on_signal", threading.Event)
+    monkeypatch.setattr(spark, "start_session", lambda *args, **options: pytest.fail("Spark was started"))
+
+    with pytest.raises(CommandError, match=r"kind was 'transactional', is 'opaque'; .* run with --reprocess"):
+        call_command("run_pipeline", "word_count", "--once")
 
 
 @pytest.mark.spark

@@ -172,11 +172,15 @@ class Command(BaseCommand):
         how_spark: dict[str, Any],
     ) -> None:
         from pipelines.driver import Driver
+        from pipelines.driver_session import check_declarations
         from pipelines.partial_reprocess import PartialReprocess
         from pipelines.reprocess import Reprocess
         from pipelines.spark import start_session
 
-        spark, dsn = start_session(pipeline.name, packages=pipeline.packages, **how_spark), os.environ["DATABASE_URL"]
+        dsn = os.environ["DATABASE_URL"]
+        if reprocess is None:
+            check_declarations(pipeline, dsn)
+        spark = start_session(pipeline.name, packages=pipeline.packages, **how_spark)
         if reprocess is not None:
             kind = PartialReprocess if "states" in reprocess else Reprocess
             again = kind(pipeline, spark=spark, dsn=dsn, checkpoint=options.checkpoint, stopping=stopping, **reprocess)
