@@ -108,11 +108,14 @@ class Drivers:
 
     def __exit__(self, *raised: object) -> None:
         self._stop()
-        for spec in self._registered():
-            # What is not in this database outlives it.
-            if not BACKENDS[spec.backend].capabilities.in_ledger:
-                BACKENDS[spec.backend].swap_kept(self.conn, spec, None)
+        self.forget_stores()
         self.conn.close()
+
+    def forget_stores(self) -> None:
+        """Drop the states that are not in the run's database, and so would outlive it."""
+        for spec in self._registered():
+            if not BACKENDS[spec.backend].capabilities.in_ledger:
+                BACKENDS[spec.backend].drop(self.conn, spec)
 
     def play(self, actions: Sequence[Action]) -> None:
         for action in actions:

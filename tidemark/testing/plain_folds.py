@@ -68,12 +68,12 @@ def _count(aggregator: Count, rows: Rows) -> int:
 
 def _sum(aggregator: Sum, rows: Rows) -> Any:
     numbers = _numbers(rows)
-    return math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
+    return _added(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
 
 
 def _mean(aggregator: Mean, rows: Rows) -> float | None:
     numbers = _numbers(rows)
-    return math.fsum(numbers) / len(numbers) if numbers else None
+    return _added(numbers) / len(numbers) if numbers else None
 
 
 def _min(aggregator: Min, rows: Rows) -> Any:
@@ -110,7 +110,7 @@ def _std_dev(aggregator: StdDev, rows: Rows) -> float | None:
 
 
 def _distinct(aggregator: Any, rows: Rows) -> int:
-    return len(set(_present(rows)))
+    return len(set(_present(rows)) - {""})  # as Spark's sketches, which take the empty text for nothing
 
 
 def _is_near(aggregator: DistinctCount | DistinctSet, got: Any, expected: int) -> bool:
@@ -119,6 +119,13 @@ def _is_near(aggregator: DistinctCount | DistinctSet, got: Any, expected: int) -
     exact_up_to = registers / 16 if isinstance(aggregator, DistinctCount) else registers
     error = 0.0 if expected <= exact_up_to else STANDARD_ERRORS * 1.04 / math.sqrt(registers - 1)
     return isinstance(got, int) and abs(got - expected) <= error * expected
+
+
+def _added(numbers: Sequence[Any]) -> float:
+    try:
+        return math.fsum(numbers)
+    except (OverflowError, ValueError):  # beyond the largest double, or of infinities
+        return math.inf
 
 
 def _present(rows: Rows) -> list[Any]:

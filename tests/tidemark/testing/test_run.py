@@ -93,6 +93,16 @@ def _recounted(rows):
     return {product: {"orders": products.count(product)} for product in products}
 
 
+def test_a_state_in_redis_is_compared_with_a_run_without_faults_and_leaves_nothing_behind(tidemark_run):
+    spec = StateSpec("amounts", key={"product": "text"}, measures={"half": Quantiles("amount", [0.5])}, backend="redis")
+
+    for _ in range(2):
+        result = tidemark_run(orders(None, spec), [[TEA, BREAD], Crash("mid_write"), [TEA]])
+
+        assert result.checked["amounts"][-1] == "a run without faults"
+        assert sorted(result["amounts"]) == [("bread",), ("tea",)]
+
+
 def test_a_revert_that_does_nothing_is_found_with_the_key_and_its_batches(tidemark_run, monkeypatch):
     monkeypatch.setattr(BatchRunner, "_revert", lambda *given: None)
     changes = Stream.read(JsonFiles("/nowhere/orders", schema=ORDER)).each(change="1L").project("product", "change")

@@ -1,0 +1,84 @@
+"""One random life: a pipeline and its faults, drawn by a seed, and a plain model that answers beside it.
+
+The model is that of `tidemark.testing`: each key's rows folded in plain Python, and a run without faults. Afterwards
+every state with a changelog is rebuilt from it, and must be what it was.
+"""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random
+
+from pyspark.sql import SparkSession
+
+from state_backends import Changelog
+from state_backends.protocols import BACKENDS
+from state_backends.rebuilding import rebuild
+from state_backends.schema.catalog import Catalog
+from tests.life.pipelines import RandomPipeline
+from tests.life.rows import random_steps
+from tidemark.testing.checks import Difference, DifferenceError
+from tidemark.testing.run import Result, run_within
+from tidemark.testing.steps import actions, attempts
+
+
+@dataclass
+class Figures:
+    """What some lives had. attempts: at their batches. compared: states that a model was compared with.
+
+    rebuilt: states that were made again from their changelog. stopped: lives that ended by an error with a remedy,
+    before a wrong number.
+    """
+
+    lives: int = 0
+    batches: int = 0
+    attempts: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    states: int = 0
+    compared: int = 0
+    keys: int = 0
+    rebuilt: int = 0
+    stopped: int = 0
+    deviations: int = 0
+
+    def __add__(self, other: "Figures") -> "Figures":
+        return Figures(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
+    """Live one life. Raises DifferenceError where a state is not what its model says, TidemarkError where it stops."""
+    random = Random(seed)
+    drawn = RandomPipeline(random, seed)
+    steps = random_steps(random, signed=drawn.signed, revertible=drawn.revertible)
+    with ExitStack() as resources:
+        result = run_within(resources, drawn.pipeline, steps, spark=spark, dsn=dsn)
+        logged = [spec for spec in Catalog(result.conn).specs() if spec.changelog]
+        rebuilt = sum(_rebuilt(result, spec) for spec in logged if BACKENDS[spec.backend].capabilities.in_ledger)
+        return Figures(
+            lives=1,
+            batches=len(result.batches),
+            attempts=len(list(attempts(actions(steps)))),
+            rows=sum(batch.rows_in for batch in result.batches),
+            dead_letters=len(result.dead_letters),
+            states=len(result.states),
+            compared=sum(bool(by) for by in result.checked.values()),
+            keys=sum(map(len, result.states.values())),
+            rebuilt=rebuilt,
+        )
+
+
+def _rebuilt(result: Result, spec) -> int:
+    rows = BACKENDS[spec.backend].rows(result.conn, spec)
+    before = _living(rows)
+    list(rebuild(Changelog(result.conn, spec), rows, chunk_keys=2))
+    after = _living(rows)
+    # What has ended by its ttl is left out.
+    missing = before.keys() - after.keys() if spec.ttl is None else ()
+    if missing or any(before.get(key) != row for key, row in after.items()):
+        raise DifferenceError([Difference(spec.name, (), "", after, before, "its changelog")])
+    return 1
+
+
+def _living(rows) -> dict[str, object]:
+    # As texts, in which a NaN equals itself.
+    return {repr(key): repr((row.value, row.txid)) for key, row in rows.scan() if row.value is not None}

@@ -1,0 +1,20 @@
+"""A few random lives; `make life` lives as many as there is time for."""
+
+import os
+
+import pytest
+
+from tests.life.life import Figures, live
+
+pytestmark = pytest.mark.spark
+
+# Of each verb one, and of each fault.
+SEEDS = range(1, 7)
+
+
+def test_what_random_lives_leave_is_what_their_models_say(tidemark_spark):
+    lived = sum((live(seed, tidemark_spark, os.environ["DATABASE_URL"]) for seed in SEEDS), Figures())
+
+    assert lived.compared == lived.states
+    assert lived.attempts > lived.batches
+    assert min(lived.dead_letters, lived.rebuilt, lived.keys) > 0
