@@ -337,14 +337,15 @@ class ScanningReader(Reader):
         """Return the published txid, the versions up to it that a row carries, and whether none is gone."""
         txid, _ = self._rows.multi_get_committed([])
         (row,) = self._rows.multi_get([key])
-        if row is None:
-            return txid, [], self._never_another(0)
-        versions = [_Version(row.txid, row.at, row.value)]
-        if row.prev_txid is not None:
+        versions = [] if row is None else [_Version(row.txid, row.at, row.value)]
+        if row is not None and row.prev_txid is not None:
             versions.append(_Version(row.prev_txid, row.prev_at, row.prev))
         committed = [version for version in versions if version.txid is None or version.txid <= txid]
-        if len(versions) == 2 and not committed:
+        # One version may be all that a revert has left of a row.
+        if not committed and (len(versions) == 2 or self._rows.multi_get_committed([])[0] != txid):
             raise MovedOnError(f"state {self.spec.name!r}: the row of key {key!r} has moved on from batch {txid}")
+        if row is None:
+            return txid, [], self._never_another(0)
         is_first = self.spec.kind == "opaque" and row.prev_txid is None
         return txid, committed, is_first and self._never_another(row.txid)
 

@@ -1,9 +1,11 @@
 """What every store outside the ledger's transaction must do about two drivers: only the admitted attempt writes."""
 
+from contextlib import suppress
+
 import pytest
 
 from state_backends import StateSpec, Versioned
-from state_backends.errors import FencedError, LostBatchesError, LostWritesError, RebuildingError
+from state_backends.errors import FencedError, LostBatchesError, LostWritesError, MovedOnError, RebuildingError
 
 PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
 KEY = ("a",)
@@ -16,6 +18,39 @@ WRITES = {
     "revert": lambda rows: rows.revert(5),
     "publish": lambda rows: rows.publish(5),
 }
+
+# More keys than a store reads at once.
+MANY = [(f"{number:04}",) for number in range(150)]
+
+
+def put(rows, txid, value=1):
+    """Write all of MANY in a batch, whose previous version is the batch before."""
+    prev = (1, txid - 1) if txid > 1 else (None, None)
+    rows.multi_put(MANY, [Versioned(value, txid, *prev)] * len(MANY))
+
+
+def revert_a_later_batch(rows, upkeep):
+    put(rows, 2)
+    rows.publish(2)
+    put(rows, 3)
+    rows.revert(3)
+
+
+def free_what_was_removed(rows, upkeep):
+    put(rows, 2, value=None)
+    for txid in (2, 3):
+        rows.publish(txid)
+    for page in upkeep.pages():
+        upkeep.drop_tombstones(page, 2)
+
+
+def rebuild(rows, upkeep):
+    rows.begin_rebuild()
+    rows.multi_put(MANY, [Versioned(1, 2)] * len(MANY))
+    rows.publish(2)
+
+
+OVERTAKES = [revert_a_later_batch, free_what_was_removed, rebuild]
 
 
 class GuardedMapContract:
@@ -151,6 +186,33 @@ class GuardedMapContract:
         guarded.under(2, 5, 2).revert(5)
 
         guarded.under(2, 5, 2).check(5, 0)
+
+    @pytest.mark.parametrize("overtake", OVERTAKES)
+    @pytest.mark.parametrize("read", [0, 1])
+    def test_a_scan_that_is_overtaken_shows_its_batch_or_is_refused(self, new_backing, new_upkeep, overtake, read):
+        rows = new_backing(PAGES)
+        put(rows, 1)
+        rows.publish(1)
+        txid, scan = rows.scan_committed()
+        seen = [next(scan) for _ in range(read)]
+
+        overtake(rows, new_upkeep(rows.spec))
+
+        with suppress(MovedOnError):
+            seen += scan
+            assert (txid, [(key, row.value) for key, row in seen]) == (1, [(key, 1) for key in MANY])
+
+    @pytest.mark.parametrize("overtake", OVERTAKES)
+    def test_a_scan_that_begins_afterwards_reads_to_its_end(self, new_backing, new_upkeep, overtake):
+        rows = new_backing(PAGES)
+        put(rows, 1)
+        rows.publish(1)
+        overtake(rows, new_upkeep(rows.spec))
+
+        txid, scan = rows.scan_committed()
+
+        assert {row.status for _, row in scan} <= {"found"}
+        assert txid == rows.status().published > 1
 
     def test_while_a_state_is_rebuilt_nobody_reads_or_writes_it(self, guarded):
         guarded.begin_rebuild()

@@ -162,8 +162,22 @@ MUTANTS = [
     Mutant(
         "redis/revert-leaves-readers-at-the-batch",
         LUA + "revert.lua",
-        '"committed") or 0) >= tonumber(txid) then',
-        '"committed") or 0) > tonumber(txid) then',
+        "math.min(committed, txid - 1)",
+        "math.min(committed, txid)",
+        BATCHES,
+    ),
+    Mutant(
+        "redis/a-reader-is-not-told-that-a-version-was-forgotten",
+        LUA + "committed.lua",
+        "at < tonumber(said[4] or 0))",
+        "false)",
+        BATCHES,
+    ),
+    Mutant(
+        "redis/a-freed-tombstone-is-no-news-to-readers",
+        LUA + "trim.lua",
+        "  forget_before(newest)\n",
+        "",
         BATCHES,
     ),
     Mutant(

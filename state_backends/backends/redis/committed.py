@@ -13,7 +13,7 @@ from state_backends.reader.scanned import CommittedRow
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
-# The batch that committed.lua returns where a row has moved on too far to show the one asked for.
+# The batch that committed.lua returns where the rows do not show the one asked for any more.
 MOVED_ON = -1
 
 # The same where the state is being rebuilt, and where rows of it are known to be gone.
@@ -61,11 +61,14 @@ class CommittedReads:
     def get_at(self, keys: Sequence[bytes], txid: int) -> list[CommittedRow]:
         """Return what readers of batch `txid` see of keys that are already bytes, in the order asked.
 
-        One script call. Raises MovedOnError where a row no longer shows it.
+        One script call. Raises MovedOnError where the rows do not show it any more; without keys it only checks that.
         """
         found, rows = self._read([self._names.rows(keys)], txid)
         if MOVED_ON in found:
-            raise MovedOnError(f"state {self._name!r}: rows have moved on from batch {txid} while they were read")
+            raise MovedOnError(
+                f"state {self._name!r}: batch {txid} was reverted, or later ones replaced it, while it was read; "
+                "read again"
+            )
         return rows
 
     def _read(self, chunks: Iterable[list[bytes]], at: int | None) -> tuple[set[int], list[CommittedRow]]:

@@ -10,7 +10,7 @@ from tests.contracts.backing_map import BackingMapContract
 from tests.contracts.guarded_map import GuardedMapContract
 from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
 from tests.pipelines.sqlite_backend import backend
-from tests.pipelines.sqlite_backend.backend import SqliteBackingMap
+from tests.pipelines.sqlite_backend.backend import SqliteBackingMap, SqliteUpkeep
 
 PAGE = Path(__file__).parents[3] / "docs" / "write-a-backend.md"
 
@@ -23,6 +23,11 @@ def conn():
 @pytest.fixture
 def new_backing(conn):
     return lambda spec: SqliteBackingMap(conn, spec)
+
+
+@pytest.fixture
+def new_upkeep(conn):
+    return lambda spec: SqliteUpkeep(conn, spec)
 
 
 class TestSqliteBackingMap(BackingMapContract): ...

@@ -10,6 +10,7 @@ import pytest
 from state_backends import Count, OpaqueMap, Replace, StateSpec, Versioned
 from state_backends.backends.redis.committed import CommittedRow
 from state_backends.backends.redis.rows import RedisBackingMap
+from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.errors import FencedError, LostWritesError, MovedOnError
 from tests.contracts.backends import emptied
 from tests.contracts.guarded_map import OLDER, GuardedMapContract
@@ -78,6 +79,10 @@ class TestGuard(GuardedMapContract):
     @pytest.fixture
     def new_backing(self, new_map):
         return new_map
+
+    @pytest.fixture
+    def new_upkeep(self, client):
+        return lambda spec: RedisUpkeep(client, spec)
 
 
 class TestFencing:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from state_backends import Count, RedisBackingMap, StateReader, StateSpec, state_reader
+from state_backends import Count, RedisBackingMap, StateReader, StateSpec, Versioned, state_reader
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
@@ -161,6 +161,25 @@ def test_a_row_in_redis_that_moves_on_meanwhile_is_read_again(twins, monkeypatch
     monkeypatch.setattr(RedisBackingMap, "multi_get_committed", lambda rows, keys: (1, []))
     with pytest.raises(MovedOnError):
         reader.history(("a",))
+
+
+def test_a_row_in_redis_that_was_reverted_meanwhile_is_read_again(twins, monkeypatch):
+    feed = twins(VIEWS)
+    feed.commit(add(1))
+    _, reader = feed.readers()
+    get, looks = RedisBackingMap.multi_get, []
+
+    def reverting(rows, keys):
+        looks.append(keys)
+        if len(looks) == 1:
+            feed.commit(add(1))
+            feed.rows_in_redis.multi_put(keys, [Versioned({"n": 9}, 3, {"n": 2}, 2)])
+            feed.rows_in_redis.revert(3)
+        return get(rows, keys)
+
+    monkeypatch.setattr(RedisBackingMap, "multi_get", reverting)
+
+    assert versions(reader)[0] == [(2, 2)]
 
 
 @BOTH

@@ -3,14 +3,18 @@
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
 -- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for none).
 -- Returns the batch, and per row its status, its txid, its time and its value's columns, as two strings; batch -1 where
--- the batch to read at was asked for and a row has moved on by two, so that it no longer shows it; -2 where the state
--- is being rebuilt, -3 where rows of it are known to be gone.
+-- the batch to read at was asked for and is not shown any more, because a row has moved on by two, a version was
+-- forgotten, or the batch was reverted; -2 where the state is being rebuilt, -3 where rows of it are known to be gone.
 
-local said = redis.call("HMGET", KEYS[1], "committed", "rebuilding", "lost")
+local said = redis.call("HMGET", KEYS[1], "committed", "rebuilding", "lost", "oldest")
 if said[2] or said[3] then
   return {said[2] and -2 or -3, "", ""}
 end
-local at = tonumber(ARGV[1]) or tonumber(said[1] or 0)
+local committed = tonumber(said[1] or 0)
+local at = tonumber(ARGV[1]) or committed
+if at > committed or (ARGV[1] ~= "" and KIND == "opaque" and at < tonumber(said[4] or 0)) then
+  return {-1, "", ""}
+end
 local ttl, clock = tonumber(ARGV[2]), now()
 
 local function visible(key)

@@ -73,6 +73,14 @@ local function lost(rows)
   return {"lost", rows}
 end
 
+-- Rows no longer show batches before `txid`: a version that readers of those would see is gone, and nothing in the row
+-- says that there was one.
+local function forget_before(txid)
+  if tonumber(redis.call("HGET", KEYS[1], "oldest") or 0) < txid then
+    redis.call("HSET", KEYS[1], "oldest", txid)
+  end
+end
+
 local function live(version, ttl, clock)
   return version[REMOVED] ~= "true" and (not ttl or clock - tonumber(version[UPDATED_AT]) < ttl)
 end

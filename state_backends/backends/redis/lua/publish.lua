@@ -10,5 +10,7 @@ begin_write()
 if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) < tonumber(ARGV[2]) then
   redis.call("HSET", KEYS[1], "committed", ARGV[2])
 end
-redis.call("HDEL", KEYS[1], "rebuilding")
+if redis.call("HDEL", KEYS[1], "rebuilding") == 1 then
+  forget_before(tonumber(ARGV[2])) -- the rows were written anew, with one version each
+end
 return redis.call("ZRANGEBYSCORE", KEYS[2], "-inf", "(" .. ARGV[2])

@@ -10,8 +10,10 @@ if refusal then
 end
 
 begin_write()
-if tonumber(redis.call("HGET", KEYS[1], "committed") or 0) >= tonumber(txid) then
-  redis.call("HSET", KEYS[1], "committed", txid - 1)
+local committed = tonumber(redis.call("HGET", KEYS[1], "committed"))
+if committed then
+  -- The rows keep one version, and do not say whether there was another.
+  redis.call("HSET", KEYS[1], "committed", math.min(committed, txid - 1), "oldest", txid - 1)
 end
 -- The times of timers go no further than a batch that is reverted; they are made again.
 local timers = redis.call("HGET", KEYS[1], "timers")

@@ -15,12 +15,18 @@ local function is_useless(row)
   return row[REMOVED] ~= "true" and not live(row, ttl, clock)
 end
 
-local freed = 0
+local freed, newest = 0, 0
 for i = 3, #KEYS do
-  if is_useless(redis.call("HMGET", KEYS[i], unpack(CURRENT))) then
+  local row = redis.call("HMGET", KEYS[i], unpack(CURRENT))
+  if is_useless(row) then
     redis.call("DEL", KEYS[i])
     freed = freed + redis.call("ZREM", KEYS[2], member(KEYS[i], ARGV[1]))
+    newest = math.max(newest, tonumber(row[TXID] or 0))
   end
 end
 count_rows(-freed)
+-- A reader of a batch before a removal still sees the key. One whose time to live has run out is dead in older batches.
+if not clock then
+  forget_before(newest)
+end
 return freed
