@@ -32,8 +32,8 @@ FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipelin
 WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 """
 
-# Every attempt at an open batch keeps the ttls of the first one. A shadow pipeline's batch has only the ttls that were
-# overridden; its other states use their declared ones.
+# Every attempt at a batch keeps the ttls of the first one, as long as the batch keeps its time. A shadow pipeline's
+# batch has only the ttls that were overridden; its other states use their declared ones.
 BEGUN = """
 INSERT INTO tidemark.batch AS b
     (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, input, ttls)
@@ -85,9 +85,10 @@ class Batch:
     """One attempt at one batch; an executor's write is checked against it (see `lock_fence`).
 
     txid: the batch's transaction id, rising by one from 1. attempt: 1 for the first try. batch_time: the clock of all
-    ttl arithmetic, timezone-aware. ttls: state name to ttl. Both are the same for every attempt at an open batch; a
-    ttl that is changed meanwhile counts from the next batch. epoch: the ledger's incarnation. token: random, of the
-    acquisition that the fence counts: after a restore another driver may hold an equal fence.
+    ttl arithmetic, timezone-aware. ttls: state name to ttl. Both are the same for every attempt at a batch, also at one
+    that was committed and comes again, unless expiry has freed rows since the commit; a ttl that is changed meanwhile
+    counts from the next batch. epoch: the ledger's incarnation. token: random, of the acquisition that the fence
+    counts: after a restore another driver may hold an equal fence.
     """
 
     pipeline: str

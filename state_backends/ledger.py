@@ -325,12 +325,18 @@ class BatchLedger:
         )
 
     def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the ledger row as it was before the committed batch was committed."""
+        """Return the ledger row as it was while the committed batch was open."""
         before = self._conn.execute(
             "SELECT attempt, batch_time FROM tidemark.batch WHERE pipeline = %s AND txid = %s",
             [self.pipeline, row["committed_txid"] - 1],
         ).fetchone()
         attempt, batch_time = before or (0, None)
+        # The batch keeps its time, unless rows were freed as expired by a later one: it may have been built on them.
+        times = self._conn.execute(
+            "SELECT greatest(%s::timestamptz, max(expired_until)) FROM tidemark.state WHERE pipeline = %s",
+            [row["committed_time"], self.pipeline],
+        ).fetchone()
+        assert times is not None
         return row | {
             "committed_txid": row["committed_txid"] - 1,
             "committed_attempt": attempt,
@@ -338,6 +344,7 @@ class BatchLedger:
             "committed_time": batch_time,
             "open_txid": row["committed_txid"],
             "open_attempt": row["committed_attempt"],
+            "open_time": times[0],
         }
 
     def _open(

@@ -169,11 +169,19 @@ def expire(conn: psycopg.Connection, spec: StateSpec, *, work: StateWork | None 
     conn: in autocommit mode. A row goes only if it is expired by the clock and the ttl of the batch that is open, or
     now if none is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch
     wrote stays, as that may be reverted. A changelog keeps its entries, which are past their ttl, too.
+    Should the committed batch come again, its time is no earlier than that by which rows were freed.
     work: the state's lock, if the caller holds it.
     Raises UnknownStateError, StateBusyError while another work has the state's tables.
     """
     with lock_unless(work, conn, spec.name, "expiry"):
         yield from BACKENDS[spec.backend].expire(conn, spec)
+
+
+def note_expired(conn: psycopg.Connection, state: str, clock: datetime) -> None:
+    """Note that rows which are past their ttl at `clock` are freed; before they are, or in the same transaction."""
+    conn.execute(
+        "UPDATE tidemark.state SET expired_until = greatest(expired_until, %s) WHERE name = %s", [clock, state]
+    )
 
 
 def sizes(conn: psycopg.Connection, spec: StateSpec) -> dict[str, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from state_backends.changelog import Change, Changelog, Extent
 from state_backends.committed import is_live
+from state_backends.maintenance import note_expired
 from state_backends.protocols import IBackingMap
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
@@ -59,6 +60,8 @@ def _rebuild(
     log: Changelog, target: IBackingMap, upto: int | None, chunk_keys: int, resume_from: Key | None
 ) -> Iterator[Progress]:
     extent = log.extent()
+    if extent.ttl is not None:
+        note_expired(log.conn, log.spec.name, extent.clock)
     txid = extent.committed if upto is None else upto
     done, of, last = 0, log.estimate_keys(), resume_from
     while True:

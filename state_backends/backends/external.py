@@ -19,7 +19,7 @@ from state_backends.backends.guard import Attempt, GuardedMap
 from state_backends.batch import Batch
 from state_backends.changelog import Changelog
 from state_backends.errors import BackendSetupError, CapabilityError, FindingError, SpecMismatchError
-from state_backends.maintenance import Horizon, Step, clock
+from state_backends.maintenance import Horizon, Step, clock, note_expired
 from state_backends.protocols import Capabilities
 from state_backends.reader.reader import Reader
 from state_backends.reader.scanning import ScanningReader
@@ -182,13 +182,18 @@ class ExternalBackend(ABC):
 
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         upkeep = self.upkeep(spec)
+        if spec.ttl is None:
+            return
+        with conn.transaction():
+            # Rows are freed outside of the transaction, so it is noted before the first one is.
+            latest = clock(conn, spec.name)["clock"]
+            note_expired(conn, spec.name, latest)
 
         def free(page: Any, now: dict[str, Any]) -> int:
             settled = None if spec.kind == "non_transactional" else now["committed"]
-            return upkeep.expire(page, settled, now["clock"], now["ttl"])
+            return upkeep.expire(page, settled, min(latest, now["clock"]), now["ttl"])
 
-        if spec.ttl is not None:
-            yield from _free_pages(conn, spec, "expired rows", upkeep, free)
+        yield from _free_pages(conn, spec, "expired rows", upkeep, free)
 
     def compact(self, conn: psycopg.Connection, spec: StateSpec, horizon: Horizon) -> Iterator[Step]:
         upkeep = self.upkeep(spec)

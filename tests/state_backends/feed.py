@@ -104,6 +104,10 @@ def let_time_pass(conn: psycopg.Connection, specs: Iterable[StateSpec], pipeline
                 f"UPDATE tidemark_changelog.{spec.name} SET updated_at = updated_at - %s::interval", [interval]
             )
     conn.execute(
+        "UPDATE tidemark.state SET expired_until = expired_until - %s::interval WHERE pipeline = %s",
+        [interval, pipeline],
+    )
+    conn.execute(
         "UPDATE tidemark.pipeline SET committed_time = committed_time - %(interval)s::interval, "
         "open_time = open_time - %(interval)s::interval WHERE name = %(name)s",
         {"interval": interval, "name": pipeline},

@@ -101,6 +101,18 @@ def test_a_row_that_an_open_batch_has_updated_stays_and_can_be_reverted(feed, co
     assert feed.read(feed.specs[0], ("a",), ("b",)) == ["expired", {"n": 1}]
 
 
+def test_a_reverted_commit_counts_what_has_expired_since_and_was_not_deleted(feed):
+    feed.run(views(("a", 10), ("b", 10)))
+    wait(feed, 30)
+    feed.run(views(("a", 1)))
+    wait(feed, 31)
+
+    feed.run(views(("a", 2), ("b", 2)), batch_id=1)
+
+    wait(feed, -31)
+    assert feed.read(feed.specs[0], ("a",), ("b",)) == [{"n": 12}, {"n": 12}]
+
+
 def test_a_commit_reverted_after_an_expiry_run_is_exact(feed, conn):
     feed.run(views(("a", 10), ("b", 10)))
     wait(feed, 30)
@@ -110,7 +122,7 @@ def test_a_commit_reverted_after_an_expiry_run_is_exact(feed, conn):
 
     feed.run(views(("a", 2), ("b", 2)), batch_id=1)
 
-    # The batch that comes again has a new time, by which both have expired before it.
+    # The batch that comes again has the time of the expiry, by which both have expired before it.
     assert feed.read(feed.specs[0], ("a",), ("b",)) == [{"n": 2}, {"n": 2}]
 
 

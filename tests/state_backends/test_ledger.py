@@ -3,6 +3,7 @@ import os
 import re
 import socket
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,6 +23,7 @@ from state_backends.errors import (
 from state_backends.ledger import CHANNEL
 from state_backends.source_input import SourceInput
 from tests.recovery_page import message_of
+from tests.state_backends.feed import let_time_pass
 from tests.state_backends.waiting import wait_until_blocked, wait_until_gone
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -155,6 +157,18 @@ class TestBatches:
 
         time = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
         assert time == (first.batch_time,)
+
+    def test_a_committed_batch_that_comes_again_keeps_its_time_and_ttls(self, conn, new_feed, fresh):
+        feed = new_feed(fresh(replace(VIEWS, ttl=timedelta(hours=1))))
+        feed.run([])
+        (first,) = feed.specs
+        conn.execute("UPDATE tidemark.state SET ttl = '2 hours' WHERE name = %s", [first.name])
+        let_time_pass(conn, feed.specs, feed.pipeline, timedelta(days=1))
+        time = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [feed.pipeline]).fetchone()
+
+        for again in [feed.ledger.begin(0), feed.ledger.begin(0)]:
+            assert (again.batch_time,) == time
+            assert again.ttls == {first.name: timedelta(hours=1)}
 
     def test_a_reverted_batch_may_fail_and_come_again(self, ledger, conn, name):
         commit_batches(ledger, 2)

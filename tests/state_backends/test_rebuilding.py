@@ -226,6 +226,15 @@ def test_rows_past_their_ttl_are_left_out_as_expiry_would_leave_them(new_feed, f
     assert list(before) == ["kept"]
 
 
+def test_a_batch_that_comes_again_is_no_earlier_than_what_was_left_out(new_feed, fresh, conn):
+    feed = new_feed(spec := fresh(replace(VIEWS, ttl=HOUR)))
+    batch = feed.run(views(("a", 1)))
+
+    list(rebuild(Changelog(conn, spec), feed.backing(spec)))
+
+    assert feed.begin(0).batch_time > batch.batch_time
+
+
 def test_rows_that_an_open_batch_may_need_are_not_left_out(new_feed, fresh, conn):
     feed = new_feed(spec := fresh(replace(VIEWS, ttl=HOUR)))
     feed.run(views(("a", 1)))

@@ -138,6 +138,7 @@ class State(models.Model):
     guarantee = models.TextField()
     since_txid = models.BigIntegerField()
     oldest_txid = models.BigIntegerField()
+    expired_until = models.DateTimeField(null=True)
     measures_since = models.JSONField()
     last_fed_txid = models.BigIntegerField(null=True)
     measures_last_fed = models.JSONField()

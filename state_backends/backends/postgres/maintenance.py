@@ -7,7 +7,7 @@ import psycopg
 from psycopg import sql
 
 from state_backends.committed import live_sql
-from state_backends.maintenance import Horizon, Step, Walk, clock
+from state_backends.maintenance import Horizon, Step, Walk, clock, note_expired
 from state_backends.spec import StateSpec
 from state_backends.table import StateTable, commas, previous
 from state_backends.types import type_of
@@ -24,10 +24,16 @@ def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
     expired = sql.SQL("NOT t.removed AND NOT {live} AND {settled}").format(
         live=live_sql("t", sql.SQL("%(ttl)s::interval"), sql.SQL("%(clock)s::timestamptz")), settled=settled
     )
-    walk = Walk("expired rows", table.name, list(table.key), expired, open_page=lambda conn: clock(conn, spec.name))
-    if not spec.changelog:
-        walk.close_page = _shorten_reach
-    return walk.run(conn)
+
+    def note(conn: psycopg.Connection, page: dict[str, Any]) -> None:
+        note_expired(conn, spec.name, page["clock"])
+        if not spec.changelog:
+            _shorten_reach(conn, page)
+
+    def open_page(conn: psycopg.Connection) -> dict[str, Any]:
+        return clock(conn, spec.name)
+
+    return Walk("expired rows", table.name, list(table.key), expired, open_page=open_page, close_page=note).run(conn)
 
 
 def compact(conn: psycopg.Connection, table: StateTable, horizon: Horizon) -> Iterator[Step]:

@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from state_backends import BatchLedger, Count, RedisBackingMap, StateSpec, state_reader
 from state_backends.backends.redis.keys import KeyNames
 from state_backends.errors import FencedError, FindingError, LostBatchesError, LostWritesError, StoreAheadError
+from state_backends.maintenance import expire
 from state_backends.reader.scanning import ScanningReader
 from tests.recovery_page import message_of
 from tests.state_backends.feed import views
@@ -398,3 +400,15 @@ class TestRows:
 
         assert rows.status().missing_rows == 0
         assert client.hget(f"tidemark:{{{feed.spec.name}}}:guard", "rows") == b"101"
+
+
+def test_a_batch_that_comes_again_is_no_earlier_than_what_expiry_freed(new_feed, conn):
+    feed = new_feed(replace(VIEWS, ttl=timedelta(hours=1)))
+    first, session = feed.begin()
+    feed.commit(first, feed.write(first, views(("a", 1))))
+    session.publish(1)
+    list(expire(conn, feed.spec))
+
+    again, _ = feed.begin(0)
+
+    assert again.batch_time > first.batch_time
