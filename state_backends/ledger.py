@@ -39,10 +39,9 @@ from state_backends.errors import (
     SourceReplacedError,
 )
 from state_backends.source_input import Identity, SourceInput, merged, replaced
-from state_backends.state_lock import take_session_lock
+from state_backends.state_lock import release_session_lock, take_session_lock
 
-# The first half of the advisory lock's number, which keeps it apart from other locks; the SQL function
-# tidemark.has_driver repeats it.
+# What keeps the lock of a pipeline apart from other locks of its name; the SQL function tidemark.has_driver repeats it.
 LOCK_CLASS = 7103845
 
 CHANNEL = "tidemark"
@@ -104,7 +103,7 @@ class BatchLedger:
 
     def release(self) -> None:
         """Release the pipeline's lock. The end of the session does the same."""
-        self._conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASS, self.pipeline])
+        release_session_lock(self._conn, LOCK_CLASS, self.pipeline)
         self.fence, self.token = None, ""
 
     def check_sources(self, sources: Sequence[Identity]) -> None:

@@ -31,8 +31,8 @@ import psycopg
 
 from state_backends.errors import StateBusyError
 
-# The first half of each advisory lock's number; the ledger's is 7103845. In the order in which they are taken: the
-# owner of a shadow waits for the live tables, and nobody who holds the live tables waits for a shadow.
+# What keeps the locks of one name apart; the ledger's is 7103845. In the order in which they are taken: the owner of a
+# shadow waits for the live tables, and nobody who holds the live tables waits for a shadow.
 LOCK_CLASSES = {"shadow": 7103847, "live": 7103846}
 
 # How long a work waits for another: maintenance makes room after its page, in well under a second.
@@ -51,18 +51,22 @@ WORKS: dict[str, Sequence[str]] = {
     "audit": ["live"],
 }
 
+# A number of 64 bits: a lock in two parts leaves 32 bits for the name, which two of 77,000 names share by even odds.
+LOCK = "SELECT pg_advisory_lock(hashtextextended(%(name)s, %(lock_class)s))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%(name)s, %(lock_class)s))"
+
+# A process of the release before, which may still run, takes a lock in two parts. Whoever shares that one excludes such
+# processes and nobody else. It can go once no such process can be running.
+SHARE_FORMER = "SELECT pg_advisory_lock_shared(%(lock_class)s, hashtext(%(name)s))"
+UNSHARE_FORMER = "SELECT pg_advisory_unlock_shared(%(lock_class)s, hashtext(%(name)s))"
+
 # A session that takes a lock twice gets it twice, and two works of one session exclude each other, too.
 IS_MINE = """
-SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-WHERE l.locktype = 'advisory' AND l.granted AND l.pid = pg_backend_pid() AND d.datname = current_database()
-AND l.classid = %(lock_class)s::oid AND l.objid::bigint = (hashtext(%(state)s)::bigint & 4294967295))
+SELECT EXISTS (SELECT FROM tidemark.lock_sessions(%(lock_class)s, %(name)s) l
+WHERE l.granted AND l.pid = pg_backend_pid())
 """
 
-IS_AWAITED = """
-SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-WHERE l.locktype = 'advisory' AND NOT l.granted AND d.datname = current_database()
-AND l.classid = %(lock_class)s::oid AND l.objid::bigint = (hashtext(%(state)s)::bigint & 4294967295))
-"""
+IS_AWAITED = "SELECT EXISTS (SELECT FROM tidemark.lock_sessions(%(lock_class)s, %(name)s) l WHERE NOT l.granted)"
 
 RECORD = """
 INSERT INTO tidemark.state_work AS w (state, tables, work, token, host, pid, backend_pid, since)
@@ -130,17 +134,28 @@ def lock_unless(
 
 def take_session_lock(conn: psycopg.Connection, lock_class: int, name: str, patience_ms: int) -> bool:
     """Take the advisory lock of a name for the session, within `patience_ms`. Returns whether it was taken."""
+    lock, shares = {"lock_class": lock_class, "name": name}, False
     try:
         with conn.transaction():
             before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
             conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
-            # A lock of the session: it is still held after this transaction.
-            conn.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [lock_class, name])
+            # Locks of the session: they are still held after this transaction.
+            conn.execute(SHARE_FORMER, lock)
+            shares = True
+            conn.execute(LOCK, lock)
             # If the caller has a transaction open, its time-out must be as before.
             conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
     except psycopg.errors.LockNotAvailable:
+        if shares:
+            conn.execute(UNSHARE_FORMER, lock)
         return False
     return True
+
+
+def release_session_lock(conn: psycopg.Connection, lock_class: int, name: str) -> None:
+    """Release what `take_session_lock` has taken, once. The end of the session does the same."""
+    for unlock in (UNLOCK, UNSHARE_FORMER):
+        conn.execute(unlock, {"lock_class": lock_class, "name": name})
 
 
 def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:
@@ -196,9 +211,9 @@ def _record(work: StateWork, tables: str) -> None:
 
 def _release(work: StateWork, tables: str) -> None:
     work.conn.execute("DELETE FROM tidemark.state_work WHERE state = %s AND token = %s", [work.state, work.token])
-    work.conn.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK_CLASSES[tables], work.state])
+    release_session_lock(work.conn, LOCK_CLASSES[tables], work.state)
 
 
 def _ask(conn: psycopg.Connection, question: str, state: str, tables: str) -> bool:
-    row = conn.execute(question, {"state": state, "lock_class": LOCK_CLASSES[tables]}).fetchone()
+    row = conn.execute(question, {"name": state, "lock_class": LOCK_CLASSES[tables]}).fetchone()
     return bool(row and row[0])

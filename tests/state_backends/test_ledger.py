@@ -20,7 +20,7 @@ from state_backends.errors import (
     PipelineHeldError,
     SourceReplacedError,
 )
-from state_backends.ledger import CHANNEL
+from state_backends.ledger import CHANNEL, LOCK_CLASS
 from state_backends.source_input import SourceInput
 from tests.recovery_page import message_of
 from tests.state_backends.feed import let_time_pass
@@ -577,6 +577,28 @@ class TestFence:
         wait_until_gone(admin, killed.info.backend_pid)
 
         assert BatchLedger(admin, name).acquire() == 2
+
+    def test_two_pipelines_whose_names_share_a_hash_have_a_driver_each(self, conn, connect):
+        one, other = "orders_3299", "orders_19313"
+        for name in (one, other):
+            Catalog(conn).register_pipeline(name, spout="opaque")
+
+        first = BatchLedger(conn, one)
+        first.acquire()
+
+        assert conn.execute("SELECT tidemark.has_driver(%s)", [other]).fetchone() == (False,)
+        BatchLedger(connect(), other).acquire()
+        first.release()
+
+    def test_a_driver_of_the_release_before_holds_its_pipeline(self, ledger, conn, connect, name):
+        ledger.release()
+        former = connect()
+        former.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, name])
+
+        with pytest.raises(PipelineHeldError):
+            ledger.acquire()
+
+        assert conn.execute("SELECT tidemark.has_driver(%s)", [name]).fetchone() == (True,)
 
     def test_a_released_pipeline_is_free_however_often_it_was_acquired(self, ledger, connect, name):
         ledger.acquire()
