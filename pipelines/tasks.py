@@ -94,7 +94,7 @@ class UpdateTask(_SpecTask):
         key_filter, collector = KeyFilter(spec, partials=False), _Collector()
         stored = self.context.session(conn, spec)
         with stored.writing(), stored.updating() as rows:
-            counts = MAPS[spec.kind](rows)
+            counts = MAPS[spec.kind](rows, atomic=True)
             counts.begin_commit(batch.txid, at=batch.batch_time)
             state = TaskState(counts, spec, self.context)
             for part in whole_keys(key_filter.filter_invalid(batches), list(spec.key)):

@@ -72,6 +72,10 @@ class DuplicateKeyError(TidemarkError):
     """One write has a key twice: combine the rows of a key before writing."""
 
 
+class RepeatedUpdateError(TidemarkError):
+    """A batch updates a key of a transactional state in a second call: update it in one, or make the writes atomic."""
+
+
 class StaleBatchError(TidemarkError):
     """A stored row is newer than the batch that writes it: stop the older writer."""
 

@@ -5,7 +5,7 @@ things: which value a row shows, and which row an update makes of it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,11 +22,13 @@ class BatchMap(ABC):
     Begin a batch, update, commit. Between commit and the next begin no batch is open: reads see the current values,
     and an update replaces the current version in place and keeps its txid, so that a later batch can read the row.
     A value whose ttl has passed at the batch's time counts as absent.
+    atomic: what the calls of one batch write is stored together or not at all, as in one database transaction.
     Trident's MapState (apache/storm, trident/state/map/MapState.java).
     """
 
-    def __init__(self, backing: IBackingMap) -> None:
+    def __init__(self, backing: IBackingMap, *, atomic: bool = False) -> None:
         self._backing = backing
+        self._atomic = atomic
         self._ttl = backing.spec.ttl
         self._txid: int | None = None
         self._at: datetime | None = None
@@ -66,7 +68,8 @@ class BatchMap(ABC):
 
         One read and one write of the backing map. A key that comes twice is updated twice, the second update on the
         result of the first (Storm loses the first). If an updater raises, nothing is written.
-        Raises KeyShapeError, and StaleBatchError where a newer batch wrote one of the rows.
+        Raises KeyShapeError, and StaleBatchError where a newer batch wrote one of the rows; of a transactional map that
+        is not atomic, RepeatedUpdateError for a key of an earlier call in the batch.
         """
         typed = self._typed(keys)
         stored = dict(zip(typed, self._backing.multi_get(typed), strict=True))
@@ -79,7 +82,7 @@ class BatchMap(ABC):
             values.append(row.value)
         if rows:
             self._backing.multi_put(list(rows), list(rows.values()))
-            self._written.update(rows)
+        self._note(stored, rows)
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
@@ -101,6 +104,10 @@ class BatchMap(ABC):
     @abstractmethod
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
         """Return the row after the update; the same object as `row` where nothing changes."""
+
+    def _note(self, asked: Collection[Key], rows: Collection[Key]) -> None:
+        """Note which keys a call has updated, and which of them it has written."""
+        self._written.update(rows)
 
     def _first(self, updater: Updater) -> Versioned:
         return Versioned(updater.update(None), self._txid or 0, at=self._at)

@@ -4,8 +4,10 @@ A row that already carries the batch's txid is not updated again. It costs one v
 differ, use OpaqueMap.
 """
 
+from collections.abc import Collection
 from typing import Any
 
+from state_backends.errors import RepeatedUpdateError
 from state_backends.maps.batch_map import BatchMap, refuse_newer
 from state_backends.protocols import Updater
 from state_backends.row import Key, Versioned
@@ -15,9 +17,9 @@ class TransactionalMap(BatchMap):
     """A map state whose rows hold value and txid; a row that carries the open txid is not updated again.
 
     backing: where the rows are.
-    Update a key in one call per batch. A second call of the same attempt builds on the first one, but a replay skips
-    every key that the failed attempt wrote: if that attempt failed between two calls for a key, the second one is
-    lost. (With one database transaction per attempt this cannot happen.)
+    Update a key in one call per batch, or give atomic=True. A replay skips every key that the failed attempt wrote; if
+    that attempt failed between two calls for a key, the second one would be lost. So a second call is an error. Where
+    the writes of an attempt are stored together, it builds on the first one.
     Updates of a row that a newer batch wrote raise StaleBatchError.
     Trident's TransactionalMap (apache/storm, trident/state/map/TransactionalMap.java), which lets an older batch write.
     """
@@ -28,9 +30,19 @@ class TransactionalMap(BatchMap):
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
         if row is None:
             return self._first(updater)
+        if self._txid is not None and not self._atomic and key in self._written:
+            raise RepeatedUpdateError(
+                f"state {self._backing.spec.name!r}: batch {self._txid} updates key {key!r} in a second call, which a "
+                "replay would leave out; update it in one call, where it may come several times, or give the map "
+                "atomic=True if all writes of a batch are stored in one transaction"
+            )
         if self._txid is None or key in self._written:
             return self._again(row, updater)
         refuse_newer(key, row, self._txid)
         if row.txid == self._txid:
             return row
         return Versioned(updater.update(self._live(row.value, row.at)), self._txid, at=self._at)
+
+    def _note(self, asked: Collection[Key], rows: Collection[Key]) -> None:
+        # A key that a replay has skipped was updated in this call, too.
+        self._written.update(rows if self._atomic else asked)

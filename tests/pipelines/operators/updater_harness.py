@@ -20,7 +20,7 @@ def minute(number: float) -> datetime:
 
 def state_map(spec: StateSpec) -> BatchMap:
     """Return the map of the spec's kind, in memory."""
-    return MAPS[spec.kind](MemoryBackingMap(spec))
+    return MAPS[spec.kind](MemoryBackingMap(spec), atomic=True)
 
 
 class Batches:

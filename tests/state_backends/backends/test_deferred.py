@@ -33,7 +33,7 @@ def test_a_row_that_is_put_again_and_again_is_stored_once_as_it_came_out(inner, 
     deferred, stored = DeferredMap(inner), []
     put = inner.multi_put
     monkeypatch.setattr(inner, "multi_put", lambda keys, rows: stored.append(rows) or put(keys, rows))
-    counts = TransactionalMap(deferred)
+    counts = TransactionalMap(deferred, atomic=True)
     counts.begin_commit(2)
     for n in range(3):
         counts.multi_update([("cart",)], [Replace({"n": n})])
