@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType, StringType
+from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType, LongType, StringType
 
 from pipelines.errors import PipelineError
 from pipelines.sources.exact import text_misfit
 from pipelines.spark import data_type, spark_type
 from pipelines.stream import PersistentAggregate
-from state_backends.aggregators.column import FITS, quoted
+from state_backends.aggregators.column import FITS, MEASURE_TYPES, quoted
 from state_backends.dead_letters import DeadLetter
-from state_backends.protocols import Input
+from state_backends.protocols import Aggregator, Input
 
 MISFITS = "_misfits"  # the column of a group that counts misfits; null in a group of good events
 
@@ -63,28 +63,56 @@ def _checks(aggregate: PersistentAggregate, events: DataFrame) -> list[Check]:
     for measure, aggregator in aggregate.spec.measures.items():
         for reads in getattr(aggregator, "inputs", ()):
             given = events.select(quoted(reads.column)).schema[0].dataType
-            _check_type(aggregate.name, measure, reads, given)
+            _check_type(f"state {aggregate.name!r}: measure {measure!r}", aggregator, reads, given)
             fails = _misfit(F.col(quoted(reads.column)), given, reads)
             if fails is not None:
                 checks.append(Check(measure, reads, fails))
     return checks
 
 
-def _check_type(state: str, measure: str, reads: Input, given: DataType) -> None:
-    """Raise PipelineError where a measure without a type reads a column whose numbers its own type may not hold."""
-    if reads.is_given:
+def _check_type(at: str, aggregator: Aggregator, reads: Input, given: DataType) -> None:
+    """Raise PipelineError where a measure without a type reads a column whose values its default may not hold."""
+    if reads.is_given or _is_held(aggregator, reads, given):
         return
-    at = f"state {state!r}: measure {measure!r} has no type, and column {reads.column!r} is "
-    if isinstance(given, FloatType | DoubleType):
+    is_total = bool(getattr(aggregator, "totals", ()))
+    at = f"{at} has no type, and column {reads.column!r} is"
+    if is_total and isinstance(given, FloatType | DoubleType):
         raise PipelineError(
-            f"{at}a {given.simpleString()}, whose totals are rounded; declare the column as a decimal, which is "
-            f"exact, or ask for doubles: Sum({reads.column!r}, type='double precision')"
+            f"{at} a {given.simpleString()}, whose totals are rounded; declare the column as a decimal, which is "
+            f"exact, or ask for doubles: {_call(aggregator, 'double precision')}"
         )
-    if isinstance(given, DecimalType) and not _is_wider(given, data_type(spark_type(reads.type))):
+    if is_total and isinstance(given, DecimalType):
         raise PipelineError(
-            f"{at}{given.simpleString()}, which has more digits than {reads.type} keeps; say how many, as "
-            f"Sum({reads.column!r}, type='numeric(38, {given.scale})')"
+            f"{at} {given.simpleString()}, which has more digits than {reads.type} keeps; say how many, as "
+            f"{_call(aggregator, f'numeric(38, {given.scale})')}"
         )
+    if is_total:
+        raise PipelineError(f"{at} {given.simpleString()}; declare it as a number, or convert it in each()")
+    fitting = _fitting_type(given)
+    way_out = f"give it one, as {_call(aggregator, fitting)}" if fitting else "convert it in each() and give a type"
+    raise PipelineError(f"{at} {given.simpleString()}, whose values {reads.type} may not hold; {way_out}")
+
+
+def _is_held(aggregator: Aggregator, reads: Input, given: DataType) -> bool:
+    """Return whether the default type of a measure holds every value of a column."""
+    wanted = data_type(spark_type(reads.type))
+    is_rounded = isinstance(wanted, DoubleType) and isinstance(given, LongType | DecimalType)
+    if is_rounded and not getattr(aggregator, "totals", ()):
+        return False  # a value comes back as it was; a mean is rounded in any case
+    return given == wanted or _is_wider(given, wanted)
+
+
+def _fitting_type(given: DataType) -> str | None:
+    """Return the type of a measure that keeps the values of a column as they are; None if there is none."""
+    if isinstance(given, DecimalType):
+        return f"numeric({given.precision}, {given.scale})"
+    return next((kind.name for kind in MEASURE_TYPES if kind.spark == given.simpleString()), None)
+
+
+def _call(aggregator: Aggregator, sql_type: str) -> str:
+    """Return the declaration of a measure with a type, as `Last('plan', by='at', type='text')`."""
+    column, *others = (aggregator.arguments() | {"type": sql_type}).items()
+    return f"{type(aggregator).__name__}({column[1]!r}, {', '.join(f'{name}={value!r}' for name, value in others)})"
 
 
 def _misfit(value: Column, given: DataType, reads: Input) -> Column | None:

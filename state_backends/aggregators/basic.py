@@ -27,9 +27,11 @@ class Extreme:
     fold_sql: ClassVar[Mapping[str, LiteralString]]
     finish_sql: LiteralString = "{stored}"
 
-    def __init__(self, column: str, type: str = "double precision") -> None:
+    def __init__(self, column: str, type: str | None = None) -> None:
         self.column = column
         self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
+        self.has_type = type is not None
+        type = type or "double precision"
         self.result_type: str = type
         kinds = {"bigint": "integer", "double precision": "double"}
         self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}
@@ -45,7 +47,7 @@ class Extreme:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input(self.column, self.result_type),)
+        return (Input(self.column, self.result_type, is_given=self.has_type),)
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "type": self.result_type}
@@ -55,7 +57,8 @@ class Min(Extreme):
     """The smallest value. Stored: the smallest so far. Empty input gives null; nulls do not count.
 
     column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
-    `boolean`; `numeric(38, 4)` keeps four places instead of nine. NaN is the largest number, as in PostgreSQL.
+    `boolean`; `numeric(38, 4)` keeps four places instead of nine. None is `double precision`, and a pipeline whose
+    column has values that a double cannot hold is refused. NaN is the largest number, as in PostgreSQL.
     Raises SpecError for another type.
     """
 

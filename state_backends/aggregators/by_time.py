@@ -37,9 +37,11 @@ class _ByTime:
     fold_lua: ClassVar[Mapping[str, str]] = {}
     finish_sql: LiteralString = "{stored}"
 
-    def __init__(self, column: str, by: str, type: str = "double precision") -> None:
+    def __init__(self, column: str, by: str, type: str | None = None) -> None:
         self.column = column
         self.by = by
+        self.has_type = type is not None
+        type = type or "double precision"
         whose = f"{self.__class__.__name__}({column!r})"
         self.columns = {"": stored_type(type, whose, VALUE_TYPES), "at": VALUE_TYPES["timestamptz"]}
         self.result_type: str = type
@@ -55,7 +57,7 @@ class _ByTime:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return Input(self.column, self.result_type), Input(self.by, "timestamptz")
+        return Input(self.column, self.result_type, is_given=self.has_type), Input(self.by, "timestamptz")
 
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "by": self.by, "type": self.result_type}
@@ -65,7 +67,8 @@ class First(_ByTime):
     """The value of the earliest event; of several at one time, the smallest. Stored: the value and its time.
 
     column: what to keep. by: the event time, a timestamp. type: `double precision`, `bigint`, `numeric`, `text`,
-    `timestamptz` or `boolean`.
+    `timestamptz` or `boolean`. None is `double precision`, and a pipeline whose column has values that a double cannot
+    hold is refused.
     Empty input gives null; events whose time or value is null do not count. Raises SpecError for another type.
     """
 

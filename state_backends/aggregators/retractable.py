@@ -43,7 +43,7 @@ class _RetractableExtreme(Extreme):
 
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {}
 
-    def __init__(self, column: str, type: str = "double precision") -> None:
+    def __init__(self, column: str, type: str | None = None) -> None:
         super().__init__(column, type)
         self._form = FORMS[self.columns[""]]
         self.columns["counts"] = "jsonb"

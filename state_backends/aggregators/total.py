@@ -117,7 +117,8 @@ class Sum:
 class Mean:
     """The arithmetic mean. Stored: the sum and the count of the numbers. Empty input gives null; nulls do not count.
 
-    column: the numbers. type: of their sum, as for Sum; the mean itself is a double. An event with a NaN or an infinity
+    column: the numbers. type: of their sum, as for Sum; the mean itself is a double. None is `double precision`, and a
+    pipeline whose column is no number is refused. An event with a NaN or an infinity
     is a dead letter, as is one whose number an exact type does not keep; a sum that leaves the range of its type is
     refused: see FoldRangeError.
     """
@@ -126,7 +127,9 @@ class Mean:
     result_type = "double precision"
     totals = ("sum",)
 
-    def __init__(self, column: str, type: str = "double precision") -> None:
+    def __init__(self, column: str, type: str | None = None) -> None:
+        self.has_type = type is not None
+        type = type or "double precision"
         self.column, self.type = column, type
         self.columns: Mapping[str, LiteralString] = {"sum": stored_type(type, f"Mean({column!r})"), "count": "bigint"}
         as_double: LiteralString = "" if type == "double precision" else "::double precision"
@@ -144,7 +147,7 @@ class Mean:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input(self.column, self.type, sys.float_info.max),)
+        return (Input(self.column, self.type, sys.float_info.max, is_given=self.has_type),)
 
     def partial(self) -> dict[str, str]:
         return {"sum": _total(self.column, self.type), "count": f"count({quoted(self.column)})"}

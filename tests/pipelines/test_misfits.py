@@ -10,7 +10,20 @@ from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
-from state_backends import BatchLedger, Count, Max, Mean, Quantiles, StateSpec, Sum, Variance
+from state_backends import (
+    BatchLedger,
+    Count,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Quantiles,
+    RetractableMin,
+    StateSpec,
+    Sum,
+    Variance,
+)
 from tests.pipelines.fault_injection import InjectedFault
 from tests.recovery_page import message_of
 
@@ -99,27 +112,51 @@ def test_a_sum_without_a_type_is_exact_over_decimals_and_whole_numbers(workspace
     assert workspace.rows("SELECT total, n FROM tidemark_live.shops") == [(Decimal("0.3"), Decimal(3 * 2**62))]
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (
-            "x",
-            "is a double, whose totals are rounded; declare the column as a decimal, which is exact, or ask for "
-            "doubles: Sum('x', type='double precision')",
-        ),
-        (
-            "price",
-            "is decimal(38,12), which has more digits than numeric keeps; say how many, as "
-            "Sum('price', type='numeric(38, 12)')",
-        ),
-    ],
-)
-def test_a_sum_without_a_type_over_what_it_may_not_hold_is_refused_before_the_first_batch(workspace, column, message):
-    with pytest.raises(PipelineError) as refused:
-        feed(workspace, spec(total=Sum(column)), [{"shop": "a", column: 1}])
+DOUBLES = "may not hold; give it one, as"
+WITHOUT_TYPE = [
+    (
+        Sum("x"),
+        "is a double, whose totals are rounded; declare the column as a decimal, which is exact, or ask for doubles: "
+        "Sum('x', type='double precision')",
+    ),
+    (
+        Sum("price"),
+        "is decimal(38,12), which has more digits than numeric keeps; say how many, as "
+        "Sum('price', type='numeric(38, 12)')",
+    ),
+    (Sum("text"), "is string; declare it as a number, or convert it in each()"),
+    (Mean("text"), "is string; declare it as a number, or convert it in each()"),
+    (Last("text", by="at"), f"is string, whose values double precision {DOUBLES} Last('text', by='at', type='text')"),
+    (First("n", by="at"), f"is bigint, whose values double precision {DOUBLES} First('n', by='at', type='bigint')"),
+    (
+        RetractableMin("price"),
+        f"is decimal(38,12), whose values double precision {DOUBLES} RetractableMin('price', type='numeric(38, 12)')",
+    ),
+    (Max("at"), f"is timestamp, whose values double precision {DOUBLES} Max('at', type='timestamptz')"),
+    (Min("day"), "is date, whose values double precision may not hold; convert it in each() and give a type"),
+]
 
-    assert str(refused.value) == f"state 'shops': measure 'total' has no type, and column {column!r} {message}"
+
+@pytest.mark.parametrize(("measure", "message"), WITHOUT_TYPE, ids=lambda value: type(value).__name__)
+def test_a_measure_without_a_type_over_what_it_may_not_hold_is_refused_before_the_first_batch(
+    workspace, measure, message
+):
+    schema = f"{SCHEMA}, at timestamp, day date"
+
+    with pytest.raises(PipelineError) as refused:
+        feed(workspace, spec(m=measure), [{"shop": "a"}], schema=schema)
+
+    assert str(refused.value) == f"state 'shops': measure 'm' has no type, and column {measure.column!r} {message}"
     assert workspace.rows("SELECT count(*) FROM tidemark.state") == [(0,)]
+
+
+def test_a_measure_without_a_type_takes_numbers_that_a_double_holds(workspace):
+    measures = {"most": Max("x"), "least": Min("i"), "last": Last("f", by="at"), "mean": Mean("n")}
+    event = {"shop": "a", "x": 1.5, "i": 2**31 - 1, "f": 0.5, "n": 3, "at": "2026-01-01T00:00:00Z"}
+
+    feed(workspace, spec(**measures), [event], schema="shop string, x double, i int, f float, n bigint, at timestamp")
+
+    assert workspace.values("shops") == {"a": {"events": 1, "most": 1.5, "least": 2**31 - 1, "last": 0.5, "mean": 3}}
 
 
 def test_twelve_places_are_exact_where_they_are_declared(workspace):
