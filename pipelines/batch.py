@@ -22,6 +22,7 @@ from pipelines.idle import IdleTimers
 from pipelines.lateness import late_letters
 from pipelines.misfits import misfit_letters
 from pipelines.pipeline import Pipeline
+from pipelines.rejected import check_rejected
 from pipelines.sink import SinkJob, Written, emitted_columns, task_for
 from pipelines.sink_plan import SinkPlan
 from pipelines.spark import most_tasks
@@ -184,6 +185,8 @@ class BatchRunner:
             frames.reach(context)
             written = self._feed(frames, context)
             batch_input.check()
+            if not self._irreversible:  # after a stop, what was written must be reverted
+                check_rejected(self._conn, self.pipeline, batch, frames, written)
             letters = self._write_dead_letters(batch_input, batch)
             letters += self._write_misfits(frames, written, batch)
             self._put_back(batch_input.failed_again(), batch)

@@ -179,6 +179,11 @@ class Pipeline:
         ends: list[Stream] = [*(fed.stream for fed in self.ordered), *self.watermarked]
         return sum(source in upstream(end) for end in ends)
 
+    def sources_of(self, fed: FedState) -> list[Source]:
+        """Return the sources that a state is fed from, also through other states."""
+        below = set(upstream(fed))
+        return [source for source in self._events if source in below]
+
     @cached_property
     def _nodes(self) -> list[Node]:
         found: dict[Node, None] = {}

@@ -25,7 +25,7 @@ from pipelines.context import BatchContext
 from pipelines.errors import InputLostError, RecountError, failure_reason
 from pipelines.key_filter import KeyFilter
 from pipelines.key_sample import KeySample
-from pipelines.pipeline import Pipeline, upstream
+from pipelines.pipeline import Pipeline
 from pipelines.recountable import Position, check_steps, position, recountable, refused_keys
 from pipelines.sources.source import ListedSource, RereadSource, Source, Span, listed_files
 from pipelines.stream import Node, PersistentAggregate
@@ -151,7 +151,7 @@ class Recount:
 
     def _count(self, fed: PersistentAggregate, after: Input | None, upto: Input, keys: KeySample) -> Counted:
         """Count keys in the input after one batch and up to another."""
-        parts = {source: self._events(source, after, upto) for source in self._sources_of(fed)}
+        parts = {source: self._events(source, after, upto) for source in self._pipeline.sources_of(fed)}
         known: dict[Node, DataFrame] = {
             source: part.parsed.good() if part else self._nothing(source) for source, part in parts.items()
         }
@@ -171,10 +171,6 @@ class Recount:
                 f"pipeline {self._pipeline.name!r}: {counted} rows were counted, and its sources give {rows}: they "
                 "have dropped some since"
             )
-
-    def _sources_of(self, fed: PersistentAggregate) -> list[Source]:
-        below = set(upstream(fed.stream))
-        return [source for source in self._pipeline.sources if source in below]
 
     def _events(self, source: Source, after: Input | None, upto: Input) -> SourceEvents | None:
         assert isinstance(source, RereadSource)

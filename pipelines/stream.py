@@ -73,14 +73,21 @@ class Stream:
         return cls((source,), _unchanged)
 
     @classmethod
-    def given(cls, schema: Union[str, "StructType", None] = None, *, spout: Spout = "opaque") -> "Stream":
+    def given(
+        cls,
+        schema: Union[str, "StructType", None] = None,
+        *,
+        spout: Spout = "opaque",
+        max_bad_share: float = 0.5,
+    ) -> "Stream":
         """Return the stream of the rows that a Spark application gives to `tidemark.sink(pipeline)`.
 
         schema: the columns that are read of its DataFrame, as Spark DDL or a StructType; None: all, as they are.
         spout: what its query promises when a batch comes again: `opaque` for other rows under the same number,
         `transactional` for the same ones.
+        max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) fails.
         """
-        return cls((Given(schema, spout),), _unchanged)
+        return cls((Given(schema, spout, max_bad_share),), _unchanged)
 
     def where(self, condition: str) -> "Stream":
         """Keep the tuples for which a condition is true, as `dep_time is not null`. Trident's filter."""

@@ -6,9 +6,9 @@ keep the raw record, any JSON object by which the source reads it again (dead_le
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -41,6 +41,14 @@ INSERT INTO tidemark.dead_letter (pipeline, txid, source, line_number, line, rea
 SELECT %(pipeline)s, %(txid)s, %(source)s, %(line_number)s, %(line)s, %(reason)s
 WHERE NOT EXISTS (SELECT FROM tidemark.dead_letter
                   WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND source = %(source)s AND reason = %(reason)s)
+"""
+
+# Without what was left out as too late: its parts are negative, and it has no state.
+REJECTED = """
+SELECT count(*) OVER (), reason FROM tidemark.dead_letter
+WHERE pipeline = %(pipeline)s AND txid = ANY(%(txids)s) AND replay_txid IS NULL AND NOT (state = '' AND part < 0)
+    AND (%(state)s::text IS NULL OR state = %(state)s)
+ORDER BY id LIMIT 1
 """
 
 
@@ -132,6 +140,25 @@ def write_dead_letters(
             )
             count += 1
     return count
+
+
+class Rejected(NamedTuple):
+    """How many letters there are, and the reason of the first."""
+
+    number: int
+    first_reason: str
+
+
+def rejected_letters(
+    conn: psycopg.Connection, pipeline: str, txids: Sequence[int], state: str | None = None
+) -> Rejected | None:
+    """Return the letters that batches have written, of one state or of all and of the sources; None if there are none.
+
+    Letters of late events do not count, nor those that were replayed since.
+    """
+    asked = {"pipeline": pipeline, "txids": list(txids), "state": state}
+    row = conn.execute(REJECTED, asked).fetchone()
+    return Rejected(*row) if row else None
 
 
 def delete_dead_letters(conn: psycopg.Connection, batch: Batch) -> int:

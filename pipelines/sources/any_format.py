@@ -25,18 +25,18 @@ ROOT = Path("/")
 
 
 class AnyFormat:
-    """What sources share that Spark reads by a format of its own. No event of theirs is bad.
+    """What sources share that Spark reads by a format of its own. No event of theirs is unreadable.
 
-    spout: what the source promises when a batch comes again.
+    spout: what the source promises when a batch comes again. max_bad_share: of the events that a state may reject.
     """
 
-    max_bad_share = 1.0
     packages: tuple[str, ...] = ()
     # What is said of what comes after an offset, as no format of Spark's can be asked.
     unasked = "cannot be asked; the query fails when it starts if what comes after that batch is gone"
 
-    def __init__(self, spout: Spout) -> None:
+    def __init__(self, spout: Spout, max_bad_share: float = 0.5) -> None:
         self.spout = spout
+        self.max_bad_share = max_bad_share
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         return iter(())

@@ -191,16 +191,17 @@ class CsvFiles(_LineFiles):
 
 
 class TextFiles(_LineFiles):
-    """Text files (`*.txt`): one event per line that is not blank, in the column `line`. No line is bad.
+    """Text files (`*.txt`): one event per line that is not blank, in the column `line`. Every line can be read.
 
-    folder, files_per_batch: as for JsonFiles.
+    folder, files_per_batch: as for JsonFiles. max_bad_share: a batch of which a state rejects a larger share of its
+    events (and more than 10) stops the pipeline.
     Bytes that are not UTF-8 become the replacement character.
     """
 
     pattern = "*.txt"
 
-    def __init__(self, folder: Path | str, *, files_per_batch: int = 100) -> None:
-        super().__init__(folder, schema=LINE, files_per_batch=files_per_batch, max_bad_share=1.0)
+    def __init__(self, folder: Path | str, *, files_per_batch: int = 100, max_bad_share: float = 0.5) -> None:
+        super().__init__(folder, schema=LINE, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
 
     def parse(self, batch: DataFrame) -> Parsed:
         lines = batch.where("trim(value) <> ''").select(F.make_valid_utf8("value").alias("line"), FILE)

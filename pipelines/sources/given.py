@@ -21,12 +21,13 @@ class Given(AnyFormat):
 
     schema: the columns that the pipeline reads, as Spark DDL or a StructType; others of the DataFrame are left out.
     None: all columns, as they are. spout: what the application's query promises when a batch comes again.
+    max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) fails.
     """
 
     is_given = True
 
-    def __init__(self, schema: str | StructType | None, spout: Spout) -> None:
-        super().__init__(spout)
+    def __init__(self, schema: str | StructType | None, spout: Spout, max_bad_share: float = 0.5) -> None:
+        super().__init__(spout, max_bad_share)
         self._schema = schema
 
     @cached_property

@@ -66,7 +66,7 @@ class Source(Protocol):
 
     spout: `transactional` if a replayed batch has the same tuples, `opaque` if it may have others, `non_transactional`
     if there is no replay.
-    max_bad_share: the share of a batch that may be unreadable before it stops the pipeline.
+    max_bad_share: the share of a batch that may be unreadable, or rejected by a state, before it stops the pipeline.
     packages: Maven coordinates of the jars that Spark needs for it, `group:artifact:version`.
     """
 

@@ -36,6 +36,7 @@ class SparkSource(AnyFormat):
     spout: what the format promises when a batch comes again: `transactional` for the same rows, as Delta, Iceberg and
     files that are never rewritten; `opaque` for possibly others; `non_transactional` where it cannot be read again.
     packages: Maven coordinates of the jars that it needs; none where they are on Spark's class path.
+    max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) stops the pipeline.
     Raises PipelineError for an unknown spout kind or a schema that is none.
     """
 
@@ -47,13 +48,14 @@ class SparkSource(AnyFormat):
         schema: str | StructType | None = None,
         spout: Spout = "opaque",
         packages: Sequence[str] = (),
+        max_bad_share: float = 0.5,
     ) -> None:
         kinds = list(dict.fromkeys(kind for kind, _ in MATRIX))
         if not format or spout not in kinds:
             raise PipelineError(
                 f"source {format!r}: spout {spout!r}: give the name of a format, and one of {', '.join(kinds)}"
             )
-        super().__init__(spout)
+        super().__init__(spout, max_bad_share)
         self.format = format
         self.packages = tuple(packages)
         self._options = {name: str(value) for name, value in (options or {}).items()}

@@ -2,11 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from pipelines.errors import PipelineError
+from pipelines.errors import BadInputError, PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
@@ -36,8 +37,8 @@ def spec(**measures):
     return StateSpec("shops", key={"shop": "text"}, measures={"events": Count(), **measures})
 
 
-def feed(workspace, state, *batches, schema=SCHEMA):
-    events = Stream.read(JsonFiles(workspace.input, schema=schema, files_per_batch=1))
+def feed(workspace, state, *batches, schema=SCHEMA, where="true", **options):
+    events = Stream.read(JsonFiles(workspace.input, schema=schema, files_per_batch=1, **options)).where(where)
     for batch in batches:
         workspace.land(f"{len(list(workspace.input.iterdir()))}.json", *batch)
     grouped = events.group_by(*state.key) if state.key else events
@@ -200,6 +201,49 @@ def test_an_event_that_a_measure_cannot_take_is_left_out_of_the_state_and_named(
     expected = {n: f"measure m{n}: {reason}" for n, (*_, reason) in enumerate(TAKEN) if reason is not None}
     assert found.keys() == expected.keys()
     assert all(found[n].startswith(reason) for n, reason in expected.items())
+
+
+class TestTooManyRejections:
+    """A state that rejects most of its events is declared wrongly, so its batch is not committed."""
+
+    WRONG = tuple({"shop": "a", "x": "NaN", "n": 1} for _ in range(11))
+
+    def test_a_state_that_rejects_most_of_its_events_stops_the_pipeline(self, workspace):
+        with pytest.raises(BadInputError) as refused:
+            feed(workspace, spec(m=Mean("x")), [*self.WRONG, {"shop": "b", "x": 1}])
+        stopped = workspace.values("shops"), letters(workspace)
+
+        assert feed(workspace, spec(m=Mean("x")), max_bad_share=0.95) == [(1, 2)]
+
+        assert str(refused.value) == (
+            "pipeline 'p': state 'shops' rejects 11 of 12 events of batch 1, more than the share of 0.5; the first: "
+            "measure m: x is no double precision that it takes: NaN; correct the declaration or the input, leave such "
+            "events out by where(), or raise max_bad_share of the source"
+        )
+        assert stopped == ({}, [])
+        assert workspace.values("shops") == {"b": {"events": 1, "m": 1.0}}
+        assert len(letters(workspace)) == 11
+
+    def test_groups_that_cannot_be_stored_are_among_them(self, workspace):
+        groups = [{"shop": f"{n}" * 3000} for n in range(11)]
+
+        with pytest.raises(BadInputError, match=r"rejects 11 of 12 events .* the first: the key's text is over the"):
+            feed(workspace, spec(), [*groups, {"shop": "b"}])
+
+    def test_the_share_is_of_the_events_that_the_state_is_given(self, workspace):
+        others = [{"shop": "b", "x": 1, "n": n % 2} for n in range(24)]
+
+        with pytest.raises(BadInputError, match="rejects 11 of 11 events"):
+            feed(workspace, spec(m=Mean("x")), [*self.WRONG, *others], where="shop = 'a'")
+
+        assert feed(workspace, spec(m=Mean("x"))) == [(1, 2)]
+        assert workspace.values("shops") == {"b": {"events": 24, "m": 1.0}}
+
+    def test_what_could_not_be_reverted_is_committed(self, workspace):
+        state = replace(spec(m=Mean("x")), kind="transactional")
+
+        assert feed(workspace, state, self.WRONG) == [(1, 1)]
+        assert len(letters(workspace)) == 11
 
 
 def test_a_key_whose_events_are_all_misfits_is_not_written(workspace):

@@ -91,6 +91,22 @@ def test_one_state_is_reprocessed(counted, type_command):
     assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
 
 
+def test_a_run_that_ends_with_dead_letters_says_so_and_has_an_exit_code_of_its_own(counted, type_command):
+    counted.land("3.txt", f"cow {'x' * 2049}")
+    run = "python manage.py run_pipeline NAME"
+
+    with pytest.raises(CommandError) as refused:
+        type_command(run)
+    type_command(run)  # no dead letters of this run
+
+    assert refused.value.returncode == 3
+    assert str(refused.value) == (
+        "ended, but input became dead letters:\n"
+        "  word_count: 1 dead letters, the first: the key's text is over the limit of 2048 bytes"
+    )
+    assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
+
+
 def test_one_state_without_a_reprocess_is_a_wrong_command(type_command):
     with pytest.raises(CommandError, match="--state goes with --reprocess"):
         call_command("run_pipeline", "word_count", states=["words"])

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from webapp.states.management.timespan import parse_timespan
 if TYPE_CHECKING:
     from pipelines.checkpoint_files import CheckpointPath
     from pipelines.pipeline import Pipeline
+    from pipelines.query import OnBatch
 
 SPARK_UI_PORT = 4040
 
@@ -38,13 +39,18 @@ OF_ONE = {
     "--roll-back": "roll_back",
 }
 
+# The exit code of a run with --once that lost input to dead letters: other than that of a failure, which a supervisor
+# tries again.
+REJECTED = 3
+
 logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
     help = (
         "Run pipelines until SIGTERM or Ctrl-C, which end each after its current batch. Several share one Spark; one "
-        "that fails for good leaves the others running, and the exit code is 1 once they have ended."
+        "that fails for good leaves the others running, and the exit code is 1 once they have ended. With --once it is "
+        "3 if input became dead letters."
     )
     requires_system_checks: list[str] = []
 
@@ -157,11 +163,13 @@ class Command(BaseCommand):
         name = pipeline.name
         for option, act in {"abort_reprocess": abort, "roll_back": roll_back}.items():
             if options[option]:
-                return self._guarded(name, partial(_act, act, name, run_options.checkpoint, spark))
-        how = _reprocess_options(options)
-        stopping = _stop_on_signal()
+                self._guarded(name, partial(_act, act, name, run_options.checkpoint, spark))
+                return _log_clean_end(name)
+        how, stopping = _reprocess_options(options), _stop_on_signal()
+        txids: list[int] = []
         with live_progress([name], wanted=is_wanted()):
-            return self._guarded(name, lambda: self._run(pipeline, run_options, stopping, how, spark))
+            self._guarded(name, lambda: self._run(pipeline, run_options, stopping, how, spark, txids))
+        return _end({name: txids}, {})
 
     def _run(
         self,
@@ -170,6 +178,7 @@ class Command(BaseCommand):
         stopping: threading.Event,
         reprocess: dict[str, Any] | None,
         how_spark: dict[str, Any],
+        txids: list[int],
     ) -> None:
         from pipelines.driver import Driver
         from pipelines.driver_session import check_declarations
@@ -177,16 +186,16 @@ class Command(BaseCommand):
         from pipelines.reprocess import Reprocess
         from pipelines.spark import start_session
 
-        dsn = os.environ["DATABASE_URL"]
+        dsn, note = os.environ["DATABASE_URL"], _noting(txids, options)
         if reprocess is None:
             check_declarations(pipeline, dsn)
         spark = start_session(pipeline.name, packages=pipeline.packages, **how_spark)
         if reprocess is not None:
             kind = PartialReprocess if "states" in reprocess else Reprocess
-            again = kind(pipeline, spark=spark, dsn=dsn, checkpoint=options.checkpoint, stopping=stopping, **reprocess)
-            if not again.run() or options.once:
+            how = {"checkpoint": options.checkpoint, "on_batch": note, "stopping": stopping, **reprocess}
+            if not kind(pipeline, spark=spark, dsn=dsn, **how).run() or options.once:
                 return
-        Driver(pipeline, spark, dsn, options, stopping=stopping).run()
+        Driver(pipeline, spark, dsn, options, note, stopping).run()
 
     def _run_several(
         self, runs: list[tuple["Pipeline", RunOptions]], how_spark: dict[str, Any], fail_fast: bool
@@ -207,14 +216,13 @@ class Command(BaseCommand):
             except Exception as error:
                 raise CommandError(f"Spark did not start: {failure_reason(error)}") from error
             # A session each, since a pipeline's queries are written over views that are named in its session.
-            drivers = [Driver(each, spark.newSession(), dsn, options, stopping=stopping) for each, options in runs]
+            txids = {name: list[int]() for name in names}
+            drivers = [
+                Driver(each, spark.newSession(), dsn, options, _noting(txids[each.name], options), stopping)
+                for each, options in runs
+            ]
             failures = DriverGroup(drivers, stopping, fail_fast=fail_fast).run()
-        for name in names:
-            if name not in failures:
-                _log_clean_end(name)
-        if failures:
-            reasons = "".join(f"\n  {name}: {failure_reason(error)}" for name, error in failures.items())
-            raise CommandError(f"{len(failures)} of {len(names)} pipelines failed:{reasons}")
+        _end(txids, failures)
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
         from pipelines.errors import failure_reason
@@ -225,7 +233,6 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except Exception as error:
             raise CommandError(f"pipeline {name!r} failed: {failure_reason(error)}") from error
-        _log_clean_end(name)
 
 
 def _act(act: Callable[..., None], name: str, checkpoint: "CheckpointPath", how_spark: dict[str, Any]) -> None:
@@ -236,6 +243,44 @@ def _act(act: Callable[..., None], name: str, checkpoint: "CheckpointPath", how_
     if isinstance(checkpoint, StorePath):
         start_session(name, **how_spark)
     act(name, os.environ["DATABASE_URL"], checkpoint)
+
+
+def _noting(txids: list[int], options: RunOptions) -> "OnBatch":
+    """Return what notes the batches that a run commits, if it is one that ends by itself."""
+    return lambda batch: txids.append(batch.txid) if options.once else None
+
+
+def _end(committed: Mapping[str, list[int]], failures: Mapping[str, Exception]) -> None:
+    """Say how each pipeline has ended. Raises CommandError if one has failed, or has input among its dead letters.
+
+    committed: the batches of a run with --once, by pipeline. failures: of several pipelines, by name.
+    """
+    from pipelines.errors import failure_reason
+
+    lines = {
+        name: failure_reason(failures[name]) if name in failures else _rejected(name, txids)
+        for name, txids in committed.items()
+    }
+    for name, line in lines.items():
+        if not line:
+            _log_clean_end(name)
+    listed = "".join(f"\n  {name}: {line}" for name, line in lines.items() if line)
+    if failures:
+        raise CommandError(f"{len(failures)} of {len(committed)} pipelines failed:{listed}")
+    if listed:
+        raise CommandError(f"ended, but input became dead letters:{listed}", returncode=REJECTED)
+
+
+def _rejected(name: str, txids: list[int]) -> str:
+    """Say what batches have left to the dead letters; empty where they have left nothing."""
+    from pipelines.connections import connect
+    from state_backends.dead_letters import rejected_letters
+
+    if not txids:
+        return ""
+    with connect(os.environ["DATABASE_URL"], f"{name} dead letters") as conn:
+        letters = rejected_letters(conn, name, txids)
+    return f"{letters.number} dead letters, the first: {letters.first_reason}" if letters else ""
 
 
 def _log_clean_end(name: str) -> None:
