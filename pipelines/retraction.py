@@ -5,16 +5,22 @@ partial aggregate adds the one and subtracts the other, so an update, a delete a
 folds like any other: a replay reverts them, and what batches hold does not matter. Other systems call it a retract
 stream or a changelog stream (Apache Flink, "Dynamic Tables": +I, -U, +U, -D).
 
-What cannot be subtracted is refused where it is declared, since a wrong total shows nowhere.
+What cannot be subtracted is refused where it is declared, since a wrong total shows nowhere. A row that a state cannot
+take by itself, as its key is null or a value has too many places, is left out both when it is counted and when it is
+taken away. A total that is out of range is not so: whether it is depends on the other rows. Leaving out such a group's
+share would lose what later batches take away, so the batch fails.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipelines.errors import PipelineError
 from pipelines.stream import SIGN, FedState, PartitionPersist, PersistentAggregate, Stream
+from state_backends.dead_letters import DeadLetter
 from state_backends.errors import SpecError
 from state_backends.protocols import Aggregator
 from state_backends.spec import StateSpec
+
+SHOWN = 200  # characters of a group
 
 WAYS_OUT = {
     "min": "use RetractableMin, which keeps every value",
@@ -36,6 +42,20 @@ def check_retraction(fed: FedState) -> None:
         _check_measure(f"state {fed.name!r}, measure {name!r}", aggregator)
     for each in _steps(fed.stream):
         _check_step(fed.name, each)
+
+
+def check_totals(spec: StateSpec, rejected: Iterable[DeadLetter]) -> None:
+    """Raise PipelineError if the share of a group was left out because a total is out of range.
+
+    rejected: the groups of a task that a state without retraction would leave to the dead letters.
+    """
+    for letter in rejected:
+        if letter.reason.startswith("measure "):
+            raise PipelineError(
+                f"state {spec.name!r}: {letter.reason.partition(';')[0]}, for {letter.line[:SHOWN]}; the batch is not "
+                "committed, since rows that are left out now would be taken away later; give the measure a wider type "
+                "or leave such rows out by where(), and run with --reprocess"
+            )
 
 
 def _check_keys(spec: StateSpec) -> None:

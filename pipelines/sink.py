@@ -127,7 +127,8 @@ def _result(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 def task_for(fed: FedState, context: BatchContext, *, emits: bool) -> Task:
     """Return what those tasks do. emits: whether a stream reads the new values."""
     if isinstance(fed, PersistentAggregate):
-        return MergeTask(fed.spec, context, arrow_schema(emitted_columns(fed)) if emits else None)
+        emitted = arrow_schema(emitted_columns(fed)) if emits else None
+        return MergeTask(fed.spec, context, emitted, fed.stream.retracts)
     schema = arrow_schema(fed.emits)
     if isinstance(fed.state, StateSpec):
         return UpdateTask(fed.state, fed.updater, context, schema)

@@ -21,6 +21,7 @@ from pipelines.connections import connect, lent
 from pipelines.context import BatchContext
 from pipelines.functions import StateFactory, StateUpdater, Values, opened_state
 from pipelines.key_filter import KeyFilter
+from pipelines.retraction import check_totals
 from pipelines.tuples import as_columns
 from state_backends.batch import lock_fence
 from state_backends.dead_letters import write_dead_letters
@@ -63,11 +64,15 @@ class _SpecTask:
 
 @dataclass(frozen=True)
 class MergeTask(_SpecTask):
-    """Folds partial aggregates into a state. emits: the schema of the new values, None where no stream reads them."""
+    """Folds partial aggregates into a state. emits: the schema of the new values, None where no stream reads them.
+
+    retracts: whether rows are taken away from the state.
+    """
 
     spec: StateSpec
     context: BatchContext
     emits: pa.Schema | None = None
+    retracts: bool = False
 
     def run(self, conn: psycopg.Connection, batches: Iterable[pa.RecordBatch]) -> Done:
         spec, key_filter = self.spec, KeyFilter(self.spec, partials=True)
@@ -76,6 +81,8 @@ class MergeTask(_SpecTask):
             keys = state.merge(_with_unfed(key_filter.filter_invalid(batches), self.context.in_force(spec)))
             emitted = [] if self.emits is None else list(state.new_values(self.emits))
             key_filter.letters += state.refused
+            if self.retracts:
+                check_totals(spec, key_filter.letters)
             letters = _write_dead_letters(conn, self.context, key_filter, spec)
             return Done(keys, letters, emitted, key_filter.misfits)
 

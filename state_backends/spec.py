@@ -305,7 +305,8 @@ def _part(measure: str, aggregator: Aggregator, suffix: str) -> tuple[str, str, 
     kind = type_of(aggregator.columns[suffix])
     # The stored column of a numeric has no digits, the measure's own type has.
     kind = type_of(aggregator.result_type) if kind.digits and suffix == "" else kind
-    return suffix, stored_column(measure, suffix), kind if kind.is_number else None
+    can_overflow = kind.is_number and not getattr(aggregator, "is_choice", False)
+    return suffix, stored_column(measure, suffix), kind if can_overflow else None
 
 
 def stored_column(measure: str, suffix: str) -> str:

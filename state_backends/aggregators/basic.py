@@ -24,14 +24,15 @@ class Extreme:
 
     name: ClassVar[str]
     pick: ClassVar[Callable[..., Any]]
+    is_choice = True
     fold_sql: ClassVar[Mapping[str, LiteralString]]
     finish_sql: LiteralString = "{stored}"
 
     def __init__(self, column: str, type: str | None = None) -> None:
         self.column = column
-        self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
         self.has_type = type is not None
         type = type or "double precision"
+        self.columns = {"": stored_type(type, f"{self.__class__.__name__}({column!r})", VALUE_TYPES)}
         self.result_type: str = type
         kinds = {"bigint": "integer", "double precision": "double"}
         self.fold_lua = {"": f"{self.name}_{kinds[type]}({{stored}}, {{partial}})"} if type in kinds else {}

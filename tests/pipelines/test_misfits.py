@@ -6,9 +6,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from pyspark.errors import PythonException
 
-from pipelines.errors import BadInputError, PipelineError
+from pipelines.errors import BadInputError, PipelineError, failure_reason
 from pipelines.pipeline import Pipeline
+from pipelines.reprocess import Reprocess
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import (
@@ -20,7 +22,9 @@ from state_backends import (
     Mean,
     Min,
     Quantiles,
+    RetractableMax,
     RetractableMin,
+    RowCount,
     StateSpec,
     Sum,
     Variance,
@@ -259,6 +263,52 @@ def test_a_state_without_a_key_leaves_misfits_out(workspace):
     feed(workspace, state, [{"x": "NaN"}, {"x": 1.0}, {"x": 3.0}])
 
     assert workspace.values("shops") == {(): {"events": 2, "m": 2.0}}
+
+
+class TestRowsThatAreTakenAway:
+    """What is left out of a changing table's totals is never taken away from them."""
+
+    def table(self, workspace, **measures):
+        state = StateSpec("shops", key={"shop": "text"}, measures={"rows": RowCount(), **measures})
+        rows = Stream.read(JsonFiles(workspace.input, schema=f"{SCHEMA}, sign int", files_per_batch=1))
+        return Pipeline("p", [rows.retract("sign").group_by("shop").persistent_aggregate(state)])
+
+    def test_a_total_out_of_range_stops_the_pipeline_until_its_type_is_wider(self, workspace):
+        narrow = self.table(workspace, total=Sum("n", type="bigint"))
+        large, small = {"shop": "a", "n": 2**63 - 1, "sign": 1}, {"shop": "a", "n": 1, "sign": 1}
+        workspace.land("1.json", large)
+        workspace.run(narrow)
+        workspace.land("2.json", small)
+
+        with pytest.raises(PythonException) as refused:
+            workspace.run(narrow)
+        stopped = workspace.values("shops"), letters(workspace)
+        wide = self.table(workspace, total=Sum("n", type="numeric"))
+        assert Reprocess(wide, workspace.spark, workspace.dsn, workspace.checkpoint).run()
+        workspace.land("3.json", large | {"sign": -1})
+        workspace.run(wide)
+
+        assert re.search(message_of("Values that cannot be counted", 5), failure_reason(refused.value))
+        assert stopped == ({"a": {"rows": 1, "total": 2**63 - 1}}, [])
+        assert workspace.values("shops") == {"a": {"rows": 1, "total": 1}}
+
+    def test_a_total_that_a_batch_alone_brings_out_of_range_stops_it_too(self, workspace):
+        workspace.land("1.json", *({"shop": "a", "n": 2**63 - 1, "sign": 1} for _ in range(2)))
+
+        with pytest.raises(PythonException, match="measure total: the total of this batch alone is out of range, for"):
+            workspace.run(self.table(workspace, total=Sum("n", type="bigint")))
+
+    def test_a_value_that_a_measure_cannot_take_is_left_out_both_times(self, workspace):
+        fine, rough = {"shop": "a", "price": 1, "sign": 1}, {"shop": "a", "price": 0.0000000001, "sign": 1}
+        table = self.table(workspace, total=Sum("price", type="numeric"), high=RetractableMax("x"))
+        workspace.land("1.json", fine | {"x": 2}, rough, fine | {"x": "Infinity"})
+        workspace.run(table)
+        workspace.land("2.json", rough | {"sign": -1}, fine | {"x": "Infinity", "sign": -1})
+
+        workspace.run(table)
+
+        assert workspace.values("shops") == {"a": {"rows": 1, "total": 1, "high": 2}}
+        assert [txid for txid, *_ in letters(workspace)] == [1, 2]
 
 
 def test_a_batch_that_comes_again_has_its_letters_once(workspace, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
+from pipelines.retraction import check_totals
 from pipelines.sources.simple import Rate
 from pipelines.stream import Stream
 from state_backends import (
@@ -30,6 +31,7 @@ from state_backends import (
     Variance,
 )
 from state_backends.aggregators import AGGREGATORS
+from state_backends.dead_letters import DeadLetter
 from state_backends.errors import SpecError
 
 EXACT = [Count(), Count("x > 1"), Sum("x", type="numeric"), Sum("x", type="bigint"), Mean("x", type="numeric"),
@@ -118,6 +120,21 @@ def test_verbs_and_merges_keep_that_rows_are_taken_away_and_the_new_values_of_a_
     further = CHANGES.where("x > 1").merge(Stream.read(Rate(1)))
     assert further.retracts
     assert not declared(state(), further).feeds[0].new_values_stream().retracts
+
+
+def test_a_total_out_of_range_stops_a_state_from_which_rows_are_taken_away_and_a_key_that_cannot_be_stored_does_not():
+    of_a_key = DeadLetter("state orders", '{"k": null}', "key column k is null")
+    of_a_total = DeadLetter("state orders", '{"k": "a"}', "measure m0: 9 and 1 are out of range; the key keeps")
+    check_totals(state(), [of_a_key])
+
+    with pytest.raises(PipelineError) as refused:
+        check_totals(state(), [of_a_key, of_a_total])
+
+    assert str(refused.value) == (
+        'state \'orders\': measure m0: 9 and 1 are out of range, for {"k": "a"}; the batch is not committed, since '
+        "rows that are left out now would be taken away later; give the measure a wider type or leave such rows out by "
+        "where(), and run with --reprocess"
+    )
 
 
 def test_a_state_counts_its_rows_once():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from state_backends.aggregators import RetractableMax, RetractableMin
 from state_backends.errors import SpecError
+from state_backends.spec import StateSpec
 
 LOW, HIGH = RetractableMin("x", "bigint"), RetractableMax("x", "bigint")
 CHANGES = st.lists(st.tuples(st.integers(-5, 5), st.sampled_from([1, -1])), max_size=30)
@@ -39,6 +40,16 @@ def test_they_are_those_of_the_values_that_are_left_and_batches_may_come_in_any_
 
 def test_nothing_stored_and_nothing_new_is_null():
     assert LOW.fold({}, {"counts": None}) == {"": None, "counts": {}}
+
+
+def test_an_infinity_is_a_value_as_any_other():
+    spec = StateSpec("s", measures={"high": RetractableMax("x", "double precision")})
+
+    high = spec.fold(None, {"high_counts": {"1.0": 1}})
+    with_infinity = spec.fold(high, {"high_counts": {"inf": 1}})
+    without = spec.fold(with_infinity, {"high_counts": {"inf": -1}})
+
+    assert (with_infinity["high"], without) == (float("inf"), {"high": 1.0, "high_counts": {"1.0": 1}})
 
 
 def test_a_type_that_cannot_be_stored_is_refused():
