@@ -7,6 +7,9 @@ committed batch n, and that batch is one of its own, under the same txid:
     input of batches 1 .. n - 1    a batch of the shadow, as txid n - 1, or several if it is much
     input of batch n               a batch of the shadow, as txid n
 
+Where batches have left out late events, each of them is a batch of the shadow: which events are late depends on the
+watermark of the batch before.
+
 Each of them is planned by writing the shadow's checkpoint; Spark runs a batch that is planned and not done, and ends.
 The driver may go on until the shadow has nearly caught up. Then it is overtaken, and the pipeline stands still for the
 last batches. One that is interrupted begins again.
@@ -14,7 +17,7 @@ last batches. One that is interrupted begins again.
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +36,7 @@ from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
 from pipelines.reprocess import CAUGHT_UP_SECONDS, HANDOVER_PATIENCE_MS, ShadowSession, check_shadows, settle_former
+from pipelines.reprocess_changes import check_changes, ended_keys, late_events
 from pipelines.run_options import RunOptions
 from pipelines.sources.source import Source, listed_files
 from state_backends.errors import ShorterInputError
@@ -50,7 +54,8 @@ STEP_ROWS = 5_000_000
 class PartialReprocess:
     """Feeds the shadows of some states of a pipeline, and swaps those in.
 
-    states: their names. A state whose new values one of them reads is fed again with it.
+    states: their names. A state whose new values one of them reads is fed again with it. accept_changes: swap in states
+    that may differ from the others by what depends on when a batch runs.
     checkpoint: Spark's folder of the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
     Raises PipelineError for a name that the pipeline does not feed, and for states that have no shadow.
     """
@@ -62,6 +67,7 @@ class PartialReprocess:
     checkpoint: CheckpointPath
     on_batch: OnBatch = lambda batch: None
     stopping: threading.Event = field(default_factory=threading.Event)
+    accept_changes: bool = False
 
     def __post_init__(self) -> None:
         self.checkpoint = checkpoint_folder(self.checkpoint)
@@ -82,7 +88,8 @@ class PartialReprocess:
         """Feed the shadow up to the pipeline's committed batch, and swap. Returns False where it was stopped before.
 
         Raises what a driver raises; ShorterInputError where a source lacks what was counted, ResumeError where the
-        ledger does not say what that is. The states stay as they are then.
+        ledger does not say what that is, ChangedResultError where the states would differ by more than their
+        declaration. The states stay as they are then.
         """
         with connect(self.dsn, f"{self.pipeline.name} reprocess") as conn:
             Catalog(conn).install()
@@ -97,6 +104,7 @@ class PartialReprocess:
                     self._catch_up(conn, swap)
                     if self.stopping.is_set():
                         return False
+                    self._check_late(conn, swap)
                     swap.swap(self.part.specs, self.part.guarantees)
         remove_shadow_checkpoint(self.checkpoint, None)
         return True
@@ -112,7 +120,9 @@ class PartialReprocess:
                 # Refused for those of another reprocess.
                 self._begin_shadow(swap)
                 swap.abort()
-            self._check_sources(CountedInput(conn, self.pipeline.name))
+            counted = CountedInput(conn, self.pipeline.name)
+            self._check_sources(counted)
+            self._check_changes([*ended_keys(conn, self.part.specs), *self._other_watermark(counted)])
             self._begin_shadow(swap)
 
     def _begin_shadow(self, swap: PartialSwap) -> None:
@@ -129,6 +139,26 @@ class PartialReprocess:
                 "--accept-shorter"
             )
 
+    def _other_watermark(self, counted: CountedInput) -> Iterator[str]:
+        """Say that these states would not have the watermark that the pipeline had, where that decided what is late."""
+        is_other = set(self.part.watermarked) != set(self.pipeline.watermarked)
+        if self._leaves_out(counted) and (is_other or any(each.idle_after for each in self.part.watermarks)):
+            yield (
+                f"{counted.dropped} late events were left out by a watermark that other streams or the time of the "
+                "batches have moved, and these states may count some of them"
+            )
+
+    def _leaves_out(self, counted: CountedInput) -> bool:
+        return bool(self.part.leaving_out) and counted.dropped != 0
+
+    def _check_late(self, conn: psycopg.Connection, swap: PartialSwap) -> None:
+        if set(self.part.leaving_out) == set(self.pipeline.leaving_out):
+            counted, again = (CountedInput(conn, name) for name in (self.pipeline.name, swap.name))
+            self._check_changes(late_events(counted, again))
+
+    def _check_changes(self, changes: Iterable[str]) -> None:
+        check_changes(self.pipeline.name, changes, "reprocess the whole pipeline", accepted=self.accept_changes)
+
     @contextmanager
     def _overtaken(self, conn: psycopg.Connection, swap: PartialSwap) -> Iterator[None]:
         """End the pipeline's driver, and hold the pipeline."""
@@ -141,7 +171,8 @@ class PartialReprocess:
         began = time.monotonic()
         _, last = committed_range(conn, self.pipeline.name)
         _, fed = committed_range(conn, swap.name)
-        for txid in steps(conn, self.pipeline.name, fed, last, STEP_ROWS):
+        rows = 0 if self._leaves_out(CountedInput(conn, self.pipeline.name)) else STEP_ROWS
+        for txid in steps(conn, self.pipeline.name, fed, last, rows):
             if not self.stopping.is_set():
                 self._step(conn, swap, txid)
         return time.monotonic() - began < CAUGHT_UP_SECONDS

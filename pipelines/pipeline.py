@@ -104,6 +104,12 @@ class Pipeline:
         """The streams that leave out what comes too late."""
         return [node for node in self._nodes if isinstance(node, Stream) and node.cutoff is not None]
 
+    @property
+    def leaving_out(self) -> list[Stream]:
+        """The streams that leave out late tuples, also those that only count them."""
+        dropping = [stream for stream in self.watermarked if stream.watermark and stream.watermark.drop_late]
+        return [*self.cutoffs, *dropping]
+
     def has_late_reader(self, stream: Stream) -> bool:
         """Return whether the pipeline itself reads what a stream leaves out as too late."""
         return any(isinstance(node, Stream) and node.late_of is stream for node in self._nodes)

@@ -72,11 +72,20 @@ class Position:
     fed_since: datetime | None
     shortest_ttl: timedelta | None
 
+    def is_younger(self, at: datetime) -> bool:
+        """Return whether no key can have ended by its ttl until then; so it is without a ttl."""
+        return self.shortest_ttl is None or (self.fed_since is not None and at - self.fed_since < self.shortest_ttl)
+
+
+def find_position(conn: psycopg.Connection, state: str) -> Position | None:
+    """Return where a state is; None where no batch has been committed."""
+    with conn.cursor(row_factory=class_row(Position)) as cursor:
+        return cursor.execute(POSITION, [state]).fetchone()
+
 
 def position(conn: psycopg.Connection, state: str) -> Position:
     """Return where a state is. Raises RecountError unless its rows hold all input of its pipeline up to there."""
-    with conn.cursor(row_factory=class_row(Position)) as cursor:
-        found = cursor.execute(POSITION, [state]).fetchone()
+    found = find_position(conn, state)
     if found is None:
         raise RecountError(f"state {state!r}: no batch has been committed")
     for obstacle in _obstacles(found):
@@ -93,12 +102,8 @@ def _obstacles(found: Position) -> Iterator[str]:
         yield "its pipeline was bound to another checkpoint by --rebind, and what each of the two has read is not known"
     if found.dropped is None or found.dropped > 0:
         yield f"{found.dropped or 'an unknown number of'} events came after the watermark and were left out"
-    if found.shortest_ttl is not None and not _is_within(found, found.shortest_ttl):
+    if not found.is_younger(found.batch_time):
         yield f"its keys end {found.shortest_ttl} after their last update, so some may have begun again from nothing"
-
-
-def _is_within(found: Position, ttl: timedelta) -> bool:
-    return found.fed_since is not None and found.batch_time - found.fed_since < ttl
 
 
 def recountable(pipeline: Pipeline, stored: StateSpec, at: Position) -> tuple[PersistentAggregate, list[str]]:

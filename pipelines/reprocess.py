@@ -26,6 +26,7 @@ from pipelines.driver_session import PATIENCE_MS, DriverSession
 from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch
+from pipelines.reprocess_changes import check_changes, ended_keys, late_events
 from pipelines.run_options import RunOptions
 from state_backends.backfill import BackfillRecord, backfill_of
 from state_backends.errors import RollBackError, ShorterInputError
@@ -82,7 +83,8 @@ class Reprocess:
 
     checkpoint: Spark's folder for the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
     keep_old: how long the states that it replaces are kept, to be put back by `roll_back`; zero drops them at once.
-    accept_shorter: swap in states that have counted less than those they replace.
+    accept_shorter: swap in states that have counted less than those they replace. accept_changes: or that differ from
+    them by what depends on when a batch runs.
     Raises PipelineError (see check_shadows).
     """
 
@@ -94,6 +96,7 @@ class Reprocess:
     stopping: threading.Event = field(default_factory=threading.Event)
     keep_old: timedelta = KEEP_OLD
     accept_shorter: bool = False
+    accept_changes: bool = False
 
     def __post_init__(self) -> None:
         self.checkpoint = checkpoint_folder(self.checkpoint)
@@ -128,6 +131,8 @@ class Reprocess:
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             if not swap.exists:
                 self._check_sources(conn)
+                changes = ended_keys(conn, pipeline.specs)
+                check_changes(pipeline.name, changes, "leave the states as they are", accepted=self.accept_changes)
                 # What one left that was aborted; Spark would take it for the beginning of this one.
                 remove_shadow_checkpoint(self.checkpoint, BatchLedger(conn, pipeline.name).checkpoint_id())
             swap.begin(pipeline.specs, spout=spout, description=description, checkpoint=str(self.checkpoint.absolute()))
@@ -170,6 +175,9 @@ class Reprocess:
                 "--accept-shorter, or drop it with --abort-reprocess"
             )
         accept(conn, self.pipeline.name, "; ".join(missing))
+        way_out = "drop it with --abort-reprocess"
+        changes = late_events(counted, CountedInput(conn, swap.name))
+        check_changes(self.pipeline.name, changes, way_out, accepted=self.accept_changes)
 
     def _swap(self, conn: psycopg.Connection, swap: Swap, counted: CountedInput) -> None:
         self._check_counted(conn, swap, counted)

@@ -247,6 +247,10 @@ class ShorterInputError(TidemarkError):
     """A reprocess would count less than the states have counted: see why, or swap it in with --accept-shorter."""
 
 
+class ChangedResultError(TidemarkError):
+    """A reprocess gives other results than the batches did: see why, or accept that with --accept-changes."""
+
+
 class RollBackError(TidemarkError):
     """What a reprocess replaced cannot be put back: the message says why, and what to do."""
 

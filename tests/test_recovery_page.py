@@ -20,6 +20,7 @@ FINDINGS_OF = {
         "The checkpoint is behind the ledger",
         "The ledger is behind the checkpoint: the database was restored",
     ],
+    "ChangedResultError": ["A reprocess gives other results"],
     "CheckpointMismatchError": ["The checkpoint is lost"],
     "CheckpointTornError": ["A power cut has torn the checkpoint"],
     "ClockError": ["The clocks of database and driver differ"],

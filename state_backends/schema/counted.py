@@ -25,7 +25,10 @@ WHERE p.name = %(pipeline)s
 
 FIRST = "SELECT offsets, input FROM tidemark.first_input WHERE pipeline = %s"
 
-COMMITTED = "SELECT committed_txid, committed_txid > fed_after FROM tidemark.pipeline WHERE name = %s"
+COMMITTED = """
+SELECT p.committed_txid, p.committed_txid > p.fed_after, b.total_dropped FROM tidemark.pipeline p
+LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid WHERE p.name = %s
+"""
 
 FILES = """
 SELECT DISTINCT counted.name FROM tidemark.pipeline p JOIN tidemark.input_file f ON f.pipeline = p.name,
@@ -64,13 +67,16 @@ class CountedSource:
 
 
 class CountedInput:
-    """The input of a pipeline's present states, up to the batch that is committed as this is made."""
+    """The input of a pipeline's present states, up to the batch that is committed as this is made.
+
+    rows: how many there were. dropped: late events that were left out; None where that is unknown.
+    """
 
     def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
         self.pipeline = pipeline
         self._conn = conn
         row = conn.execute(COMMITTED, [pipeline]).fetchone()
-        self.upto, self.is_any = row or (0, False)
+        self.upto, self.is_any, self.dropped = row or (0, False, None)
         self.rows = rows_counted(conn, pipeline, self.upto)
 
     def of(self, place: int) -> CountedSource:

@@ -81,6 +81,21 @@ def test_a_reprocess_is_rolled_back(counted, type_command):
     assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
 
 
+def test_a_reprocess_gives_other_results(counted, type_command):
+    abort, accept = commands("A reprocess gives other results")
+    interrupt(counted)
+    type_command(abort)
+    counted.conn.execute("UPDATE tidemark.state SET ttl = '1 day'")
+    counted.conn.execute("UPDATE tidemark.batch SET batch_time = batch_time - interval '2 days'")
+
+    with pytest.raises(CommandError, match=message_of("A reprocess gives other results", 1)):
+        type_command("python manage.py run_pipeline NAME --reprocess")
+    type_command(accept)
+
+    assert counts(counted) == {"dog": 2, "cat": 1}
+    assert counted.rows("SELECT phase FROM tidemark.reprocess ORDER BY id") == [("aborted",), ("settled",)]
+
+
 def test_one_state_is_reprocessed(counted, type_command):
     counted.rows("UPDATE tidemark_state.words SET count = 7 RETURNING word")
     [again] = commands("One state of a pipeline is wrong")

@@ -105,6 +105,11 @@ class Command(BaseCommand):
             help="let a reprocess replace the states although its sources have less than the states have counted",
         )
         parser.add_argument(
+            "--accept-changes",
+            action="store_true",
+            help="let a reprocess give other results where these depend on when a batch ran (ttl, late events)",
+        )
+        parser.add_argument(
             "--keep-old",
             default="1d",
             metavar="SPAN",
@@ -310,13 +315,13 @@ def _reprocess_options(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return what a reprocess is told, None if none was asked for."""
     if options["states"] and (not options["reprocess"] or options["accept_shorter"]):
         raise CommandError("--state goes with --reprocess, and not with --accept-shorter", returncode=2)
-    how = {
+    how: dict[str, Any] = {
         "keep_old": parse_timespan(options["keep_old"], "--keep-old"),
         "accept_shorter": options["accept_shorter"],
     }
     if options["states"]:
         how = {"states": options["states"]}
-    return how if options["reprocess"] else None
+    return {**how, "accept_changes": options["accept_changes"]} if options["reprocess"] else None
 
 
 def _stop_on_signal() -> threading.Event:
