@@ -1,0 +1,56 @@
+"""The model of the protocol: its rules keep every invariant, and each guard is needed for that."""
+
+import re
+
+import pytest
+
+from docs.model.explore import explore
+from docs.model.guards import GUARDS, WHOLE
+from docs.model.rules import Rules
+from pipelines.embedded.data_dir import REPOSITORY
+
+# Fewer would mean that a rule has become too narrow to reach what it should be tried against.
+FEWEST_STATES = 100_000
+
+
+@pytest.mark.long
+def test_no_invariant_is_broken_and_every_action_is_taken():
+    taken = {"ledger": set(), "external": set()}
+    possible = {"ledger": set(), "external": set()}
+    states = 0
+    for store, bounds in WHOLE:
+        rules = Rules(store, bounds)
+
+        found = explore(rules)
+
+        assert (found.violation, found.history) == ("", [])
+        states += found.states
+        taken[store] |= found.actions.keys()
+        possible[store] |= rules.actions
+
+    assert taken == possible
+    assert states > FEWEST_STATES
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guard", GUARDS)
+def test_without_a_guard_an_invariant_is_broken(guard):
+    _, store, bounds = GUARDS[guard]
+
+    found = explore(Rules(store, bounds, off=frozenset({guard})))
+
+    assert found.violation
+
+
+def test_the_page_has_every_guard_with_its_rule():
+    page = (REPOSITORY / "docs" / "model" / "README.md").read_text()
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", page, re.MULTILINE)
+
+    assert rows == [(name, guard.rule) for name, guard in GUARDS.items()]
+
+
+def test_an_unknown_guard_is_refused():
+    store, bounds = WHOLE[0]
+
+    with pytest.raises(ValueError, match=r"unknown guards \['fences'\]"):
+        Rules(store, bounds, off=frozenset({"fences"}))
