@@ -162,9 +162,10 @@ class Pipeline:
         own = guarantee(self._spout(fed), fed.spec.kind) if fed.spec else AT_LEAST_ONCE
         before = list(upstream(fed.stream))
         read = [node for node in before if isinstance(node, PersistentAggregate | PartitionPersist)]
-        asked = [node.queries for node in before if isinstance(node, Stream) and node.queries in of_states]
+        asked = [node.queries for node in before if isinstance(node, Stream) and node.queries is not None]
+        names = [*(node.name for node in read), *asked]
         given = [APPROXIMATE for node in read if _emits_otherwise(node)]
-        return weakest([own, *(of_states[node.name] for node in read), *(of_states[name] for name in asked), *given])
+        return weakest([own, *(of_states[name] for name in names if name in of_states), *given])
 
     def _spout(self, fed: FedState) -> Spout:
         """Return what is promised of the tuples of a batch that comes again.
