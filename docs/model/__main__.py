@@ -7,15 +7,15 @@ import argparse
 import sys
 import time
 
+from docs.model.buckets import rules_of
 from docs.model.explore import explore
 from docs.model.guards import GUARDS, WHOLE, Bounds, StoreKind
-from docs.model.rules import Rules
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m docs.model")
     parser.add_argument("--off", choices=sorted(GUARDS), help="take this guard out")
-    parser.add_argument("--store", choices=["ledger", "external"], default="external")
+    parser.add_argument("--store", choices=["ledger", "external", "buckets"], default="external")
     parser.add_argument("--inputs", nargs="+", help="per batch, the letters of what it may hold, such as: ab ar")
     parser.add_argument("--faults", type=int, default=1)
     parser.add_argument("--without", nargs="*", default=[], help="actions that are left out")
@@ -31,13 +31,12 @@ def main() -> int:
 
 def _search(store: StoreKind, bounds: Bounds, off: frozenset[str]) -> int:
     began = time.process_time()
-    found = explore(Rules(store, bounds, off))
+    found = explore(rules_of(store, bounds, off))
     for number, sentence in enumerate(found.history, start=1):
         sys.stdout.write(f"{number:3} {sentence}\n")
     sys.stdout.write(
-        f"{found.violation or 'no invariant is broken'}: {found.states:,} states of a store in "
-        f"{'the ledger' if store == 'ledger' else 'a place of its own'}, inputs {' '.join(bounds.inputs)}, "
-        f"{bounds.faults} faults, {time.process_time() - began:.1f} s\n"
+        f"{found.violation or 'no invariant is broken'}: {found.states:,} states, store {store}, "
+        f"inputs {' '.join(bounds.inputs)}, {bounds.faults} faults, {time.process_time() - began:.1f} s\n"
     )
     return int(bool(found.violation))
 

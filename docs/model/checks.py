@@ -39,8 +39,8 @@ class Checks(Readers):
         *numbers, token = world.store.guard.admitted
         return numbers == [own.fence, own.txid, own.number] and (token == own.token or not self.on("token"))
 
-    def may_write(self, world: World, own: Attempt) -> bool:
-        """Whether an attempt may write. An external store is asked alone: the ledger's row may change meanwhile."""
+    def may_write(self, world: World, own: Attempt, key: str = "") -> bool:
+        """Whether an attempt may write a key. An external store is asked alone: the ledger may change meanwhile."""
         if self.external:
             return self.is_admitted(world, own)
         return self.holds(world.ledger, own) and self.is_open(world.ledger, own)

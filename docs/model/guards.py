@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-StoreKind = Literal["ledger", "external"]
+StoreKind = Literal["ledger", "external", "buckets"]
 
 
 class Bounds(NamedTuple):
@@ -32,6 +32,8 @@ WHOLE: tuple[tuple[StoreKind, Bounds], ...] = (
     ("external", Bounds(("ar", "b"), faults=1)),
     ("external", Bounds(("ar", "b"), faults=2, without=frozenset({"copy"}))),
     ("external", Bounds(("a", "ar", "ab"), faults=1, without=frozenset({"copy"}))),
+    ("buckets", Bounds(("ar", "b"), faults=2)),
+    ("buckets", Bounds(("a", "r", "b"), faults=1)),
 )
 
 ONE_FAULT = Bounds(("ab", "ab"), faults=1)
@@ -54,7 +56,9 @@ GUARDS: dict[str, GuardRule] = {
     "original": GuardRule(
         "under a ledger that was restored nothing is written until a driver has started", "ledger", ONE_FAULT
     ),
-    "epoch": GuardRule("a driver that starts on a restored ledger makes a new epoch", "ledger", TWO_FAULTS),
+    "epoch": GuardRule(
+        "a driver that starts on a restored ledger makes a new epoch", "ledger", Bounds(("ab",), faults=2)
+    ),
     "revert": GuardRule("a retry reverts what the attempts before it wrote, before it writes", "ledger", ONE_FAULT),
     "replay": GuardRule(
         "a row that the batch has written already is computed again from its previous version", "ledger", ONE_FAULT
@@ -108,7 +112,7 @@ GUARDS: dict[str, GuardRule] = {
     "content": GuardRule(
         "the committed batch in the store must be of the attempt that the ledger has committed",
         "external",
-        Bounds(("ar", "b"), faults=2, without=STORE_GOES_BACK | {"crash", "compact"}),
+        Bounds(("ar", "b"), faults=2, without=STORE_GOES_BACK | {"crash", "fail", "compact"}),
     ),
     "labels": GuardRule(
         "a reader compares the attempt that was published with the one that the ledger has committed",
@@ -129,5 +133,20 @@ GUARDS: dict[str, GuardRule] = {
         "the next admission publishes the committed batch, and reverts what the ledger does not know",
         "external",
         ONE_FAULT,
+    ),
+    "commit": GuardRule(
+        "a reader knows a commit by epoch, txid and attempt, as the first two are those of the attempt before, too",
+        "buckets",
+        Bounds(("ab",), faults=2),
+    ),
+    "every node": GuardRule(
+        "of a spread state every node admits an attempt, also one that the attempt has no rows for",
+        "buckets",
+        Bounds(("ab",), faults=1),
+    ),
+    "every bucket": GuardRule(
+        "of a spread state a retry reverts every bucket, also one that it has no rows for",
+        "buckets",
+        Bounds(("ab",), faults=1),
     ),
 }

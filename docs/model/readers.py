@@ -38,7 +38,8 @@ class Readers:
         """Return what tells a commit from every other one that has its number; nothing where it is not there."""
         if not self.external:
             ledger = world.ledger
-            return (ledger.epoch, ledger.history[txid - 1].by[1]) if txid <= ledger.committed else ()
+            number = ledger.history[txid - 1].by[1] if txid <= ledger.committed and self.on("commit") else 0
+            return (ledger.epoch, number) if txid <= ledger.committed else ()
         guard = world.store.guard
         note = guard.note(txid)
         by = guard.by if txid == guard.published else note and note.by

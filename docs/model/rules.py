@@ -185,8 +185,9 @@ class Rules(Checks):
     def write(self, world: World) -> Steps:
         """A task merges a key: for the first time, again, or long after its driver has gone."""
         for own in world.tasks:
-            for task in self.tasks_of(own) if self.may_write(world, own) and self.has_ended(world, own) else ():
-                store = self.merged(world.store, own, task[0], task.count("'"))
+            for task in self.tasks_of(own) if self.has_ended(world, own) else ():
+                key = task[0]
+                store = self.merged(world.store, own, key, task.count("'")) if self.may_write(world, own, key) else None
                 if store is None:
                     continue
                 drivers = tuple(

@@ -21,6 +21,7 @@ NEVER, FORGOTTEN = 0, -1
 
 Value = tuple[str, ...] | None
 Name = tuple[int, int]  # of an attempt: the token of its acquisition, and its number
+Numbers = tuple[int, int, int, int]  # of an attempt: fence, txid, number and token
 
 
 class Row(NamedTuple):
@@ -87,11 +88,11 @@ class Note(NamedTuple):
 class Guard(NamedTuple):
     """The guard of an external store.
 
-    admitted: fence, txid, number and token of the attempt that may write. by: the attempt that was published. shown:
+    admitted: the attempt that may write. by: the attempt that was published. shown:
     what readers saw of it then, which no code keeps and the invariants need.
     """
 
-    admitted: tuple[int, int, int, int] = (0, 0, 0, 0)
+    admitted: Numbers = (0, 0, 0, 0)
     epoch: int = 1
     published: int = 0
     by: Name = (0, 0)
@@ -103,11 +104,23 @@ class Guard(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The rows of a state. oldest: compaction has removed rows that a read of an older batch could need."""
+    """The rows of a state. oldest: compaction has removed rows that a read of an older batch could need.
+
+    nodes: the attempt that each key's node has admitted, if the state is spread by buckets.
+    """
 
     rows: tuple[Row | None, ...] = (None,) * len(KEYS)
     oldest: int = 0
     guard: Guard = Guard()
+    nodes: tuple[Numbers, ...] = ((0, 0, 0, 0),) * len(KEYS)
+
+    def node(self, key: str) -> Numbers:
+        return self.nodes[KEYS.index(key)]
+
+    def admit(self, key: str, numbers: Numbers) -> "Store":
+        return self._replace(
+            nodes=tuple(numbers if name == key else kept for name, kept in zip(KEYS, self.nodes, strict=True))
+        )
 
     def row(self, key: str) -> Row | None:
         return self.rows[KEYS.index(key)]

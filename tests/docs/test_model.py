@@ -1,12 +1,13 @@
 """The model of the protocol: its rules keep every invariant, and each guard is needed for that."""
 
 import re
+from collections import defaultdict
 
 import pytest
 
+from docs.model.buckets import rules_of
 from docs.model.explore import explore
 from docs.model.guards import GUARDS, WHOLE
-from docs.model.rules import Rules
 from pipelines.embedded.data_dir import REPOSITORY
 
 # Fewer would mean that a rule has become too narrow to reach what it should be tried against.
@@ -15,11 +16,10 @@ FEWEST_STATES = 100_000
 
 @pytest.mark.long
 def test_no_invariant_is_broken_and_every_action_is_taken():
-    taken = {"ledger": set(), "external": set()}
-    possible = {"ledger": set(), "external": set()}
+    taken, possible = defaultdict(set), defaultdict(set)
     states = 0
     for store, bounds in WHOLE:
-        rules = Rules(store, bounds)
+        rules = rules_of(store, bounds)
 
         found = explore(rules)
 
@@ -37,7 +37,7 @@ def test_no_invariant_is_broken_and_every_action_is_taken():
 def test_without_a_guard_an_invariant_is_broken(guard):
     _, store, bounds = GUARDS[guard]
 
-    found = explore(Rules(store, bounds, off=frozenset({guard})))
+    found = explore(rules_of(store, bounds, off=frozenset({guard})))
 
     assert found.violation
 
@@ -53,4 +53,4 @@ def test_an_unknown_guard_is_refused():
     store, bounds = WHOLE[0]
 
     with pytest.raises(ValueError, match=r"unknown guards \['fences'\]"):
-        Rules(store, bounds, off=frozenset({"fences"}))
+        rules_of(store, bounds, off=frozenset({"fences"}))
