@@ -180,9 +180,20 @@ class TestTtlOfABatch:
 
         assert expired(feed) == 1
 
-    def test_a_batch_that_comes_again_after_its_commit_goes_by_what_is_set_by_then(self, feed, catalog, name):
+    def test_a_batch_that_comes_again_after_its_commit_keeps_the_ttl_it_had(self, feed, catalog, name):
         feed.ledger.commit(begin(feed, views(("/home", 1)), 1))
         catalog.edit(name, ttl=DAY)
+
+        again = begin(feed, views(("/home", 1)), 1)
+        feed.ledger.commit(again)
+
+        assert again.ttls == {name: 10 * DAY}
+        assert feed.read(feed.specs[0], ("/home",)) == [{"n": 6}]
+
+    def test_it_goes_by_the_new_one_once_expiry_has_freed_rows_by_that(self, feed, catalog, name):
+        feed.ledger.commit(begin(feed, views(("/cart", 1)), 1))
+        catalog.edit(name, ttl=DAY)
+        assert expired(feed) == 1
 
         again = begin(feed, views(("/home", 1)), 1)
         feed.ledger.commit(again)
