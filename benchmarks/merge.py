@@ -91,8 +91,9 @@ def _statement(program: str, conn: psycopg.Connection, txids: Iterator[int], rou
             _copy(cursor, f"rows_{number}", batch(number))
     table = StateTable(ALONE)
     statement, incoming = merge_sql(table).as_string(conn), table.incoming.as_string(conn)
-    for name, value in {"%(batch_time)s": "now()", "%(ttl)s": "NULL::interval", "%(txid)s": ":txid::bigint"}.items():
-        statement = statement.replace(name, value)
+    values = {"batch_time": "now()", "ttl": "NULL::interval", "txid": ":txid::bigint", "newest": ":txid::bigint"}
+    for name, value in values.items():
+        statement = statement.replace(f"%({name})s", value)
 
     def merge_alone(number: int) -> Timed:
         alone = Pgbench(program, conn, clients=1, variables={"txid": str(next(txids))})

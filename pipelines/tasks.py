@@ -78,7 +78,8 @@ class MergeTask(_SpecTask):
         spec, key_filter = self.spec, KeyFilter(self.spec, partials=True)
         state = self.context.session(conn, spec)
         with state.writing():
-            keys = state.merge(_with_unfed(key_filter.filter_invalid(batches), self.context.in_force(spec)))
+            rows = _with_unfed(key_filter.filter_invalid(batches), self.context.in_force(spec))
+            keys = state.merge(rows, first_run=_is_first_run())
             emitted = [] if self.emits is None else list(state.new_values(self.emits))
             key_filter.letters += state.refused
             if self.retracts:
@@ -287,6 +288,11 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterato
 def _key(batch: pa.RecordBatch, row: int, key: Sequence[str]) -> str:
     # As text, in which a NaN equals itself.
     return repr([batch[name][row].as_py() for name in key])
+
+
+def _is_first_run() -> bool:
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() == 0
 
 
 def _write_dead_letters(conn: psycopg.Connection, context: BatchContext, key_filter: KeyFilter, spec: StateSpec) -> int:

@@ -76,6 +76,13 @@ class RepeatedUpdateError(TidemarkError):
     """A batch updates a key of a transactional state in a second call: update it in one, or make the writes atomic."""
 
 
+class SecondWriterError(TidemarkError):
+    """Two tasks of one attempt wrote the same key, so that one of them would be lost: try the batch again."""
+
+    # A task that Spark ran twice without saying so is not distinguished from another one, and does not come twice.
+    retryable = True
+
+
 class StaleBatchError(TidemarkError):
     """A stored row is newer than the batch that writes it: stop the older writer."""
 

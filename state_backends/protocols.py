@@ -180,10 +180,12 @@ class BackendSession(Protocol):
     def refused(self) -> "Sequence[DeadLetter]":
         """The keys whose share of the batch `merge` could not fold, and left alone (see FoldRangeError)."""
 
-    def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"], *, first_run: bool = False) -> int:
         """Fold partial aggregates into the rows and log them. Returns the number of keys, without those in `refused`.
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name; one row per key.
+        first_run: Spark has not run the task before in this attempt. A key that two tasks of an attempt write is an
+        error: at once, SecondWriterError, where the rows tell; else when `check` counts the keys.
         """
 
     def new_values(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:

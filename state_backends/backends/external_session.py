@@ -81,7 +81,7 @@ class ExternalSession:
         yield deferred
         deferred.store()
 
-    def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"], *, first_run: bool = False) -> int:
         kept = list(batches)
         self._merged = [self._spec.check_key(key) for rows in kept for key in _keys(rows, list(self._spec.key))]
         return self._fold(kept)

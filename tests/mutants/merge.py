@@ -17,8 +17,8 @@ MUTANTS = [
     Mutant(
         "merge/an-opaque-replay-is-skipped",
         MERGE,
-        'return sql.SQL("t.txid <= {}").format(TXID)',
-        'return sql.SQL("t.txid < {}").format(TXID)',
+        'return sql.SQL("t.txid <= {}").format(NEWEST)',
+        'return sql.SQL("t.txid < {}").format(NEWEST)',
         TESTS,
     ),
     Mutant(
@@ -31,7 +31,7 @@ MUTANTS = [
     Mutant(
         "merge/an-older-batch-writes",
         MERGE,
-        'return sql.SQL("t.txid <= {}").format(TXID)',
+        'return sql.SQL("t.txid <= {}").format(NEWEST)',
         'return sql.SQL("true")',
         TESTS,
     ),
@@ -115,8 +115,8 @@ MUTANTS = [
     Mutant(
         "merge/a-skipped-replay-is-refused-as-older",
         MERGE,
-        '"WHERE t.txid > {txid} LIMIT 1"',
-        '"WHERE t.txid >= {txid} LIMIT 1"',
+        '"WHERE t.txid > {newest} LIMIT 1"',
+        '"WHERE t.txid >= {newest} LIMIT 1"',
         TESTS,
     ),
     Mutant(

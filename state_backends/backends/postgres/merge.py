@@ -5,8 +5,9 @@ same statement, which then only shifts the versions: the generic path.
 
 Trident's opaque rule per row: written by this txid already (a replay) -> fold into the version before; by an older
 one -> the current version becomes the previous one, then fold; by a newer one -> leave it alone, and the caller
-raises. A version that is no longer live at the batch time counts as nothing. Transactional rows that carry this txid
-are skipped; non-transactional ones always fold. A key whose count of rows becomes 0 is removed (see RowCount).
+raises. So it is with a row of this txid where nothing can have run before. A version that is no longer live at the
+batch time counts as nothing. Transactional rows that carry this txid are skipped; non-transactional ones always fold. A
+key whose count of rows becomes 0 is removed (see RowCount).
 """
 
 from psycopg import sql
@@ -17,9 +18,12 @@ from state_backends.table import StateTable, columns, commas
 
 TXID, CLOCK, TTL = sql.Placeholder("txid"), sql.Placeholder("batch_time"), sql.Placeholder("ttl")
 
+# The newest batch whose rows may be there: `txid`, or the one before it where this is the first run of a task.
+NEWEST = sql.Placeholder("newest")
+
 
 def merge_sql(table: StateTable) -> sql.Composed:
-    """Return the statement; parameters txid, batch_time and ttl, rows from the table `incoming`."""
+    """Return the statement; parameters txid, newest, batch_time and ttl, rows from the table `incoming`."""
     written = [*table.key, *table.values, "removed", "updated_at", *(["txid"] if table.keeps_txid else [])]
     return sql.SQL(
         # Sorted inside, so that what all rows have in common is not carried through the sort.
@@ -69,16 +73,16 @@ def _base(table: StateTable, name: str) -> sql.Composed:
 
 
 def newer_sql(table: StateTable) -> sql.Composed:
-    """Return the query for one row of `incoming` that a newer batch wrote: its key as JSON, and that batch."""
+    """Return the query for one row of `incoming` of a batch after `newest`: its key as JSON, and that batch."""
     return sql.SQL(
         "SELECT json_build_array({key})::text, t.txid FROM {rows} i JOIN {table} t ON {same} "
-        "WHERE t.txid > {txid} LIMIT 1"
+        "WHERE t.txid > {newest} LIMIT 1"
     ).format(
         key=columns(table.key, "t"),
         rows=table.incoming,
         table=table.name,
         same=table.same_key("i", "t"),
-        txid=TXID,
+        newest=NEWEST,
     )
 
 
@@ -101,7 +105,7 @@ def incoming_sql(table: StateTable) -> sql.Composed:
 
 def _applies(table: StateTable) -> sql.Composable:
     if table.keeps_previous:
-        return sql.SQL("t.txid <= {}").format(TXID)
+        return sql.SQL("t.txid <= {}").format(NEWEST)
     return sql.SQL("t.txid < {}").format(TXID) if table.keeps_txid else sql.SQL("true")
 
 

@@ -13,7 +13,14 @@ from state_backends.backends.postgres import tables
 from state_backends.backends.postgres.merge import base_sql, incoming_sql, merge_sql, newer_sql
 from state_backends.backends.postgres.row_codec import RowCodec
 from state_backends.dead_letters import DeadLetter, refused_fold
-from state_backends.errors import DuplicateKeyError, FoldRangeError, KeyShapeError, SpecError, StaleBatchError
+from state_backends.errors import (
+    DuplicateKeyError,
+    FoldRangeError,
+    KeyShapeError,
+    SecondWriterError,
+    SpecError,
+    StaleBatchError,
+)
 from state_backends.extras import OptionalModule
 from state_backends.row import Key, Versioned, check_unique, pair, stale
 from state_backends.schema.install import install
@@ -156,15 +163,18 @@ class PostgresBackingMap:
             self._conn.execute("SET LOCAL enable_seqscan TO DEFAULT")
         return new + old
 
-    def merge(self, batches: Iterable["pa.RecordBatch"], txid: int, batch_time: datetime) -> int:
+    def merge(
+        self, batches: Iterable["pa.RecordBatch"], txid: int, batch_time: datetime, *, first_run: bool = False
+    ) -> int:
         """Fold partial aggregates into the stored rows; one row per key in `batches`. Returns the number of keys.
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name.
+        first_run: no run before this one can have written the rows, so that one of this batch is another task's.
         A key whose total leaves the range of its column keeps its row, and is in `refused` instead of the result.
         Runs inside the caller's transaction, once, and leaves the rows in the temporary table `StateTable.incoming`
         until it ends.
         Raises DuplicateKeyError if a key comes twice, KeyShapeError if a part of a key is null, StaleBatchError if a
-        newer batch wrote one of the keys; roll back then.
+        newer batch wrote one of the keys, SecondWriterError if another task did; roll back then.
 
         The rows stream through COPY, written by Arrow's CSV writer. Where SQL folds every measure no Python object is
         made per row; else Python folds, 5,000 rows at a time, on rows that stay locked until the transaction ends.
@@ -172,7 +182,7 @@ class PostgresBackingMap:
         """
         if not self.spec.measures:
             raise SpecError(f"state {self.spec.name!r}: has no measures to merge; use a map's multi_update")
-        parameters = {"txid": txid, "batch_time": batch_time, "ttl": self.spec.ttl}
+        parameters = {"txid": txid, "newest": txid - first_run, "batch_time": batch_time, "ttl": self.spec.ttl}
         names = [*self._table.key, *self._table.values]
         self.refused = []
         self._empty_incoming()
@@ -291,6 +301,12 @@ class PostgresBackingMap:
         newer = self._conn.execute(newer_sql(self._table), parameters).fetchone()
         if newer:
             key, stored = newer
+            if stored == parameters["txid"]:
+                raise SecondWriterError(
+                    f"state {self.spec.name!r}: two tasks of batch {stored} wrote key {key}, which belongs to one of "
+                    "them; the batch is tried again, and if that fails too, the key comes in forms that differ for "
+                    "Spark and not for the state: make them equal before group_by"
+                )
             raise StaleBatchError.behind(parameters["txid"], stored, key, self.spec.name)
 
     def _refuse_older(self) -> None:

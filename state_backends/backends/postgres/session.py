@@ -67,9 +67,11 @@ class PostgresSession:
     def updating(self) -> Iterator[IBackingMap]:
         yield LoggedMap(self.rows, self._log) if self._spec.changelog else self.rows
 
-    def merge(self, batches: Iterable["pa.RecordBatch"]) -> int:
+    def merge(self, batches: Iterable["pa.RecordBatch"], *, first_run: bool = False) -> int:
         rows = self.rows
-        keys = rows.merge(batches, self._batch.txid, self._batch.batch_time)
+        # Opaque rows of an earlier attempt are reverted by now; those of other kinds stay.
+        is_first = first_run and (self._spec.kind == "opaque" or not self._batch.is_retry)
+        keys = rows.merge(batches, self._batch.txid, self._batch.batch_time, first_run=is_first)
         self.refused = rows.refused
         if self._spec.changelog:
             self._log.append(self._batch.txid)

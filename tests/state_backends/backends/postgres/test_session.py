@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from state_backends import Changelog, Count, StateSpec
-from state_backends.errors import FencedError
-from tests.state_backends.feed import views
+from state_backends.errors import FencedError, SecondWriterError
+from tests.state_backends.feed import arrow, views
 from tests.state_backends.store_feed import StoreFeed
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
@@ -60,3 +60,41 @@ def test_a_state_without_a_changelog_is_written_too(conn, fresh):
     feed.run(views(("a", 1)))
 
     assert feed.read("a") == [1]
+
+
+class TestSecondWriter:
+    """A key belongs to one task of an attempt. A task that Spark runs again writes its own keys again."""
+
+    @pytest.fixture(params=["opaque", "transactional"])
+    def feed(self, conn, fresh, request):
+        feed = StoreFeed(conn, fresh(replace(VIEWS, kind=request.param)), spout="transactional")
+        feed.run(views(("a", 10)))
+        return feed
+
+    def write(self, session, *rows):
+        with session.writing():
+            return session.merge(arrow(views(*rows)), first_run=True)
+
+    def test_a_key_that_another_task_of_the_attempt_wrote_is_an_error(self, feed):
+        _, session = feed.begin()
+        self.write(session, ("a", 1), ("b", 1))
+
+        with pytest.raises(SecondWriterError) as caught:
+            self.write(session, ("a", 5), ("c", 5))
+
+        assert str(caught.value) == (
+            f'state {feed.spec.name!r}: two tasks of batch 2 wrote key ["a"], which belongs to one of them; the batch '
+            "is tried again, and if that fails too, the key comes in forms that differ for Spark and not for the "
+            "state: make them equal before group_by"
+        )
+        assert [row and row.value["n"] for row in session.rows.multi_get([("a",), ("b",), ("c",)])] == [11, 1, None]
+
+    def test_a_key_of_the_attempt_before_is_none(self, feed):
+        _, session = feed.begin()
+        self.write(session, ("a", 1))
+        batch, session = feed.begin()
+
+        assert self.write(session, ("a", 1), ("b", 1)) == 2
+
+        feed.commit(batch, 2)
+        assert feed.read("a", "b") == [11, 1]
