@@ -31,7 +31,7 @@ MUTANTS = [
     Mutant(
         "maintenance/a-state-without-a-changelog-keeps-its-reach-after-expiry",
         POSTGRES,
-        "    if not spec.changelog:\n        walk.close_page = _shorten_reach\n",
+        "        if not spec.changelog:\n            _shorten_reach(conn, page)\n",
         "",
         AS_OF,
     ),

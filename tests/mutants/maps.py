@@ -129,7 +129,7 @@ MUTANTS = [
     Mutant(
         "maps/a-batch-forgets-what-it-wrote",
         BATCH_MAP,
-        "            self._written.update(rows)\n",
+        "        self._note(stored, rows)\n",
         "",
         MAP_STATES,
     ),
