@@ -134,7 +134,7 @@ class RandomPipeline:
         given = {"kind": "opaque" if self.revertible else random.choice(["opaque", "transactional"]), **given}
         ttl = random.choice([None, None, timedelta(seconds=30), timedelta(days=1)])
         terms: dict[str, Any] = {"ttl": None if self.signed else ttl, "changelog": random.random() < 0.5}
-        terms |= {"backend": "redis"} if on_redis else {"partitions": random.choice([1, 1, 3])}
+        terms |= {"backend": "redis"} if on_redis else {"partitions": random.choice([1, 1, 3]) if key else 1}
         return StateSpec(name, key=key, measures=measures or {}, **{**terms, **given})
 
     def _key(self) -> dict[str, str]:

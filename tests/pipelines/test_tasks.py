@@ -10,8 +10,9 @@ import redis
 
 from pipelines import tasks
 from pipelines.context import BatchContext
-from pipelines.tasks import MergeTask, written
-from state_backends import BatchLedger, Catalog, Count, RedisBackingMap, StateSpec
+from pipelines.operators.counts import RunningTotal
+from pipelines.tasks import MergeTask, UpdateTask, written
+from state_backends import BatchLedger, Catalog, Count, RedisBackingMap, StateSpec, Sum
 from state_backends.errors import DuplicateKeyError
 from tests.pipelines.fault_injection import InjectedFault
 
@@ -19,6 +20,7 @@ PIPELINE = "task_words"
 KEY = {"word": "text"}
 FIRST = StateSpec("task_first", key=KEY, measures={"count": Count()})
 SECOND = StateSpec("task_second", key=KEY, measures={"count": Count()})
+READINGS = StateSpec("task_readings", key={"x": "double precision"}, measures={"n": Sum("one", type="bigint")})
 LOGGED = StateSpec("task_logged", key=KEY, measures={"count": Count()}, backend="redis", changelog=True)
 ONCE = pa.RecordBatch.from_pydict({"word": ["dog"], "count": [1]})
 TWICE = pa.RecordBatch.from_pydict({"word": ["dog", "dog"], "count": [1, 1]})
@@ -42,7 +44,7 @@ def context(database_url, client):
         catalog.register_pipeline(PIPELINE, spout="opaque")
         ledger = BatchLedger(conn, PIPELINE)
         ledger.acquire()
-        specs = [FIRST, SECOND, LOGGED]
+        specs = [FIRST, SECOND, READINGS, LOGGED]
         catalog.register_states(PIPELINE, specs, {spec.name: "" for spec in specs})
         ledger.bind("checkpoint")
         context = BatchContext(ledger.begin(0), database_url, frozenset(spec.name for spec in specs))
@@ -100,6 +102,17 @@ def test_another_stores_entries_are_committed_before_its_rows_are_put(context, c
     [row] = RedisBackingMap(client, LOGGED).multi_get([("dog",)])
     assert row.value == {"count": 1}
     assert stored(context, "tidemark_changelog.task_logged") == [("dog", 1)]
+
+
+def test_an_updater_is_given_all_tuples_of_a_key_that_is_not_a_number(context):
+    tuples = pa.RecordBatch.from_pydict({"x": [float("nan")] * 5, "one": [1] * 5})
+    update = UpdateTask(READINGS, RunningTotal(("x",), total="n", change="one"), context, pa.schema([]))
+
+    [(_, done)] = written([update], [(0, tuples)])
+
+    assert done.keys == 1
+    with psycopg.connect(context.dsn) as conn:
+        assert conn.execute("SELECT n FROM tidemark_state.task_readings").fetchall() == [(5,)]
 
 
 def test_a_partition_without_rows_needs_no_connection(context):
