@@ -8,7 +8,10 @@ import secrets
 import sys
 import time
 
+from pyspark.errors import PySparkException
+
 from pipelines.embedded.temporary import server_url
+from pipelines.errors import failure_reason
 from state_backends.errors import TidemarkError
 from tests.java_options import set_java_options
 from tests.life.life import Figures, live
@@ -44,8 +47,12 @@ def _lived(number: int) -> Figures:
     except DifferenceError as error:
         print(f"life {number} deviates:\n{error}", flush=True)
         return Figures(lives=1, deviations=1)
-    except TidemarkError as error:
-        print(f"life {number} stopped: {error}", flush=True)
+    except (TidemarkError, PySparkException) as error:
+        # What a task raises comes as Spark's error with the task's traceback.
+        reason = failure_reason(error)
+        if not (isinstance(error, TidemarkError) or " state 'life_" in f" {reason}"):
+            raise
+        print(f"life {number} stopped: {reason}", flush=True)
         return Figures(lives=1, stopped=1)
 
 
