@@ -32,6 +32,7 @@ from state_backends.errors import BackendUnavailable as BackendUnavailable
 from state_backends.errors import BackfillError as BackfillError
 from state_backends.errors import BatchOrderError as BatchOrderError
 from state_backends.errors import CapabilityError as CapabilityError
+from state_backends.errors import ChangedResultError as ChangedResultError
 from state_backends.errors import CheckpointMismatchError as CheckpointMismatchError
 from state_backends.errors import CheckpointTornError as CheckpointTornError
 from state_backends.errors import ClockError as ClockError
@@ -63,6 +64,7 @@ from state_backends.errors import PositionError as PositionError
 from state_backends.errors import RangeTooLargeError as RangeTooLargeError
 from state_backends.errors import RebuildingError as RebuildingError
 from state_backends.errors import RecordTooLargeError as RecordTooLargeError
+from state_backends.errors import RepeatedUpdateError as RepeatedUpdateError
 from state_backends.errors import ResumeError as ResumeError
 from state_backends.errors import RetiredError as RetiredError
 from state_backends.errors import RevisionError as RevisionError
@@ -70,6 +72,7 @@ from state_backends.errors import RewindError as RewindError
 from state_backends.errors import RolesError as RolesError
 from state_backends.errors import RollBackError as RollBackError
 from state_backends.errors import SchemaVersionError as SchemaVersionError
+from state_backends.errors import SecondWriterError as SecondWriterError
 from state_backends.errors import ServerVersionError as ServerVersionError
 from state_backends.errors import ShorterInputError as ShorterInputError
 from state_backends.errors import SourceReplacedError as SourceReplacedError

@@ -56,8 +56,8 @@ FINDINGS_OF = {
 OF_PROGRAMS = {
     "BackfillError", "BadInputError", "CapabilityError", "DuplicateKeyError", "FilterError", "KeyShapeError",
     "LifeError", "MissingPackageError", "MovedOnError", "NotCommittedError", "OutOfReachError",
-    "PipelinePausedError", "PoolerError", "RangeTooLargeError", "RetiredError", "RolesError", "SchemaVersionError",
-    "SourceSetupError", "SpecError",
+    "PipelinePausedError", "PoolerError", "RangeTooLargeError", "RepeatedUpdateError", "RetiredError", "RolesError",
+    "SchemaVersionError", "SecondWriterError", "SourceSetupError", "SpecError",
     "SpecMismatchError", "StaleBatchError", "ValueShapeError",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from state_backends.row import Key, Versioned
 class NonTransactionalMap(BatchMap):
     """A map state whose rows hold the value alone: every update applies, so a replay counts twice.
 
-    backing: where the rows are.
+    backing: where the rows are. atomic: as for TransactionalMap; it makes no difference here.
     Trident's NonTransactionalMap (apache/storm, trident/state/map/NonTransactionalMap.java).
     """
 

@@ -15,7 +15,7 @@ from state_backends.row import Key, Versioned
 class OpaqueMap(BatchMap):
     """A map state whose rows hold value, previous value and txid.
 
-    backing: where the rows are.
+    backing: where the rows are. atomic: as for TransactionalMap; it makes no difference here.
     A key that a failed attempt wrote and its replay lacks keeps the failed attempt's contribution unless `rollback`
     runs first: call it once per retry, before any write.
     Reads and updates of a row that a newer batch wrote raise StaleBatchError.

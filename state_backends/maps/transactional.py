@@ -16,7 +16,7 @@ from state_backends.row import Key, Versioned
 class TransactionalMap(BatchMap):
     """A map state whose rows hold value and txid; a row that carries the open txid is not updated again.
 
-    backing: where the rows are.
+    backing: where the rows are. atomic: what the calls of one batch write is stored together or not at all.
     Update a key in one call per batch, or give atomic=True. A replay skips every key that the failed attempt wrote; if
     that attempt failed between two calls for a key, the second one would be lost. So a second call is an error. Where
     the writes of an attempt are stored together, it builds on the first one.

@@ -127,9 +127,9 @@ def _with_points(points: Points) -> Callable[..., Any]:
         made = opened(context, *of_what)
         merge = made.merge
 
-        def merged(batches: Any) -> int:
+        def merged(batches: Any, **run: Any) -> int:
             points.passes("task_writing")
-            keys = merge(batches)
+            keys = merge(batches, **run)
             points.passes("task_wrote")
             return keys
 

@@ -68,6 +68,7 @@ class History:
         self.reader = StateReader(feed.conn, self.spec)
         self.seen = {0: seen(self.reader)}
         self.last = self.left = None  # what the committed batch brought, and the one that is left open
+        self.waited = False  # since the last commit
 
     def do(self, step, argument):
         {
@@ -84,6 +85,7 @@ class History:
         """Not while a batch is open: it would be committed at an earlier time than readers see it first."""
         if self.left is None:
             let_time_pass(self.feed.conn, [self.spec], self.feed.pipeline, times * WAIT)
+            self.waited = True
 
     def batch(self, adds):
         self.finish(self.feed.begin(self.feed.next_batch_id()), adds)
@@ -95,6 +97,9 @@ class History:
         self.batch(adds if self.spec.kind == "opaque" else failed)
 
     def again(self, adds):
+        """Not after a wait, for the same reason: the batch keeps its time."""
+        if self.waited:
+            return
         with suppress(BatchOrderError):  # before there is one, and once the next has begun
             batch = self.feed.begin(self.feed.next_batch_id() - 1)
             if self.spec.kind != "opaque":
@@ -113,7 +118,7 @@ class History:
             adds = self.left or adds
         self.write(batch, adds)
         self.feed.ledger.commit(batch)
-        self.last, self.left = adds, None
+        self.last, self.left, self.waited = adds, None, False
         self.seen = {txid: answers for txid, answers in self.seen.items() if txid < batch.txid}
         self.seen[batch.txid] = seen(self.reader)
 
