@@ -25,9 +25,9 @@ from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, failure_reason
 from pipelines.pipeline import Pipeline
 from pipelines.progress import ProgressLog
-from pipelines.running_query import NO_CONNECT, RunningQuery, active, batch_session, in_session
+from pipelines.running_query import NO_CONNECT, RunningQuery, active, batch_session
 from pipelines.sources.source import GivenSource, as_progress
-from pipelines.spark import is_local, ship
+from pipelines.spark import in_session, is_local, ship
 from pipelines.spark_conf import BATCH_SETTINGS
 from pipelines.stream import Stream
 from state_backends.batch_time import BatchClock, max_skew

@@ -112,12 +112,6 @@ def active(session: SparkSession) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
-def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """Return the rows of a frame for queries of another session. They are computed with the settings of their own."""
-    rows = frame._jdf.queryExecution().toRdd()
-    return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), session)
-
-
 def _active_queries(session: SparkSession) -> Any:
     # The session is a copy that the query made; `session.streams` lists the queries that were started by that.
     return session._jsparkSession.sharedState().activeStreamingQueries()

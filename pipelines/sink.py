@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pipelines.context import BatchContext
-from pipelines.spark import arrow_schema, as_arrow, spark_type, struct_type
+from pipelines.spark import arrow_schema, as_arrow, in_session, spark_type, struct_type
 from pipelines.stream import FedState, PartitionPersist, PersistentAggregate
 from pipelines.tasks import Done, MergeTask, StoreTask, Task, UpdateTask, written
 from state_backends.spec import StateSpec
@@ -53,14 +53,18 @@ class SinkJob:
 
     def __init__(self, rows: DataFrame, tasks: Sequence[Task], emits: Sequence[dict[str, str]]) -> None:
         self._states = len(tasks)
-        self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
+        self._results = self._kept = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
         self._keeps = any(emits)
         if self._keeps:
             # The tasks must not run again for each state that reads the new values.
-            self._results.persist()
+            self._kept.persist()
 
     def written(self) -> list[Written]:
         """Run the job; return what was written of each state."""
+        if self._keeps:
+            # As they are kept: of a query that reads them twice, Spark may take one part for other rows, and run the
+            # tasks of all states again.
+            self._results = in_session(self._kept.select("*"), self._kept.sparkSession)
         results = self._results.where("fed is not null").select(*FIGURES) if self._keeps else self._results
         rows = results.collect()
         figures = [Written()] * self._states
@@ -74,7 +78,7 @@ class SinkJob:
 
     def forget(self) -> None:
         if self._keeps:
-            self._results.unpersist()
+            self._kept.unpersist()
 
 
 def run_partition(

@@ -190,6 +190,15 @@ def at_most(partitions: int, rows: DataFrame) -> DataFrame:
     return rows.coalesce(partitions) if most_tasks(rows.sparkSession) > partitions else rows
 
 
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """Return the rows of a frame for queries of a session, which see no more of how they are computed.
+
+    They are computed with the settings of their own session.
+    """
+    rows = frame._jdf.queryExecution().toRdd()
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), session)
+
+
 def most_tasks(spark: SparkSession) -> int:
     """Return how many tasks of a stage may run at once, at most."""
     return max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)

@@ -12,6 +12,7 @@ from pipelines.sink_plan import partial_aggregates, tuples_by_key
 from pipelines.sources.files import JsonFiles
 from pipelines.spark import data_type, sql_of_type
 from pipelines.stream import PartitionPersist, Stream
+from pipelines.windows import sliding
 from state_backends import Count, Max, StateSpec, Sum
 
 pytestmark = pytest.mark.spark
@@ -99,6 +100,27 @@ def test_an_updater_runs_once_however_many_states_read_what_it_emits(workspace, 
     assert workspace.run(pipeline) == [(1, 1), (2, 1)]
     assert [workspace.values(state)[()]["n"] for state in ("emitted", "moved")] == [6, 6]
     assert sorted(seen.read_text()) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_tasks_run_once_where_the_new_values_of_two_states_are_read_in_one_query(workspace, tmp_path):
+    seen = tmp_path / "seen"
+    events = Stream.read(JsonFiles(workspace.input, schema="name string, at timestamp"))
+    windows = events.group_by(start=sliding("at", "3 hours", "50 minutes")).persistent_aggregate(
+        StateSpec("windows", key={"start": "timestamptz"}, measures={"n": Count()})
+    )
+    noted = [
+        events.where("at IS NOT NULL")
+        .partition_persist(StateSpec(name, key={"name": "text"}, value="jsonb"), updater, emits={"name": "string"})
+        .new_values_stream()
+        .group_by("name")
+        .persistent_aggregate(StateSpec(f"{name}_names", key={"name": "text"}, measures={"n": Count()}))
+        for name, updater in [("first", NotesTuples(seen)), ("second", NotesTuples(seen))]
+    ]
+    workspace.land("1.json", {"name": "a", "at": "2026-01-01T00:00:00Z"}, {"name": "b", "at": "2026-01-01T00:00:00Z"})
+
+    assert workspace.run(Pipeline("two_levels", [windows, *noted])) == [(1, 1)]
+    assert sorted(seen.read_text()) == ["a", "a", "b", "b"]
+    assert workspace.values("second_names") == {"a": {"n": 1}, "b": {"n": 1}}
 
 
 def test_groups_and_an_updater_share_a_query(workspace):
