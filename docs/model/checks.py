@@ -19,6 +19,9 @@ from docs.model.world import (
     changed,
 )
 
+# The name of an attempt that the store has no note of.
+UNKNOWN = (0, 0)
+
 
 class Checks(Readers):
     """The guards of writers. A method that returns None refuses."""
@@ -101,8 +104,10 @@ class Checks(Readers):
 
     def shown(self, store: Store, txid: int) -> Store:
         """Return the store with batch `txid` published."""
-        note = store.guard.note(txid)
-        by = note.by if note else (0, 0)
+        by, note = store.guard.by[:txid], store.guard.note(txid)
+        if len(by) < txid:
+            # Batches in between are left out only once the guard `behind` is.
+            by += (UNKNOWN,) * (txid - 1 - len(by)) + (note.by if note else UNKNOWN,)
         return store._replace(guard=store.guard._replace(published=txid, by=by, shown=self.answers(store, txid)))
 
     def merged(self, store: Store, own: Attempt, key: str, part: int) -> Store | None:

@@ -32,6 +32,7 @@ WHOLE: tuple[tuple[StoreKind, Bounds], ...] = (
     ("external", Bounds(("ar", "b"), faults=1)),
     ("external", Bounds(("ar", "b"), faults=2, without=frozenset({"copy"}))),
     ("external", Bounds(("a", "ar", "ab"), faults=1, without=frozenset({"copy"}))),
+    ("external", Bounds(("ab", "b", "b"), faults=2, without=frozenset({"copy", "fail", "compact"}))),
     ("buckets", Bounds(("ar", "b"), faults=2)),
     ("buckets", Bounds(("a", "r", "b"), faults=1)),
 )

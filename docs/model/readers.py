@@ -31,7 +31,7 @@ class Readers:
         if txid > ledger.committed:
             # A commit that was taken back is shown until it is reverted.
             return txid if txid == ledger.committed + 1 and ledger.open else None
-        other = txid > 0 and guard.by != ledger.history[txid - 1].by
+        other = txid > 0 and guard.by[-1] != ledger.history[txid - 1].by
         return None if txid < ledger.committed - 1 or (other and self.on("labels")) else txid
 
     def label(self, world: World, txid: int) -> tuple[object, ...]:
@@ -40,15 +40,11 @@ class Readers:
             ledger = world.ledger
             number = ledger.history[txid - 1].by[1] if txid <= ledger.committed and self.on("commit") else 0
             return (ledger.epoch, number) if txid <= ledger.committed else ()
-        guard = world.store.guard
-        note = guard.note(txid)
-        by = guard.by if txid == guard.published else note and note.by
-        return (guard.epoch, by) if txid <= guard.published else ()
+        return world.store.guard.by[txid - 1 : txid]
 
     def is_still(self, world: World, pin: Pin) -> bool:
-        """Whether the pinned commit is there. One whose note the store has dropped is settled within its epoch."""
-        label = self.label(world, pin.txid)
-        return not self.on("pin") or label == pin.label or label == (pin.label[0], None)
+        """Whether the pinned commit is there."""
+        return not self.on("pin") or self.label(world, pin.txid) == pin.label
 
     def answers(self, store: Store, txid: int) -> tuple[Value, ...]:
         return tuple(self.answer(store, txid, row) for row in store.rows)

@@ -88,14 +88,14 @@ class Note(NamedTuple):
 class Guard(NamedTuple):
     """The guard of an external store.
 
-    admitted: the attempt that may write. by: the attempt that was published. shown:
-    what readers saw of it then, which no code keeps and the invariants need.
+    admitted: the attempt that may write. by: of each batch up to the published one, the attempt that was published.
+    shown: what readers saw then, which no code keeps and the invariants need.
     """
 
     admitted: Numbers = (0, 0, 0, 0)
     epoch: int = 1
     published: int = 0
-    by: Name = (0, 0)
+    by: tuple[Name, ...] = ()
     notes: tuple[Note, ...] = ()
     shown: tuple[Value, ...] = (None,) * len(KEYS)
 

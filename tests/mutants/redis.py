@@ -147,8 +147,7 @@ MUTANTS = [
     Mutant(
         "redis/a-reader-is-not-told-that-a-row-moved-on",
         LUA + "committed.lua",
-        '  if ARGV[1] ~= "" and KIND == "opaque" and tonumber(row[TXID] or 0) > at then\n'
-        '    return {-1, "", ""}\n  end\n',
+        '  if asked and KIND == "opaque" and tonumber(row[TXID] or 0) > at then\n    return {-1, "", "", ""}\n  end\n',
         "",
         BATCHES,
     ),
@@ -169,8 +168,15 @@ MUTANTS = [
     Mutant(
         "redis/a-reader-is-not-told-that-a-version-was-forgotten",
         LUA + "committed.lua",
-        "at < tonumber(said[4] or 0))",
-        "false)",
+        "at < tonumber(said[4] or 0)",
+        "false",
+        BATCHES,
+    ),
+    Mutant(
+        "redis/a-reader-is-not-told-that-its-batch-came-again",
+        LUA + "committed.lua",
+        ' or (ARGV[3] ~= "" and by ~= ARGV[3])',
+        "",
         BATCHES,
     ),
     Mutant(

@@ -1,7 +1,7 @@
 """What a reader of the committed batch sees in Redis: whole batches only, whatever is written meanwhile."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from state_backends import findings
 from state_backends.backends.redis.keys import KeyNames
@@ -23,6 +23,13 @@ REBUILDING, LOST = -2, -3
 MAX_READS = 100
 
 
+class Pin(NamedTuple):
+    """A batch that all calls of a read must see. by: the attempt at it that was published, b"" where that is unknown."""
+
+    txid: int
+    by: bytes
+
+
 class CommittedReads:
     """Reads the rows of one state at the published txid."""
 
@@ -34,10 +41,10 @@ class CommittedReads:
         self._width = 3 + len(spec.value_columns)
         self._ttl = text_of(spec.ttl)
 
-    def txid(self) -> int:
-        """Return the published txid, 0 before the first. Raises FindingError, as every read does."""
-        (txid,), _ = self._read([[]], None)
-        return txid
+    def pin(self) -> Pin:
+        """Return the published batch, 0 before the first. Raises FindingError, as every read does."""
+        (pin,), _ = self._read([[]], None)
+        return pin
 
     def multi_get(self, keys: Sequence[Key], limit: int) -> tuple[int, list[CommittedRow]]:
         """Return the published txid and the rows in the order asked, `limit` keys per script call.
@@ -45,44 +52,46 @@ class CommittedReads:
         Raises MovedOnError where batches are published faster than the calls are made.
         """
         if not keys:
-            return self.txid(), []
+            return self.pin().txid, []
         at = None
         for _ in range(MAX_READS):
-            txids, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at)
-            if len(txids) == 1 and MOVED_ON not in txids:
-                return txids.pop(), rows
-            # A batch was published between two calls: read the older one, which all rows can still show.
-            at = None if MOVED_ON in txids else min(txids)
+            pins, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at)
+            # Where a batch was published between two calls, read the older one, which all rows can still show.
+            at = min(pins)
+            if at.txid == MOVED_ON:
+                at = None
+            elif len(pins) == 1:
+                return at.txid, rows
         raise MovedOnError(
             f"state {self._name!r}: batches were published during each of {MAX_READS} reads of {len(keys)} keys; "
             "ask for fewer keys"
         )
 
-    def get_at(self, keys: Sequence[bytes], txid: int) -> list[CommittedRow]:
-        """Return what readers of batch `txid` see of keys that are already bytes, in the order asked.
+    def get_at(self, keys: Sequence[bytes], at: Pin) -> list[CommittedRow]:
+        """Return what readers of a batch see of keys that are already bytes, in the order asked.
 
         One script call. Raises MovedOnError where the rows do not show it any more; without keys it only checks that.
         """
-        found, rows = self._read([self._names.rows(keys)], txid)
-        if MOVED_ON in found:
+        (found,), rows = self._read([self._names.rows(keys)], at)
+        if found.txid == MOVED_ON:
             raise MovedOnError(
-                f"state {self._name!r}: batch {txid} was reverted, or later ones replaced it, while it was read; "
+                f"state {self._name!r}: batch {at.txid} was reverted, or later ones replaced it, while it was read; "
                 "read again"
             )
         return rows
 
-    def _read(self, chunks: Iterable[list[bytes]], at: int | None) -> tuple[set[int], list[CommittedRow]]:
+    def _read(self, chunks: Iterable[list[bytes]], at: Pin | None) -> tuple[set[Pin], list[CommittedRow]]:
         """Return the batches that the calls have read at, and the rows."""
-        arguments = [text_of(at), self._ttl]
+        arguments = [self._ttl, text_of(at.txid), at.by] if at else [self._ttl, b"", b""]
         calls = ((None, [self._names.guard, *rows], arguments) for rows in chunks)
-        txids: set[int] = set()
+        pins: set[Pin] = set()
         seen: list[CommittedRow] = []
-        for _, (txid, lengths, text) in self._scripts.run("committed", calls):
+        for _, (txid, by, lengths, text) in self._scripts.run("committed", calls):
             if txid in (REBUILDING, LOST):
                 raise self._finding(txid)
-            txids.add(txid)
+            pins.add(Pin(txid, by))
             seen.extend(self._seen(*row) for row in by_row(self._width, unpack(lengths, text)))
-        return txids, seen
+        return pins, seen
 
     def _finding(self, reply: int) -> FindingError:
         if reply == LOST:

@@ -2,6 +2,7 @@
 
 Its fields: `attempt` (fence, txid, attempt, token of the admitted one), `epoch`, `committed` (the batch that readers
 see), `by:<txid>` and `keys:<txid>` (who was admitted last to a batch, how many keys carry its txid; of the newest two),
+`shown:<txid>` (the attempt that was published, of the newest 1,000 batches; a batch of an earlier release has none),
 `rows` (how many rows there are, counted as they come and go), `lost` (rows that were found to be gone), `rebuilding`,
 `oldest` (rows do not show batches before it any more, though nothing in them says so; a guard of an earlier release has
 none and counts as 0), `checked` (the last batch that was compared before its commit), `counted` (see server.py),

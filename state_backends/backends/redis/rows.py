@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
-from state_backends.backends.redis.committed import CommittedReads
+from state_backends.backends.redis.committed import CommittedReads, Pin
 from state_backends.backends.redis.guard import RedisGuard
 from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
@@ -269,8 +269,8 @@ class RedisBackingMap:
         if after is not None:
             last_seen = self._bytes.encode(self.spec.check_key(after))
             low = max(low, b"[" + last_seen + b"\0")
-        txid = self._committed.txid()
-        return txid, self._scan_committed(txid, low, high)
+        pin = self._committed.pin()
+        return pin.txid, self._scan_committed(pin, low, high)
 
     def split_keys(self, parts: int) -> list[Key]:
         """Return at most `parts` - 1 keys, in key order, that divide the rows into equal parts."""
@@ -280,14 +280,14 @@ class RedisBackingMap:
         pages = [self._client.zrange(names, rank, rank) for rank in ranks if rank]
         return [self._bytes.decode(page[0]) for page in pages if page]
 
-    def _scan_committed(self, txid: int, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
+    def _scan_committed(self, pin: Pin, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
         keys, size = self._ordered(low, high), FIRST_KEYS
         while page := list(islice(keys, min(size, CHUNK_KEYS))):
-            rows = self._committed.get_at(page, txid)
+            rows = self._committed.get_at(page, pin)
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
             size = CHUNK_KEYS
         # Keys behind the last one may have been freed before they were looked for.
-        self._committed.get_at([], txid)
+        self._committed.get_at([], pin)
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
         hashes = array("q", map(hash, self._names.encoded(keys)))

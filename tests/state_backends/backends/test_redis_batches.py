@@ -382,3 +382,54 @@ class TestPublishedDuringARead:
         assert str(caught.value).partition(": ")[2] == (
             "batches were published during each of 1 reads of 60 keys; ask for fewer keys"
         )
+
+
+class TestABatchThatComesAgainDuringARead:
+    """120 keys are more than a scan reads at once, and at 5 a call six round trips."""
+
+    PAGES = tuple(f"{number:03}" for number in range(120))
+
+    @pytest.fixture
+    def backing(self, new_map):
+        backing = new_map(max_get_keys=5)
+        self.attempt(backing, 1)
+        return backing
+
+    def attempt(self, backing, number):
+        """Count each page `number` times in batch 1, as its attempt of that number."""
+        backing.admit(1, 1, number)
+        own = backing.under(1, 1, number)
+        own.revert(1)
+        commit(own, 1, self.PAGES, n=number)
+
+    def test_a_scan_is_refused(self, backing):
+        _, scan = backing.scan_committed()
+        next(scan)
+
+        self.attempt(backing, 2)
+
+        with pytest.raises(MovedOnError, match="batch 1 was reverted"):
+            list(scan)
+
+    def test_a_scan_that_begins_between_its_admission_and_its_revert_is_refused(self, backing):
+        backing.admit(1, 1, 2)
+        _, scan = backing.scan_committed()
+
+        self.attempt(backing, 2)
+
+        with pytest.raises(MovedOnError):
+            list(scan)
+
+    def test_a_lookup_reads_again(self, backing, client):
+        with client.interrupted(2, lambda: self.attempt(backing, 2)):
+            assert seen(backing, *self.PAGES) == (1, [2] * 120)
+
+    def test_a_scan_that_a_thousand_batches_overtake_is_refused(self, backing):
+        _, scan = backing.scan_committed()
+        backing.publish(1_000)
+        assert next(scan)[0] == ("000",)
+
+        backing.publish(1_001)
+
+        with pytest.raises(MovedOnError):
+            list(scan)

@@ -1,21 +1,25 @@
 -- Committed: what a reader sees of rows at the committed batch, by the server's clock.
 --
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
--- that. KEYS: guard, a row per key. ARGV: the batch to read at ("" for the mirrored one), ttl ("" for none).
--- Returns the batch, and per row its status, its txid, its time and its value's columns, as two strings; batch -1 where
--- the batch to read at was asked for and is not shown any more, because a row has moved on by two, a version was
--- forgotten, or the batch was reverted; -2 where the state is being rebuilt, -3 where rows of it are known to be gone.
+-- that. KEYS: guard, a row per key. ARGV: ttl ("" for none), the batch to read at ("" for the mirrored one), the attempt at
+-- it that was published ("" where that is unknown).
+-- Returns the batch, its published attempt, and per row its status, its txid, its time and its value's columns, as two
+-- strings; batch -1 where the batch to read at was asked for and is not shown any more, because a row has moved on by two,
+-- a version was forgotten, or the batch was reverted, whether or not another attempt at it was published since; -2 where
+-- the state is being rebuilt, -3 where rows of it are known to be gone.
 
 local said = redis.call("HMGET", KEYS[1], "committed", "rebuilding", "lost", "oldest")
 if said[2] or said[3] then
-  return {said[2] and -2 or -3, "", ""}
+  return {said[2] and -2 or -3, "", "", ""}
 end
-local committed = tonumber(said[1] or 0)
-local at = tonumber(ARGV[1]) or committed
-if at > committed or (ARGV[1] ~= "" and KIND == "opaque" and at < tonumber(said[4] or 0)) then
-  return {-1, "", ""}
+local committed, asked = tonumber(said[1] or 0), ARGV[2] ~= ""
+local at = tonumber(ARGV[2]) or committed
+local by = redis.call("HGET", KEYS[1], "shown:" .. at) or ""
+local forgotten = asked and KIND == "opaque" and at < tonumber(said[4] or 0)
+if at > committed or forgotten or (ARGV[3] ~= "" and by ~= ARGV[3]) then
+  return {-1, "", "", ""}
 end
-local ttl, clock = tonumber(ARGV[2]), now()
+local ttl, clock = tonumber(ARGV[1]), now()
 
 local function visible(key)
   local row = redis.call("HMGET", key, unpack(CURRENT))
@@ -35,8 +39,8 @@ end
 local values, count = {}, 0
 for i = 2, #KEYS do
   local row = visible(KEYS[i])
-  if ARGV[1] ~= "" and KIND == "opaque" and tonumber(row[TXID] or 0) > at then
-    return {-1, "", ""}
+  if asked and KIND == "opaque" and tonumber(row[TXID] or 0) > at then
+    return {-1, "", "", ""}
   end
   local seen = status(row)
   values[count + 1], values[count + 2], values[count + 3] = seen, row[TXID], row[UPDATED_AT]
@@ -45,4 +49,4 @@ for i = 2, #KEYS do
   end
   count = count + 3 + WIDTH
 end
-return {at, pack(values, count)}
+return {at, by, pack(values, count)}

@@ -14,6 +14,7 @@ local committed = tonumber(redis.call("HGET", KEYS[1], "committed"))
 if committed then
   -- The rows keep one version, and do not say whether there was another.
   redis.call("HSET", KEYS[1], "committed", math.min(committed, txid - 1), "oldest", txid - 1)
+  redis.call("HDEL", KEYS[1], "shown:" .. txid)
 end
 -- The times of timers go no further than a batch that is reverted; they are made again.
 local timers = redis.call("HGET", KEYS[1], "timers")
