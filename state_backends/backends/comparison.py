@@ -76,7 +76,7 @@ def _is_unpublished(status: StoreStatus, own: BatchRecord, ledger: LedgerSide) -
 def _check_content(spec: StateSpec, own: BatchRecord, ledger: LedgerSide) -> None:
     if not own.by or not ledger.by:
         return
-    if own.by != ledger.by:
+    if own.by != ledger.by or not own.is_reverted:
         raise findings.other_attempt(spec, ledger.committed)
     if own.keys is None or ledger.keys is None:
         return

@@ -63,11 +63,13 @@ class StoreStatus(NamedTuple):
 class BatchRecord(NamedTuple):
     """What a store noted of one batch. by: the name of the attempt that was admitted last; "" where none is on record.
 
-    keys: how many keys carry the batch's txid; None where the kind does not tell.
+    keys: how many keys carry the batch's txid; None where the kind does not tell. is_reverted: False until that attempt
+    has reverted those before it.
     """
 
     by: str = ""
     keys: int | None = None
+    is_reverted: bool = True
 
 
 class GuardedMap(IBackingMap, CommittedRows, Protocol):
@@ -82,7 +84,10 @@ class GuardedMap(IBackingMap, CommittedRows, Protocol):
 
     def under(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> Self:
         """Return this map as an attempt has it: puts, removals and reverts raise FencedError once a newer one is
-        admitted, LostWritesError where the store has forgotten that this one was."""
+        admitted, LostWritesError where the store has forgotten that this one was, or has reverted its batch.
+
+        Attempts after the first write, check and publish only once `revert` has ended.
+        """
 
     def check(self, txid: int, keys: int | None) -> None:
         """Raise LostWritesError unless the batch wrote so many keys; None: how many is unknown. For opaque and
@@ -111,11 +116,16 @@ class GuardedMap(IBackingMap, CommittedRows, Protocol):
 
 
 def refuse(state: str, own: Attempt, admitted: Sequence[str | int], epoch: str) -> FencedError | LostWritesError:
-    """Return the error of a write under an attempt that is not the admitted one.
+    """Return the error of a write by an attempt that is not the admitted one, or has not reverted those before it.
 
     admitted: fence, txid, attempt and token; nothing where none is admitted. epoch: that of the admitted one.
     """
     numbers = tuple(int(number) for number in admitted[:3])
+    if (*numbers, (*admitted[3:], "")[0], epoch) == own:
+        return LostWritesError(
+            f"state {state!r}: {own} may not write, it has not reverted the attempts before it: the store has gone back "
+            "to before it did; try again, so that it is compared with the ledger"
+        )
     other = f"{Attempt(numbers[0], numbers[1], numbers[2])} is admitted" if numbers else "none is admitted"
     where = f"state {state!r}: {own} may not write, {other}"
     if epoch != own.epoch:

@@ -68,9 +68,16 @@ MUTANTS = [
         BATCHES,
     ),
     Mutant(
+        "redis/a-retry-writes-before-it-has-reverted",
+        LUA + "common.lua",
+        "or (was[3] == attempt and not reverts) then",
+        "then",
+        [*BATCHES, *COMPARED],
+    ),
+    Mutant(
         "redis/a-revert-by-an-old-attempt",
         LUA + "revert.lua",
-        "local refusal = fenced(ARGV[1])\n",
+        "local refusal = fenced(ARGV[1], true)\n",
         "local refusal = nil\n",
         BATCHES,
     ),
@@ -210,8 +217,15 @@ MUTANTS = [
     Mutant(
         "redis/another-attempt-at-the-batch-is-taken-for-the-committed-one",
         COMPARISON,
-        "    if own.by != ledger.by:\n",
-        '    if own.by == "":\n',
+        "if own.by != ledger.by or not own.is_reverted:",
+        "if not own.is_reverted:",
+        COMPARED,
+    ),
+    Mutant(
+        "redis/a-committed-batch-that-was-not-reverted-is-taken-for-complete",
+        COMPARISON,
+        "if own.by != ledger.by or not own.is_reverted:",
+        "if own.by != ledger.by:",
         COMPARED,
     ),
     Mutant(

@@ -24,7 +24,7 @@ MAX_READS = 100
 
 
 class Pin(NamedTuple):
-    """A batch that all calls of a read must see. by: the attempt at it that was published, b"" where that is unknown."""
+    """The batch that all calls of a read must see. by: its attempt that was published, b"" where that is unknown."""
 
     txid: int
     by: bytes

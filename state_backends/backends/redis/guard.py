@@ -2,6 +2,7 @@
 
 Its fields: `attempt` (fence, txid, attempt, token of the admitted one), `epoch`, `committed` (the batch that readers
 see), `by:<txid>` and `keys:<txid>` (who was admitted last to a batch, how many keys carry its txid; of the newest two),
+`reverting` (the admitted attempt while it has not reverted those before it),
 `shown:<txid>` (the attempt that was published, of the newest 1,000 batches; a batch of an earlier release has none),
 `rows` (how many rows there are, counted as they come and go), `lost` (rows that were found to be gone), `rebuilding`,
 `oldest` (rows do not show batches before it any more, though nothing in them says so; a guard of an earlier release has
@@ -12,7 +13,7 @@ none and counts as 0), `checked` (the last batch that was compared before its co
 from typing import Any
 
 from state_backends import findings
-from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
+from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, attempt_name, refuse
 from state_backends.backends.redis.keys import KeyNames
 from state_backends.backends.redis.row_codec import text_of
 from state_backends.backends.redis.scripts import Client, ScriptCalls
@@ -94,7 +95,8 @@ class RedisGuard:
         return StoreStatus(int(published or 0), admitted, not names, bool(rebuilding), max(missing, int(lost or 0)))
 
     def record(self, txid: int) -> BatchRecord:
-        by, keys = self._client.hmget(self._names.guard, f"by:{txid}", f"keys:{txid}")
-        if self._spec.kind == "non_transactional":
-            return BatchRecord((by or b"").decode())
-        return BatchRecord((by or b"").decode(), int(keys or 0))
+        by, keys, reverting = self._client.hmget(self._names.guard, f"by:{txid}", f"keys:{txid}", "reverting")
+        name = (by or b"").decode()
+        _, of, attempt, token = (reverting or b"0 0 0 ").decode().split(" ")
+        counted = None if self._spec.kind == "non_transactional" else int(keys or 0)
+        return BatchRecord(name, counted, (int(of), attempt_name(token, int(attempt))) != (txid, name))

@@ -171,14 +171,13 @@ class RedisBackingMap:
         """
         names, arguments = self._names, [self._guard.argument(txid), self._names.row, text_of(txid)]
         own = [names.guard, names.keys, names.written(txid)]
-        self._guard.refuse(self._scripts.call("revert", own, arguments))
-        if self.spec.kind != "opaque":
-            return 0
+        self._guard.refuse(self._scripts.call("revert", own, [*arguments, b""]))
         rows = 0
-        calls = ((None, [*own, *written], arguments) for written in self._written(txid))
+        calls = ((None, [*own, *written], [*arguments, b""]) for written in self._written(txid))
         for _, reply in self._scripts.run("revert", calls):
             self._guard.refuse(reply)
             rows += reply
+        self._guard.refuse(self._scripts.call("revert", own, [*arguments, b"end"]))
         return rows
 
     def admit(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> None:

@@ -38,7 +38,9 @@ class SqliteBackingMap:
         self._attempt: Attempt | None = None
         conn.execute(f"CREATE TABLE IF NOT EXISTS {self._table} (key BLOB PRIMARY KEY, {COLUMNS}) WITHOUT ROWID")
         conn.execute("CREATE TABLE IF NOT EXISTS guard (state PRIMARY KEY, attempt, epoch, committed, rebuilding)")
-        conn.execute("CREATE TABLE IF NOT EXISTS record (state, txid, by, keys, PRIMARY KEY (state, txid))")
+        conn.execute(
+            "CREATE TABLE IF NOT EXISTS record (state, txid, by, keys, is_reverted, PRIMARY KEY (state, txid))"
+        )
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         return [self._get(self.spec.check_key(key, index)) for index, key in enumerate(keys)]
@@ -73,11 +75,12 @@ class SqliteBackingMap:
             yield self._bytes.decode(key), _versioned(row)
 
     def revert(self, txid: int) -> int:
-        with self._transaction():
+        with self._transaction(reverts=True):
             # Readers who were shown the batch go back before its rows do.
             self._conn.execute(
                 "UPDATE guard SET committed = ?2 - 1 WHERE state = ?1 AND committed >= ?2", [self.spec.name, txid]
             )
+            self._conn.execute("UPDATE record SET is_reverted = 1 WHERE state = ? AND txid = ?", [self.spec.name, txid])
             if self.spec.kind != "opaque":
                 return 0
             new = self._conn.execute(f"DELETE FROM {self._table} WHERE txid = ? AND prev_txid IS NULL", [txid]).rowcount
@@ -101,8 +104,8 @@ class SqliteBackingMap:
             )
             if attempt:
                 self._conn.execute(
-                    "INSERT INTO record VALUES (?1, ?2, ?3, 0) ON CONFLICT DO UPDATE SET by = ?3",
-                    [self.spec.name, txid, own.name],
+                    "INSERT INTO record VALUES (?1, ?2, ?3, 0, ?4) ON CONFLICT DO UPDATE SET by = ?3, is_reverted = ?4",
+                    [self.spec.name, txid, own.name, attempt == 1],
                 )
                 self._conn.execute("DELETE FROM record WHERE state = ? AND txid < ? - 1", [self.spec.name, txid])
 
@@ -136,7 +139,7 @@ class SqliteBackingMap:
 
     def record(self, txid: int) -> BatchRecord:
         found = self._conn.execute(
-            "SELECT by, keys FROM record WHERE state = ? AND txid = ?", [self.spec.name, txid]
+            "SELECT by, keys, is_reverted FROM record WHERE state = ? AND txid = ?", [self.spec.name, txid]
         ).fetchone()
         return BatchRecord(*(found or ("", 0)))
 
@@ -225,6 +228,10 @@ class SqliteBackingMap:
             "UPDATE record SET keys = keys + ? WHERE state = ? AND txid = ?", [change, self.spec.name, txid]
         )
 
+    def _may_write(self, admitted: Attempt | None, reverts: bool) -> bool:
+        own = self._attempt
+        return own is None or (admitted == own and (reverts or self.record(own.txid).is_reverted))
+
     def _lacks(self, txid: int, keys: int | None) -> bool:
         if keys is None or self.spec.kind == "non_transactional":
             return False
@@ -232,12 +239,12 @@ class SqliteBackingMap:
         return have < keys or (self.spec.kind == "opaque" and have > keys)
 
     @contextmanager
-    def _transaction(self, *, checked: bool = True) -> Iterator[None]:
+    def _transaction(self, *, checked: bool = True, reverts: bool = False) -> Iterator[None]:
         """Write, once it is certain that this attempt may."""
         self._conn.execute("BEGIN IMMEDIATE")
         try:
             admitted = self._guard()[0]
-            if checked and self._attempt is not None and admitted != self._attempt:
+            if checked and self._attempt is not None and not self._may_write(admitted, reverts):
                 epoch = self._attempt.epoch if admitted is None else admitted.epoch
                 raise refuse(self.spec.name, self._attempt, (admitted or ())[:4], epoch)
             yield

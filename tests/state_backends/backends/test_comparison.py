@@ -142,6 +142,42 @@ class TestBehind:
         feed.run(views(("a", 1)))
         assert feed.read("a") == [2]
 
+    def test_keys_of_the_attempt_before_are_not_taken_for_those_of_the_retry(self, feed, client):
+        copy, batch, session = self.retry_of_a_batch_with_one_key(feed, client)
+        keys = feed.write(batch, views(("b", 7)))
+        put_back(client, feed.spec, copy)
+
+        with pytest.raises(LostWritesError) as caught:
+            session.check(keys)
+        feed.restart()
+        feed.run(views(("b", 7)))
+
+        assert re.search(message_of("An attempt that Redis has forgotten", 2), str(caught.value))
+        assert feed.read("a", "b") == [1, 8]
+
+    def test_they_are_found_at_the_next_start_if_the_retry_was_committed_meanwhile(self, feed, client):
+        copy, batch, session = self.retry_of_a_batch_with_one_key(feed, client)
+        keys = feed.write(batch, views(("b", 7)))
+        session.check(keys)
+        feed.commit(batch, keys)
+        put_back(client, feed.spec, copy)
+
+        with pytest.raises(LostWritesError):
+            session.publish(keys)
+        with pytest.raises(StoreAheadError, match="batch 2 in Redis is of another attempt"):
+            feed.restart()
+
+    def retry_of_a_batch_with_one_key(self, feed, client):
+        """Return a copy of Redis from between the admission of a retry and its revert, and the retry."""
+        batch, _ = feed.begin()
+        feed.write(batch, views(("a", 1)))
+        batch = feed.ledger.begin(1, spout="opaque")
+        session = feed.backend.session(feed.conn, feed.spec, batch)
+        session.admit()
+        copy = copy_of(client, feed.spec)
+        session.revert()
+        return copy, batch, session
+
     def test_a_task_that_runs_twice_is_counted_once(self, feed):
         batch, session = feed.begin()
         for _ in range(2):

@@ -102,10 +102,10 @@ class TestFencing:
 
     def test_the_admitted_attempt_merges(self, backing):
         merge(backing, 4, ["a"])
-        backing.admit(2, 5, 2)
+        backing.admit(2, 5, 1)
 
         for _ in range(2):
-            merge(backing.under(2, 5, 2), 5, ["a"])
+            merge(backing.under(2, 5, 1), 5, ["a"])
 
         assert counts(backing) == {"a": 2}
 

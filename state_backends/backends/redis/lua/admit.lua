@@ -31,6 +31,11 @@ local attempt = table.concat({ARGV[1], ARGV[2], ARGV[3], ARGV[4]}, " ")
 redis.call("HSET", KEYS[1], "attempt", attempt, "epoch", ARGV[5])
 if not starts then
   redis.call("HSET", KEYS[1], "by:" .. ARGV[2], ARGV[6])
+  -- In the step that admits it: if the store goes back to here, what the attempts before wrote is not taken for its own.
+  redis.call("HDEL", KEYS[1], "reverting")
+  if ARGV[3] ~= "1" then
+    redis.call("HSET", KEYS[1], "reverting", attempt)
+  end
   -- The committed batch may come again; what is before it stays committed.
   redis.call("HDEL", KEYS[1], "by:" .. ARGV[2] - 2, "keys:" .. ARGV[2] - 2)
 end

@@ -11,13 +11,14 @@ for c = 1, TXID do
   PREVIOUS[c] = "prev_" .. CURRENT[c]
 end
 
--- The refusal of a write by another attempt than the admitted one; nil where it may go on, or asks for no check.
-local function fenced(attempt)
+-- The refusal of a write by another attempt than the admitted one, or by that one before it has reverted the attempts
+-- before it; nil where it may go on, or asks for no check.
+local function fenced(attempt, reverts)
   if attempt == "" then
     return nil
   end
-  local was = redis.call("HMGET", KEYS[1], "attempt", "epoch")
-  if was[1] ~= attempt then
+  local was = redis.call("HMGET", KEYS[1], "attempt", "epoch", "reverting")
+  if was[1] ~= attempt or (was[3] == attempt and not reverts) then
     return {"fenced", was[1] or "", was[2] or ""}
   end
 end

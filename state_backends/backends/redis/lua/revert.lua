@@ -1,10 +1,11 @@
 -- Revert: rows of batch `txid` go back to their previous version, or away if they have none, and their keys off its
 -- record, so that a run that is killed can go on. Readers are set back first: without rows this does that alone.
 --
--- KEYS: guard, keys, written, a row per key. ARGV: attempt, row prefix, txid. Returns the number of rows put back.
+-- KEYS: guard, keys, written, a row per key. ARGV: attempt, row prefix, txid, "end" once all rows are put back.
+-- Returns the number of rows put back.
 
 local txid = ARGV[3]
-local refusal = fenced(ARGV[1])
+local refusal = fenced(ARGV[1], true)
 if refusal then
   return refusal
 end
@@ -49,5 +50,8 @@ for i = 4, #KEYS do
 end
 if forgotten > 0 and redis.call("HEXISTS", KEYS[1], "keys:" .. txid) == 1 then
   redis.call("HINCRBY", KEYS[1], "keys:" .. txid, -forgotten)
+end
+if ARGV[4] == "end" and redis.call("HGET", KEYS[1], "reverting") == ARGV[1] then
+  redis.call("HDEL", KEYS[1], "reverting")
 end
 return rows
