@@ -85,11 +85,9 @@ def _check_content(spec: StateSpec, own: BatchRecord, ledger: LedgerSide) -> Non
 
 
 def _check_ahead(rows: GuardedMap, status: StoreStatus, ledger: LedgerSide) -> None:
-    """Raise StoreAheadError unless the store is one batch ahead and that one is open, or can be reverted."""
+    """Raise StoreAheadError unless the store is one batch ahead and that one comes again, or can be reverted."""
     ahead, spec = ledger.committed + 1, rows.spec
-    if status.published == ahead and ledger.open_txid == ahead:
-        return  # it comes again, and is reverted first
-    # A batch after it has used up the versions before it.
-    is_last = status.published == ahead and not rows.record(ahead + 1).keys
-    if not is_last or spec.kind != "opaque":
+    # A batch after it has used up the versions before it, also if that batch was reverted since.
+    is_last = status.published == ahead and not rows.record(ahead + 1).has_written
+    if not is_last or (spec.kind != "opaque" and ledger.open_txid != ahead):
         raise findings.ahead(spec, status.published, ledger.committed)

@@ -64,12 +64,13 @@ class BatchRecord(NamedTuple):
     """What a store noted of one batch. by: the name of the attempt that was admitted last; "" where none is on record.
 
     keys: how many keys carry the batch's txid; None where the kind does not tell. is_reverted: False until that attempt
-    has reverted those before it.
+    has reverted those before it. has_written: whether any key was ever written under the batch, reverted since or not.
     """
 
     by: str = ""
     keys: int | None = None
     is_reverted: bool = True
+    has_written: bool = False
 
 
 class GuardedMap(IBackingMap, CommittedRows, Protocol):
@@ -116,15 +117,15 @@ class GuardedMap(IBackingMap, CommittedRows, Protocol):
 
 
 def refuse(state: str, own: Attempt, admitted: Sequence[str | int], epoch: str) -> FencedError | LostWritesError:
-    """Return the error of a write by an attempt that is not the admitted one, or has not reverted those before it.
+    """Return the error of a write by an attempt that is not admitted, or has not reverted those before it.
 
     admitted: fence, txid, attempt and token; nothing where none is admitted. epoch: that of the admitted one.
     """
     numbers = tuple(int(number) for number in admitted[:3])
     if (*numbers, (*admitted[3:], "")[0], epoch) == own:
         return LostWritesError(
-            f"state {state!r}: {own} may not write, it has not reverted the attempts before it: the store has gone back "
-            "to before it did; try again, so that it is compared with the ledger"
+            f"state {state!r}: {own} may not write, it has not reverted the attempts before it: the store has gone "
+            "back to before it did; try again, so that it is compared with the ledger"
         )
     other = f"{Attempt(numbers[0], numbers[1], numbers[2])} is admitted" if numbers else "none is admitted"
     where = f"state {state!r}: {own} may not write, {other}"

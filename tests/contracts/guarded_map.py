@@ -207,6 +207,12 @@ class GuardedMapContract:
 
         guarded.under(2, 5, 2).check(5, 0)
 
+    def test_a_batch_that_has_written_is_known_after_its_revert(self, guarded):
+        guarded.under(2, 5, 2).revert(5)
+        guarded.admit(2, 6, 1)
+
+        assert [guarded.record(txid).has_written for txid in (5, 6)] == [True, False]
+
     @pytest.mark.parametrize("overtake", OVERTAKES)
     @pytest.mark.parametrize("read", [0, 1])
     def test_a_scan_that_is_overtaken_shows_its_batch_or_is_refused(self, new_backing, new_upkeep, overtake, read):

@@ -210,9 +210,16 @@ MUTANTS = [
     Mutant(
         "redis/a-store-that-is-ahead-is-taken-back-two-batches",
         COMPARISON,
-        "is_last = status.published == ahead and not rows.record(ahead + 1).keys",
+        "is_last = status.published == ahead and not rows.record(ahead + 1).has_written",
         "is_last = True",
         COMPARED,
+    ),
+    Mutant(
+        "redis/a-batch-that-was-reverted-has-not-written",
+        LUA + "common.lua",
+        '    redis.call("HSET", KEYS[1], "written", txid)\n',
+        "",
+        [*BATCHES, *COMPARED],
     ),
     Mutant(
         "redis/another-attempt-at-the-batch-is-taken-for-the-committed-one",

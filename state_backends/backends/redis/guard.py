@@ -3,6 +3,7 @@
 Its fields: `attempt` (fence, txid, attempt, token of the admitted one), `epoch`, `committed` (the batch that readers
 see), `by:<txid>` and `keys:<txid>` (who was admitted last to a batch, how many keys carry its txid; of the newest two),
 `reverting` (the admitted attempt while it has not reverted those before it),
+`written` (the last batch that has written any key, reverted since or not; a guard of an earlier release has none),
 `shown:<txid>` (the attempt that was published, of the newest 1,000 batches; a batch of an earlier release has none),
 `rows` (how many rows there are, counted as they come and go), `lost` (rows that were found to be gone), `rebuilding`,
 `oldest` (rows do not show batches before it any more, though nothing in them says so; a guard of an earlier release has
@@ -95,8 +96,10 @@ class RedisGuard:
         return StoreStatus(int(published or 0), admitted, not names, bool(rebuilding), max(missing, int(lost or 0)))
 
     def record(self, txid: int) -> BatchRecord:
-        by, keys, reverting = self._client.hmget(self._names.guard, f"by:{txid}", f"keys:{txid}", "reverting")
+        fields = f"by:{txid}", f"keys:{txid}", "reverting", "written"
+        by, keys, reverting, written = self._client.hmget(self._names.guard, fields)
         name = (by or b"").decode()
         _, of, attempt, token = (reverting or b"0 0 0 ").decode().split(" ")
         counted = None if self._spec.kind == "non_transactional" else int(keys or 0)
-        return BatchRecord(name, counted, (int(of), attempt_name(token, int(attempt))) != (txid, name))
+        is_reverted = (int(of), attempt_name(token, int(attempt))) != (txid, name)
+        return BatchRecord(name, counted, is_reverted, int(keys or 0) > 0 or int(written or 0) >= txid)

@@ -39,7 +39,8 @@ class SqliteBackingMap:
         conn.execute(f"CREATE TABLE IF NOT EXISTS {self._table} (key BLOB PRIMARY KEY, {COLUMNS}) WITHOUT ROWID")
         conn.execute("CREATE TABLE IF NOT EXISTS guard (state PRIMARY KEY, attempt, epoch, committed, rebuilding)")
         conn.execute(
-            "CREATE TABLE IF NOT EXISTS record (state, txid, by, keys, is_reverted, PRIMARY KEY (state, txid))"
+            "CREATE TABLE IF NOT EXISTS record "
+            "(state, txid, by, keys, is_reverted, has_written, PRIMARY KEY (state, txid))"
         )
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
@@ -104,7 +105,8 @@ class SqliteBackingMap:
             )
             if attempt:
                 self._conn.execute(
-                    "INSERT INTO record VALUES (?1, ?2, ?3, 0, ?4) ON CONFLICT DO UPDATE SET by = ?3, is_reverted = ?4",
+                    "INSERT INTO record VALUES (?1, ?2, ?3, 0, ?4, 0) "
+                    "ON CONFLICT DO UPDATE SET by = ?3, is_reverted = ?4",
                     [self.spec.name, txid, own.name, attempt == 1],
                 )
                 self._conn.execute("DELETE FROM record WHERE state = ? AND txid < ? - 1", [self.spec.name, txid])
@@ -139,7 +141,7 @@ class SqliteBackingMap:
 
     def record(self, txid: int) -> BatchRecord:
         found = self._conn.execute(
-            "SELECT by, keys, is_reverted FROM record WHERE state = ? AND txid = ?", [self.spec.name, txid]
+            "SELECT by, keys, is_reverted, has_written FROM record WHERE state = ? AND txid = ?", [self.spec.name, txid]
         ).fetchone()
         return BatchRecord(*(found or ("", 0)))
 
@@ -225,7 +227,8 @@ class SqliteBackingMap:
     def _count(self, txid: int | None, change: int) -> None:
         """Keep count of the keys that carry the txid of a batch on record."""
         self._conn.execute(
-            "UPDATE record SET keys = keys + ? WHERE state = ? AND txid = ?", [change, self.spec.name, txid]
+            "UPDATE record SET keys = keys + ?1, has_written = has_written OR ?1 > 0 WHERE state = ?2 AND txid = ?3",
+            [change, self.spec.name, txid],
         )
 
     def _may_write(self, admitted: Attempt | None, reverts: bool) -> bool:

@@ -265,6 +265,31 @@ class TestAhead:
         with pytest.raises(StoreAheadError):
             feed.restart()
 
+    @pytest.mark.parametrize("comes_again", [False, True])
+    def test_it_is_refused_also_once_the_batch_after_it_was_reverted(self, feed, comes_again):
+        copy = feed.copy_of_ledger()
+        feed.run(views(("a", 10)))
+        batch, _ = feed.begin()
+        feed.write(batch, views(("a", 100)))
+        feed.begin()
+        feed.restore_ledger(copy)
+        if comes_again:
+            feed.ledger.begin(1)
+
+        with pytest.raises(StoreAheadError, match="Redis has batch 2, and the ledger is at batch 1"):
+            feed.restart()
+
+    def test_what_an_earlier_release_wrote_of_the_batch_after_it_is_known_by_its_keys(self, feed, client):
+        copy = feed.copy_of_ledger()
+        feed.run(views(("a", 10)))
+        batch, _ = feed.begin()
+        feed.write(batch, views(("a", 100)))
+        client.hdel(KeyNames(feed.spec).guard, "written")
+        feed.restore_ledger(copy)
+
+        with pytest.raises(StoreAheadError):
+            feed.restart()
+
     def test_one_that_was_admitted_only_and_not_written_does_not_matter(self, feed):
         copy = feed.copy_of_ledger()
         feed.run(views(("a", 1)))

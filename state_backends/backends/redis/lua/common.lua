@@ -49,10 +49,12 @@ local function count_rows(change)
   end
 end
 
--- It counts the keys that carry a batch's txid, too. attempt: "" for writes outside any batch, which are not counted.
+-- It counts the keys that carry a batch's txid, too, and notes which batch was the last to write any: a revert takes the
+-- keys back, and the versions before theirs stay used up. attempt: "" for writes outside any batch, which are not counted.
 local function count_keys(attempt, txid, change)
   if change ~= 0 and attempt ~= "" and KIND ~= "non_transactional" then
     redis.call("HINCRBY", KEYS[1], "keys:" .. txid, change)
+    redis.call("HSET", KEYS[1], "written", txid)
   end
 end
 
