@@ -45,11 +45,10 @@ def compare(rows: GuardedMap, ledger: LedgerSide) -> None:
         raise findings.rebuilding(spec)
     if status.missing_rows:
         raise findings.lost_rows(spec, status.missing_rows)
+    own = rows.record(ledger.committed)
     if status.published > ledger.committed:
         _check_ahead(rows, status, ledger)
-        return
-    own = rows.record(ledger.committed)
-    if status.published < ledger.committed and not _is_unpublished(status, own, ledger):
+    elif status.published < ledger.committed and not _is_unpublished(status, own, ledger):
         raise findings.behind(spec, status.published, ledger.committed)
     _check_content(spec, own, ledger)
     if ledger.open_txid is None and spec.kind != "opaque" and rows.record(ledger.committed + 1).keys:

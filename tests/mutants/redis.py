@@ -236,6 +236,13 @@ MUTANTS = [
         COMPARED,
     ),
     Mutant(
+        "redis/the-committed-batch-of-a-store-that-is-ahead-is-not-compared",
+        COMPARISON,
+        "        _check_ahead(rows, status, ledger)\n",
+        "        return _check_ahead(rows, status, ledger)\n",
+        COMPARED,
+    ),
+    Mutant(
         "redis/a-store-that-lacks-keys-is-served",
         COMPARISON,
         'if own.keys < ledger.keys or (spec.kind == "opaque" and own.keys > ledger.keys):',

@@ -290,6 +290,16 @@ class TestAhead:
         with pytest.raises(StoreAheadError):
             feed.restart()
 
+    def test_it_is_refused_if_the_batch_before_it_came_again_since(self, feed):
+        copy = feed.copy_of_ledger()
+        feed.run(views(("a", 5)), batch_id=0)
+        feed.run(views(("a", 10)))
+        feed.restore_ledger(copy)
+        feed.conn.execute("UPDATE tidemark.batch SET attempt = 1 WHERE pipeline = %s", [feed.pipeline])
+
+        with pytest.raises(StoreAheadError, match="batch 1 in Redis is of another attempt"):
+            feed.restart()
+
     def test_one_that_was_admitted_only_and_not_written_does_not_matter(self, feed):
         copy = feed.copy_of_ledger()
         feed.run(views(("a", 1)))
