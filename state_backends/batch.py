@@ -106,6 +106,11 @@ class Batch:
         return self.attempt > 1
 
 
+def attempt_name(token: str, attempt: int) -> str:
+    """Return what an attempt is called in records of its batch, and in no other acquisition or attempt."""
+    return f"{token} {attempt}"
+
+
 def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
     """Check that this attempt may still write, and lock the ledger's row FOR SHARE until the transaction ends.
 

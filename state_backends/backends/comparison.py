@@ -10,7 +10,8 @@ from typing import NamedTuple
 import psycopg
 
 from state_backends import findings
-from state_backends.backends.guard import BatchRecord, GuardedMap, StoreStatus, attempt_name
+from state_backends.backends.guard import BatchRecord, GuardedMap, StoreStatus
+from state_backends.batch import attempt_name
 from state_backends.spec import StateSpec
 
 LEDGER = """

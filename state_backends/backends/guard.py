@@ -8,7 +8,7 @@ with the ledger (comparison.py), at each start and at each batch.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
-from state_backends.batch import Batch
+from state_backends.batch import Batch, attempt_name
 from state_backends.errors import FencedError, LostWritesError
 from state_backends.protocols import IBackingMap
 from state_backends.reader.scanning import CommittedRows
@@ -40,10 +40,6 @@ class Attempt(NamedTuple):
         if self.attempt == 0:
             return f"the start of a driver under fence {self.fence}"
         return f"attempt {self.attempt} at batch {self.txid} under fence {self.fence}"
-
-
-def attempt_name(token: str, attempt: int) -> str:
-    return f"{token} {attempt}"
 
 
 class StoreStatus(NamedTuple):

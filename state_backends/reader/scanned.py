@@ -48,6 +48,13 @@ def _timestamp(value: datetime) -> str:
 # Scanned: pages of entries out of a scan in key order, as the database would give them.
 
 
+class Published(NamedTuple):
+    """The batch that a store shows. by: the name of the attempt at it that was published, "" where that is unknown."""
+
+    txid: int
+    by: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedRow:
     """What a reader of one batch sees of one key.

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from state_backends import findings
+from state_backends.batch import attempt_name
 from state_backends.committed import isolation, ledger_sql
 from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
 from state_backends.reader.bounds import (
@@ -34,16 +35,26 @@ from state_backends.reader.filters import Where, check_where, meets, narrowed
 from state_backends.reader.groups import Grouping, too_many_to_group
 from state_backends.reader.history import NEVER_ANOTHER
 from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
-from state_backends.reader.scanned import Bounded, CommittedRow, Order, Row, json_form, matches, place_of, shown_key
+from state_backends.reader.scanned import (
+    Bounded,
+    CommittedRow,
+    Order,
+    Published,
+    Row,
+    json_form,
+    matches,
+    place_of,
+    shown_key,
+)
 from state_backends.row import Key, Versioned
 from state_backends.spec import StateSpec
 
 Answer = TypeVar("Answer")
 
-# Attempt and time of batch %s, the epoch, the newest committed txid, the open one, and the oldest batch whose time is
-# known.
+# Token, attempt and time of batch %s, the epoch, the newest committed txid, the open one, and the oldest batch whose
+# time is known.
 BATCH = ledger_sql(
-    "coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, p.open_txid, "
+    "coalesce(b.token, ''), coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, p.open_txid, "
     "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name)",
     sql.SQL("LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
@@ -57,7 +68,7 @@ class CommittedRows(Protocol):
 
     def multi_get(self, keys: Sequence[Key]) -> Sequence[Versioned | None]: ...
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, Sequence[CommittedRow]]: ...
+    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[Published, Sequence[CommittedRow]]: ...
 
     def scan_committed(
         self,
@@ -66,14 +77,15 @@ class CommittedRows(Protocol):
         prefix: Key | None = None,
         *,
         after: Key | None = None,
-    ) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]: ...
+    ) -> tuple[Published, Iterator[tuple[Key, CommittedRow]]]: ...
 
 
 class _Batch(NamedTuple):
     """A batch as the ledger has it. newest: the committed one. open: the next one, if it has begun. oldest: the first
-    whose time is known."""
+    whose time is known. token: of the driver that opened it last, "" where that is unknown."""
 
     txid: int
+    token: str
     attempt: int
     at: datetime | None
     epoch: str
@@ -259,9 +271,9 @@ class ScanningReader(Reader):
         if self._past is not None:
             return self._past.history(key, limit=limit, before=before)
         typed = self.spec.check_key(key)
-        txid, versions, whole = self._until_still(lambda: self._carried(typed))
+        published, versions, whole = self._until_still(lambda: self._carried(typed))
         on_hand = [version for version in versions if before is None or (version.txid or before) < before]
-        batch, results = self._published(txid, None), [self._shown(version) for version in on_hand[:limit]]
+        batch, results = self._published(published, None), [self._shown(version) for version in on_hand[:limit]]
         complete = whole or len(results) == limit
         return Snapshot(*batch.shown, json_form(results).encode(), complete=complete)
 
@@ -270,11 +282,11 @@ class ScanningReader(Reader):
             return self._past.series(key, since=since, until=until, step_seconds=step_seconds)
         typed = self.spec.check_key(key)
         # A row carries two versions at most.
-        txid, versions, _ = self._until_still(lambda: self._carried(typed))
+        published, versions, _ = self._until_still(lambda: self._carried(typed))
         dated = [(version.at, version) for version in reversed(versions) if version.at and version.at < until]
         first = max(sum(at < since for at, _ in dated) - 1, 0)
         shown = [self._shown(version) for _, version in dated[first:]]
-        return Snapshot(*self._published(txid, None).shown, json_form(shown).encode())
+        return Snapshot(*self._published(published, None).shown, json_form(shown).encode())
 
     def export(
         self,
@@ -301,7 +313,7 @@ class ScanningReader(Reader):
         return Export(*batch.shown, columns_of(self.spec, asked), values, resources)
 
     def committed(self) -> CommittedBatch:
-        return self._published(self._rows.multi_get_committed([])[0], None).shown
+        return self._published(self._shown_now(), None).shown
 
     def _look(
         self, bounds: Range, where: Where, order: Order | None, place: Place | None, count: int, as_of: int | None
@@ -333,21 +345,22 @@ class ScanningReader(Reader):
             if row.status == "found" and meets(self.spec, where, key, row.value):
                 yield (*key, *self._measured(row.value, measures).values())
 
-    def _carried(self, key: Key) -> tuple[int, list[_Version], bool]:
-        """Return the published txid, the versions up to it that a row carries, and whether none is gone."""
-        txid, _ = self._rows.multi_get_committed([])
+    def _carried(self, key: Key) -> tuple[Published, list[_Version], bool]:
+        """Return the published batch, the versions up to it that a row carries, and whether none is gone."""
+        published = self._shown_now()
+        txid = published.txid
         (row,) = self._rows.multi_get([key])
         versions = [] if row is None else [_Version(row.txid, row.at, row.value)]
         if row is not None and row.prev_txid is not None:
             versions.append(_Version(row.prev_txid, row.prev_at, row.prev))
         committed = [version for version in versions if version.txid is None or version.txid <= txid]
         # One version may be all that a revert has left of a row.
-        if not committed and (len(versions) == 2 or self._rows.multi_get_committed([])[0] != txid):
+        if not committed and (len(versions) == 2 or self._shown_now() != published):
             raise MovedOnError(f"state {self.spec.name!r}: the row of key {key!r} has moved on from batch {txid}")
         if row is None:
-            return txid, [], self._never_another(0)
+            return published, [], self._never_another(0)
         is_first = self.spec.kind == "opaque" and row.prev_txid is None
-        return txid, committed, is_first and self._never_another(row.txid)
+        return published, committed, is_first and self._never_another(row.txid)
 
     def _never_another(self, txid: int | None) -> bool:
         row = self._conn.execute(NEVER_ANOTHER, [txid, self.spec.name]).fetchone()
@@ -370,15 +383,15 @@ class ScanningReader(Reader):
     def _versions(self, keys: Sequence[Key], as_of: int | None) -> tuple[_Batch, Sequence[CommittedRow]]:
         if as_of is not None:
             self._check_then(as_of)
-        txid, rows = self._rows.multi_get_committed(keys)
-        return self._published(txid, as_of), rows
+        published, rows = self._rows.multi_get_committed(keys)
+        return self._published(published, as_of), rows
 
     def _scan(self, bounds: Range, after: Place | None, as_of: int | None) -> tuple[_Batch, Iterator[Row]]:
         if as_of is not None:
             self._check_then(as_of)
         behind = None if after is None else after.key
-        txid, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
-        return self._published(txid, as_of), rows
+        published, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
+        return self._published(published, as_of), rows
 
     def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
         times = [version.at for version in versions if version.status == "found" and version.at is not None]
@@ -394,16 +407,23 @@ class ScanningReader(Reader):
         raise moved_on
 
     def _refuse_taken_back(self, batch: _Batch) -> None:
-        if self._rows.multi_get_committed([])[0] < batch.txid:
+        if self._shown_now().txid < batch.txid:
             raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} was reverted while it was read")
 
-    def _published(self, txid: int, as_of: int | None) -> _Batch:
+    def _shown_now(self) -> Published:
+        return self._rows.multi_get_committed([])[0]
+
+    def _published(self, published: Published, as_of: int | None) -> _Batch:
+        txid = published.txid
         if as_of is not None and as_of != txid:
             raise OutOfReachError(self.spec.name, as_of, txid)
         batch = self._batch(txid)
         self._compare(batch)
-        # A batch that comes again is published until it is reverted; the ledger has its next attempt by then.
-        return batch._replace(attempt=batch.attempt - 1) if txid > batch.newest else batch
+        if txid > batch.newest:
+            # A batch that comes again is published until it is reverted; the ledger has its next attempt by then.
+            return batch._replace(attempt=batch.attempt - 1)
+        self._compare_attempts(batch, published)
+        return batch
 
     def _compare(self, published: _Batch) -> None:
         """Raise FindingError where the store shows a batch that the ledger lacks, or has lost some that it commits.
@@ -415,8 +435,20 @@ class ScanningReader(Reader):
         if txid > newest and not txid == newest + 1 == published.open:
             raise findings.ahead(self.spec, txid, newest)
         # Batches may have gone by since the store was read.
-        if txid < newest - 1 and (now := self._rows.multi_get_committed([])[0]) < newest - 1:
+        if txid < newest - 1 and (now := self._shown_now().txid) < newest - 1:
             raise findings.behind(self.spec, now, newest)
+
+    def _compare_attempts(self, batch: _Batch, published: Published) -> None:
+        """Raise FindingError where the store shows another attempt than the ledger has committed.
+
+        Raises MovedOnError where the batch has come again since the store was read. It is committed again only after
+        the store has reverted the attempt before, so that one is not shown any more, unless the store has gone back.
+        """
+        if not (batch.token and published.by) or published.by == attempt_name(batch.token, batch.attempt):
+            return
+        if self._shown_now() == published:
+            raise findings.other_attempt(self.spec, batch.txid)
+        raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} came again while it was read; read again")
 
     def _check_then(self, txid: int) -> None:
         batch = self._batch(txid)

@@ -219,14 +219,14 @@ class GuardedMapContract:
         rows = new_backing(PAGES)
         put(rows, 1)
         rows.publish(1)
-        txid, scan = rows.scan_committed()
+        batch, scan = rows.scan_committed()
         seen = [next(scan) for _ in range(read)]
 
         overtake(rows, new_upkeep(rows.spec))
 
         with suppress(MovedOnError):
             seen += scan
-            assert (txid, [(key, row.value) for key, row in seen]) == (1, [(key, 1) for key in MANY])
+            assert (batch.txid, [(key, row.value) for key, row in seen]) == (1, [(key, 1) for key in MANY])
 
     @pytest.mark.parametrize("overtake", OVERTAKES)
     def test_a_scan_that_begins_afterwards_reads_to_its_end(self, new_backing, new_upkeep, overtake):
@@ -235,10 +235,10 @@ class GuardedMapContract:
         rows.publish(1)
         overtake(rows, new_upkeep(rows.spec))
 
-        txid, scan = rows.scan_committed()
+        batch, scan = rows.scan_committed()
 
         assert {row.status for _, row in scan} <= {"found"}
-        assert txid == rows.status().published > 1
+        assert batch.txid == rows.status().published > 1
 
     def test_while_a_state_is_rebuilt_nobody_reads_or_writes_it(self, guarded):
         guarded.begin_rebuild()
@@ -259,6 +259,6 @@ class GuardedMapContract:
 
         guarded.publish(4)
 
-        txid, (row,) = guarded.multi_get_committed([KEY])
-        assert (txid, row.value) == (4, 1)
+        batch, (row,) = guarded.multi_get_committed([KEY])
+        assert (batch.txid, row.value) == (4, 1)
         assert (guarded.status().is_rebuilding, guarded.record(5)[:2]) == (False, ("", 0))

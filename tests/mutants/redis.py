@@ -249,4 +249,18 @@ MUTANTS = [
         'if spec.kind == "opaque" and own.keys > ledger.keys:',
         COMPARED,
     ),
+    Mutant(
+        "redis/readers-are-shown-another-attempt-than-the-committed-one",
+        "state_backends/reader/scanning.py",
+        "        self._compare_attempts(batch, published)\n",
+        "",
+        COMPARED,
+    ),
+    Mutant(
+        "redis/a-batch-that-came-again-during-a-read-is-a-finding",
+        "state_backends/reader/scanning.py",
+        "if self._shown_now() == published:",
+        "if True:",
+        COMPARED,
+    ),
 ]

@@ -302,8 +302,10 @@ def in_redis(workspace, client, changelog):
     """Return the published txid, and each word's count."""
     rows = RedisBackingMap(client, replace(WORDS, name=REDIS, changelog=changelog))
     keys = [key for key, _ in rows.scan()]
-    txid, found = rows.multi_get_committed(keys)
-    return txid, {key[0]: row.value["count"] for key, row in zip(keys, found, strict=True) if row.status == "found"}
+    batch, found = rows.multi_get_committed(keys)
+    return batch.txid, {
+        key[0]: row.value["count"] for key, row in zip(keys, found, strict=True) if row.status == "found"
+    }
 
 
 def rebuild_state(workspace):

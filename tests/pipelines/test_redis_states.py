@@ -79,9 +79,11 @@ def words_and_lines(folder, source=EditedFiles, accident=None, words=WORDS):
 def seen(client, spec=WORDS):
     """Return the published txid and what its readers see, key to finished value."""
     backing = RedisBackingMap(client, spec)
-    txid, rows = backing.multi_get_committed([key for key, _ in backing.scan()])
+    batch, rows = backing.multi_get_committed([key for key, _ in backing.scan()])
     keys = [key[0] for key, _ in backing.scan()]
-    return txid, {key: spec.finish(row.value) for key, row in zip(keys, rows, strict=True) if row.status == "found"}
+    return batch.txid, {
+        key: spec.finish(row.value) for key, row in zip(keys, rows, strict=True) if row.status == "found"
+    }
 
 
 def counts(client, spec=WORDS):

@@ -1,7 +1,7 @@
 """What a reader of the committed batch sees in Redis: whole batches only, whatever is written meanwhile."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from state_backends import findings
 from state_backends.backends.redis.keys import KeyNames
@@ -9,7 +9,7 @@ from state_backends.backends.redis.row_codec import RowFields, text_of
 from state_backends.backends.redis.scripts import ScriptCalls, by_row, unpack
 from state_backends.errors import FindingError, MovedOnError
 from state_backends.key_bytes import from_microseconds
-from state_backends.reader.scanned import CommittedRow
+from state_backends.reader.scanned import CommittedRow, Published
 from state_backends.row import Key
 from state_backends.spec import StateSpec
 
@@ -23,13 +23,6 @@ REBUILDING, LOST = -2, -3
 MAX_READS = 100
 
 
-class Pin(NamedTuple):
-    """The batch that all calls of a read must see. by: its attempt that was published, b"" where that is unknown."""
-
-    txid: int
-    by: bytes
-
-
 class CommittedReads:
     """Reads the rows of one state at the published txid."""
 
@@ -41,33 +34,33 @@ class CommittedReads:
         self._width = 3 + len(spec.value_columns)
         self._ttl = text_of(spec.ttl)
 
-    def pin(self) -> Pin:
+    def published(self) -> Published:
         """Return the published batch, 0 before the first. Raises FindingError, as every read does."""
-        (pin,), _ = self._read([[]], None)
-        return pin
+        (published,), _ = self._read([[]], None)
+        return published
 
-    def multi_get(self, keys: Sequence[Key], limit: int) -> tuple[int, list[CommittedRow]]:
-        """Return the published txid and the rows in the order asked, `limit` keys per script call.
+    def multi_get(self, keys: Sequence[Key], limit: int) -> tuple[Published, list[CommittedRow]]:
+        """Return the published batch and the rows in the order asked, `limit` keys per script call.
 
         Raises MovedOnError where batches are published faster than the calls are made.
         """
         if not keys:
-            return self.pin().txid, []
+            return self.published(), []
         at = None
         for _ in range(MAX_READS):
-            pins, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at)
+            batches, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at)
             # Where a batch was published between two calls, read the older one, which all rows can still show.
-            at = min(pins)
+            at = min(batches)
             if at.txid == MOVED_ON:
                 at = None
-            elif len(pins) == 1:
-                return at.txid, rows
+            elif len(batches) == 1:
+                return at, rows
         raise MovedOnError(
             f"state {self._name!r}: batches were published during each of {MAX_READS} reads of {len(keys)} keys; "
             "ask for fewer keys"
         )
 
-    def get_at(self, keys: Sequence[bytes], at: Pin) -> list[CommittedRow]:
+    def get_at(self, keys: Sequence[bytes], at: Published) -> list[CommittedRow]:
         """Return what readers of a batch see of keys that are already bytes, in the order asked.
 
         One script call. Raises MovedOnError where the rows do not show it any more; without keys it only checks that.
@@ -80,18 +73,18 @@ class CommittedReads:
             )
         return rows
 
-    def _read(self, chunks: Iterable[list[bytes]], at: Pin | None) -> tuple[set[Pin], list[CommittedRow]]:
+    def _read(self, chunks: Iterable[list[bytes]], at: Published | None) -> tuple[set[Published], list[CommittedRow]]:
         """Return the batches that the calls have read at, and the rows."""
-        arguments = [self._ttl, text_of(at.txid), at.by] if at else [self._ttl, b"", b""]
+        arguments = [self._ttl, text_of(at.txid), at.by.encode()] if at else [self._ttl, b"", b""]
         calls = ((None, [self._names.guard, *rows], arguments) for rows in chunks)
-        pins: set[Pin] = set()
+        batches: set[Published] = set()
         seen: list[CommittedRow] = []
         for _, (txid, by, lengths, text) in self._scripts.run("committed", calls):
             if txid in (REBUILDING, LOST):
                 raise self._finding(txid)
-            pins.add(Pin(txid, by))
+            batches.add(Published(txid, by.decode()))
             seen.extend(self._seen(*row) for row in by_row(self._width, unpack(lengths, text)))
-        return pins, seen
+        return batches, seen
 
     def _finding(self, reply: int) -> FindingError:
         if reply == LOST:

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
-from state_backends.backends.redis.committed import CommittedReads, Pin
+from state_backends.backends.redis.committed import CommittedReads
 from state_backends.backends.redis.guard import RedisGuard
 from state_backends.backends.redis.keys import Chunk, KeyNames
 from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
@@ -24,7 +24,7 @@ from state_backends.dead_letters import DeadLetter, refusal, refused_fold
 from state_backends.errors import FoldRangeError, SpecError
 from state_backends.key_bytes import KeyBytes, after_prefix
 from state_backends.maps import MAPS
-from state_backends.reader.scanned import CommittedRow
+from state_backends.reader.scanned import CommittedRow, Published
 from state_backends.row import Key, Versioned, check_paired, check_unique, stale
 from state_backends.spec import StateSpec
 
@@ -240,8 +240,8 @@ class RedisBackingMap:
         """Return a warning where what Redis acknowledges may be lost. Raises BackendSetupError, LostBatchesError."""
         return check_server(self._client, self._names, self.spec)
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
-        """Return the published txid (0 before the first) and what its readers see of each key, in the order asked.
+    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[Published, list[CommittedRow]]:
+        """Return the published batch (0 before the first) and what its readers see of each key, in the order asked.
 
         All rows are of that one batch, even while the next is written or published; ttl is applied at the server's
         time. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError where
@@ -256,8 +256,8 @@ class RedisBackingMap:
         prefix: Key | None = None,
         *,
         after: Key | None = None,
-    ) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]:
-        """Return the published txid and an iterator over keys in key order, with what readers of that batch see.
+    ) -> tuple[Published, Iterator[tuple[Key, CommittedRow]]]:
+        """Return the published batch and an iterator over keys in key order, with what readers of that batch see.
 
         From `start` (with it) to `stop` (without it), under a prefix; each is the first parts of a key, an empty one no
         bound. after: only keys larger than this one.
@@ -268,8 +268,8 @@ class RedisBackingMap:
         if after is not None:
             last_seen = self._bytes.encode(self.spec.check_key(after))
             low = max(low, b"[" + last_seen + b"\0")
-        pin = self._committed.pin()
-        return pin.txid, self._scan_committed(pin, low, high)
+        published = self._committed.published()
+        return published, self._scan_committed(published, low, high)
 
     def split_keys(self, parts: int) -> list[Key]:
         """Return at most `parts` - 1 keys, in key order, that divide the rows into equal parts."""
@@ -279,14 +279,14 @@ class RedisBackingMap:
         pages = [self._client.zrange(names, rank, rank) for rank in ranks if rank]
         return [self._bytes.decode(page[0]) for page in pages if page]
 
-    def _scan_committed(self, pin: Pin, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
+    def _scan_committed(self, at: Published, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
         keys, size = self._ordered(low, high), FIRST_KEYS
         while page := list(islice(keys, min(size, CHUNK_KEYS))):
-            rows = self._committed.get_at(page, pin)
+            rows = self._committed.get_at(page, at)
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
             size = CHUNK_KEYS
         # Keys behind the last one may have been freed before they were looked for.
-        self._committed.get_at([], pin)
+        self._committed.get_at([], at)
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
         hashes = array("q", map(hash, self._names.encoded(keys)))

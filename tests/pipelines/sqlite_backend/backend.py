@@ -20,7 +20,7 @@ from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, ref
 from state_backends.committed import is_live
 from state_backends.errors import BackendUnavailable, LostWritesError, MovedOnError
 from state_backends.key_bytes import KeyBytes, after_prefix
-from state_backends.reader.scanned import CommittedRow
+from state_backends.reader.scanned import CommittedRow, Published
 from state_backends.row import Key, check_unique, json_text, pair, stale
 
 COLUMNS = "value, txid, prev, prev_txid, at, prev_at"
@@ -154,9 +154,9 @@ class SqliteBackingMap:
     def check_store(self) -> str:
         return ""
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[int, list[CommittedRow]]:
+    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[Published, list[CommittedRow]]:
         with self._snapshot() as txid:
-            return txid, [self._seen(row, txid) for row in self.multi_get(keys)]
+            return Published(txid), [self._seen(row, txid) for row in self.multi_get(keys)]
 
     def scan_committed(
         self,
@@ -165,7 +165,7 @@ class SqliteBackingMap:
         prefix: Key | None = None,
         *,
         after: Key | None = None,
-    ) -> tuple[int, Iterator[tuple[Key, CommittedRow]]]:
+    ) -> tuple[Published, Iterator[tuple[Key, CommittedRow]]]:
         low, high, under = (self._bytes.encode(self.spec.check_prefix(key or ())) for key in (start, stop, prefix))
         behind = b"" if after is None else self._bytes.encode(self.spec.check_key(after)) + b"\0"
         with self._snapshot() as txid:
@@ -174,7 +174,7 @@ class SqliteBackingMap:
                 "AND (?4 IS NULL OR key < ?4) AND (?5 IS NULL OR key < ?5) ORDER BY key",
                 [low, under, behind, after_prefix(under), high or None],
             ).fetchall()
-        return txid, ((self._bytes.decode(key), self._seen(_versioned(row), txid)) for key, *row in found)
+        return Published(txid), ((self._bytes.decode(key), self._seen(_versioned(row), txid)) for key, *row in found)
 
     def _seen(self, row: Versioned | None, txid: int) -> CommittedRow:
         """Return the version that a reader of batch `txid` sees."""

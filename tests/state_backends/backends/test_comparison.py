@@ -8,7 +8,14 @@ import pytest
 
 from state_backends import BatchLedger, Count, RedisBackingMap, StateSpec, state_reader
 from state_backends.backends.redis.keys import KeyNames
-from state_backends.errors import FencedError, FindingError, LostBatchesError, LostWritesError, StoreAheadError
+from state_backends.errors import (
+    FencedError,
+    FindingError,
+    LostBatchesError,
+    LostWritesError,
+    MovedOnError,
+    StoreAheadError,
+)
 from state_backends.maintenance import expire
 from state_backends.reader.scanning import ScanningReader
 from tests.recovery_page import message_of
@@ -414,6 +421,34 @@ class TestReaders:
 
         with pytest.raises(StoreAheadError, match="Redis has batch 2, and the ledger is at batch 1"):
             feed.read("a")
+
+    def test_another_attempt_than_the_committed_one_is_not_served(self, feed, client):
+        feed.run(views(("a", 1)))
+        older = copy_of(client, feed.spec)
+        feed.run(views(("a", 5)), batch_id=1)
+        put_back(client, feed.spec, older)
+        reader = state_reader(feed.conn, feed.spec)
+
+        for ask in (lambda: reader.multi_get([("a",)]), reader.page, reader.committed, reader.export):
+            with pytest.raises(StoreAheadError, match="batch 2 in Redis is of another attempt"):
+                ask()
+
+    def test_a_batch_that_comes_again_during_a_read_is_not_shown_as_the_other_attempt(self, feed, monkeypatch):
+        feed.run(views(("a", 1)))
+        reader, get = state_reader(feed.conn, feed.spec), RedisBackingMap.multi_get_committed
+
+        def overtaken(rows, keys):
+            answer = get(rows, keys)
+            if keys:
+                feed.run(views(("a", 5)), batch_id=1)
+            return answer
+
+        monkeypatch.setattr(RedisBackingMap, "multi_get_committed", overtaken)
+
+        with pytest.raises(MovedOnError, match="batch 2 came again while it was read; read again"):
+            reader.multi_get([("a",)])
+        monkeypatch.undo()
+        assert feed.read("a") == [6]
 
     def test_the_batch_before_is_served_between_commit_and_publish_and_while_one_comes_again(self, feed):
         batch, session = feed.begin()

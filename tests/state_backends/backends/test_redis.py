@@ -283,7 +283,7 @@ class TestMergeOnACluster(FoldContract):
             if txid < 4:
                 backing.publish(txid)
 
-        txid, seen = backing.multi_get_committed(keys)
-        assert (txid, {row.value["mean_count"] for row in seen}) == (3, {3})
+        batch, seen = backing.multi_get_committed(keys)
+        assert (batch.txid, {row.value["mean_count"] for row in seen}) == (3, {3})
         assert backing.under(1, 4, 1).revert(4) == 20
         assert {row.value["sum"] for row in backing.multi_get(keys)} == {3.0}

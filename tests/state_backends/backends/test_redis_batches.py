@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from state_backends import Count, OpaqueMap, Replace, StateSpec, Versioned
-from state_backends.backends.redis.committed import CommittedRow
 from state_backends.backends.redis.rows import RedisBackingMap
 from state_backends.backends.redis.upkeep import RedisUpkeep
 from state_backends.errors import FencedError, LostWritesError, MovedOnError
+from state_backends.reader.scanned import CommittedRow, Published
 from tests.contracts.backends import emptied
 from tests.contracts.guarded_map import OLDER, GuardedMapContract
 from tests.state_backends.backends.redis_servers import Interrupted
@@ -67,8 +67,8 @@ def counts(backing):
 
 def seen(backing, *pages):
     """Return what a reader sees: the batch, and per page the count or the status."""
-    txid, rows = backing.multi_get_committed([(page,) for page in pages])
-    return txid, [row.value["n"] if row.status == "found" else row.status for row in rows]
+    batch, rows = backing.multi_get_committed([(page,) for page in pages])
+    return batch.txid, [row.value["n"] if row.status == "found" else row.status for row in rows]
 
 
 def names(client, backing):
@@ -272,7 +272,7 @@ class TestCommittedReads:
         merge(backing, 3, ["a"])
 
         assert backing.multi_get_committed([("a",), ("b",), ("c",)]) == (
-            2,
+            Published(2),
             [
                 CommittedRow("found", {"n": 2}, 2),
                 CommittedRow("found", {"n": 1}, 1),
@@ -290,7 +290,7 @@ class TestCommittedReads:
     def test_without_keys_the_answer_is_the_batch(self, backing):
         commit(backing, 7, ["a"])
 
-        assert backing.multi_get_committed([]) == (7, [])
+        assert backing.multi_get_committed([]) == (Published(7), [])
 
     def test_a_published_batch_is_not_taken_back_by_an_older_one(self, backing):
         commit(backing, 2, ["a"])

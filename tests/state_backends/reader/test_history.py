@@ -9,6 +9,7 @@ from state_backends import Count, RedisBackingMap, StateReader, StateSpec, Versi
 from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
 from state_backends.maintenance import compact, expire
 from state_backends.maps import MAPS
+from state_backends.reader.scanned import Published
 from tests.state_backends.feed import let_time_pass, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -158,7 +159,7 @@ def test_a_row_in_redis_that_moves_on_meanwhile_is_read_again(twins, monkeypatch
 
     assert versions(reader) == ([(3, 3), (2, 2)], False)
 
-    monkeypatch.setattr(RedisBackingMap, "multi_get_committed", lambda rows, keys: (1, []))
+    monkeypatch.setattr(RedisBackingMap, "multi_get_committed", lambda rows, keys: (Published(1), []))
     with pytest.raises(MovedOnError):
         reader.history(("a",))
 

@@ -554,10 +554,10 @@ class TestScan:
         scan = RedisBackingMap.scan_committed
 
         def taken_back(rows, *bounds, **after):
-            txid, scanned = scan(rows, *bounds, **after)
-            if txid == 2:
+            batch, scanned = scan(rows, *bounds, **after)
+            if batch.txid == 2:
                 feed.rows_in_redis.revert(2)
-            return txid, scanned
+            return batch, scanned
 
         monkeypatch.setattr(RedisBackingMap, "scan_committed", taken_back)
         page = reader.page(limit=1)

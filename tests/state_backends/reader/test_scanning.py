@@ -228,19 +228,19 @@ def test_a_page_is_of_one_batch_whatever_is_committed_while_it_is_read(twins, mo
     feed = twins(VIEWS)
     pages = [f"p{n:02}" for n in range(10)]
     feed.commit(*(row(page, 1) for page in pages))
-    txid, rows = feed.rows_in_redis.scan_committed()
+    batch, rows = feed.rows_in_redis.scan_committed()
     first = [next(rows) for _ in range(3)]
     feed.commit(*(row(page, 1) for page in pages))
 
     rest = list(rows)
     feed.rows_in_redis.scan_committed()
-    again_txid, again = feed.rows_in_redis.scan_committed()
+    again_batch, again = feed.rows_in_redis.scan_committed()
     next(again)
     feed.commit(*(row(page, 1) for page in pages))
     feed.commit(*(row(page, 1) for page in pages))
 
-    assert (txid, {row.value["n"] for _, row in [*first, *rest]}) == (1, {1})
-    assert again_txid == 2
+    assert (batch.txid, {row.value["n"] for _, row in [*first, *rest]}) == (1, {1})
+    assert again_batch.txid == 2
     with pytest.raises(MovedOnError):
         list(again)
 

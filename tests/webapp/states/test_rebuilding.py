@@ -102,8 +102,8 @@ def test_a_state_moves_to_redis_and_reads_alike_there(idle):
     called(CARRIERS, "--to", "redis")
 
     with redis.Redis.from_url(settings.REDIS_URL) as client:
-        txid, rows = RedisBackingMap(client, BY_CARRIER).multi_get_committed(KEYS)
-    assert txid == 2
+        batch, rows = RedisBackingMap(client, BY_CARRIER).multi_get_committed(KEYS)
+    assert batch.txid == 2
     assert [(row.status, row.value and row.value["flights"]) for row in rows] == [
         (answer["status"], answer["value"] and answer["value"]["flights"]) for answer in answers(idle.conn)
     ]
