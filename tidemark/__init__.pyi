@@ -128,8 +128,8 @@ from state_backends import ResumeError as ResumeError
 from state_backends import RetiredError as RetiredError
 from state_backends import RetractableMax as RetractableMax
 from state_backends import RetractableMin as RetractableMin
-from state_backends import RevisionError as RevisionError
 from state_backends import RevisionedStream as RevisionedStream
+from state_backends import RevisionError as RevisionError
 from state_backends import RewindError as RewindError
 from state_backends import RolesError as RolesError
 from state_backends import RollBackError as RollBackError
