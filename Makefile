@@ -23,15 +23,15 @@ setup: $(DEV) ## create .venv with everything that tests and checks need
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
 	@$(BIN)/python manage.py demo $(ARGS)
 
-# Processes with servers of their own; what shares a Spark session, a web server or a browser runs in one of them.
+# Two processes, each with its own servers; what shares a Spark session, a web server or a browser runs in one of them.
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 BUDGET ?=
 WRITE_BUDGET := $(if $(filter write,$(BUDGET)),--write-budget)
 
 test: $(DEV) chromium ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
 ifeq ($(strip $(ARGS)),)
-	$(PYTEST) -n 2 $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
+	$(PYTEST) $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
 else
 	$(PYTEST) $(ARGS)
 endif
@@ -39,7 +39,7 @@ endif
 check: test rest ## run all tests
 
 rest: $(DEV) $(ARCHIVE) tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
-	$(PYTEST) -n 3 $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
+	$(PYTEST) $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
 
 # Spark's classes, which Java then loads in half the time.
 $(ARCHIVE): $(DEV)
