@@ -174,7 +174,7 @@ class Command(BaseCommand):
         txids: list[int] = []
         with live_progress([name], wanted=is_wanted()):
             self._guarded(name, lambda: self._run(pipeline, run_options, stopping, how, spark, txids))
-        return _end({name: txids}, {})
+            _end({name: txids}, {})
 
     def _run(
         self,
