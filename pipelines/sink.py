@@ -53,19 +53,17 @@ class SinkJob:
 
     def __init__(self, rows: DataFrame, tasks: Sequence[Task], emits: Sequence[dict[str, str]]) -> None:
         self._states = len(tasks)
-        self._results = self._kept = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
-        self._keeps = any(emits)
-        if self._keeps:
-            # The tasks must not run again for each state that reads the new values.
-            self._kept.persist()
+        self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
+        self._kept: DataFrame | None = None
+        if any(emits):
+            # The tasks must not run again for each state that reads the new values. Nor where one query reads those of
+            # two states: of such a query, Spark may take one part for other rows than those that it keeps.
+            self._kept = self._results.persist()
+            self._results = in_session(self._kept.select("*"), self._kept.sparkSession)
 
     def written(self) -> list[Written]:
         """Run the job; return what was written of each state."""
-        if self._keeps:
-            # As they are kept: of a query that reads them twice, Spark may take one part for other rows, and run the
-            # tasks of all states again.
-            self._results = in_session(self._kept.select("*"), self._kept.sparkSession)
-        results = self._results.where("fed is not null").select(*FIGURES) if self._keeps else self._results
+        results = self._results.where("fed is not null").select(*FIGURES) if self._kept else self._results
         rows = results.collect()
         figures = [Written()] * self._states
         for row in rows:
@@ -77,7 +75,7 @@ class SinkJob:
         return self._results.where(f"e{place} is not null").select(f"e{place}.*")
 
     def forget(self) -> None:
-        if self._keeps:
+        if self._kept:
             self._kept.unpersist()
 
 

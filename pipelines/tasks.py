@@ -175,8 +175,8 @@ def _writer(task: Task) -> Iterator[psycopg.Connection]:
 
 
 def _with_one_nan(tuples: list[dict[str, Any]], spec: StateSpec) -> list[dict[str, Any]]:
-    """Give all tuples with a NaN in the key the same object, the only NaN that Python takes for equal in a tuple."""
-    for name in [name for name, kind in spec.key.items() if kind == "double precision"]:
+    """Give all tuples with a NaN in the key the same object."""
+    for name in spec.double_keys:
         for row in tuples:
             if row[name] != row[name]:
                 row[name] = math.nan

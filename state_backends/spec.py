@@ -271,6 +271,11 @@ class StateSpec:
         return [partial(sql_type.are_plain, text_bytes=text_bytes) for _, sql_type in self._key_types]
 
     @cached_property
+    def double_keys(self) -> list[str]:
+        """The key columns that may hold a NaN, which Python takes for equal only where it is the same object."""
+        return [name for name, kind in self.key.items() if kind == "double precision"]
+
+    @cached_property
     def _key_types(self) -> list[tuple[str, SqlType]]:
         return [(name, KEY_TYPES[sql_type]) for name, sql_type in self.key.items()]
 

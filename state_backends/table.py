@@ -82,7 +82,7 @@ class StateTable:
     def read_key(self, values: Sequence[Any]) -> Key:
         """Return the key of the values of its columns, in canonical form: a NaN equals that of another row."""
         key = tuple(values) if self.spec.key else ()
-        return self.spec.check_key(key) if "double precision" in self.spec.key.values() else key
+        return self.spec.check_key(key) if self.spec.double_keys else key
 
     def key_columns(self, keys: Sequence[Key]) -> list[str | list[Any]]:
         """Return checked keys as one array per key column: the parameters of `unnest`."""

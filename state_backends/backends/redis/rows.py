@@ -173,6 +173,7 @@ class RedisBackingMap:
         own = [names.guard, names.keys, names.written(txid)]
         self._guard.refuse(self._scripts.call("revert", own, [*arguments, b""]))
         rows = 0
+        # Rows of other kinds are on no batch's record.
         calls = ((None, [*own, *written], [*arguments, b""]) for written in self._written(txid))
         for _, reply in self._scripts.run("revert", calls):
             self._guard.refuse(reply)
