@@ -12,7 +12,7 @@ from state_backends import Count, First, Max, StateSpec, Sum
 from tests.webapp.api.states import add_state
 from tests.webapp.client.cutting_proxy import cutting_proxy
 from tests.webapp.flights import FIRST_HOUR
-from tidemark.client import IncompleteExportError, MissingFormatError, NotFoundError
+from tidemark.client import IncompleteExportError, MissingFormatError, NotFoundError, RequestError
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
 ROWS = 60_000
@@ -138,9 +138,11 @@ def test_values_keep_every_digit_and_their_type(client, flights):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("part", "told"), [(datetime(2013, 1, 1, 10), "has no time zone"), (math.nan, "nan cannot be part of a key")]
-)
-def test_a_key_that_json_cannot_say_is_refused(client, part, told):
-    with pytest.raises(ValueError, match=told):
-        client.state("flights_by_hour").get((part, "JFK"))
+def test_a_key_that_json_cannot_say_is_refused(client):
+    with pytest.raises(ValueError, match="has no time zone"):
+        client.state("flights_by_hour").get((datetime(2013, 1, 1, 10), "JFK"))
+
+
+def test_a_part_of_a_key_that_is_no_number_is_sent_as_it_is_answered(client):
+    with pytest.raises(RequestError, match="invalid_key: key 0: hour must be timestamptz, got 'NaN'"):
+        client.state("flights_by_hour").get((math.nan, "JFK"))
