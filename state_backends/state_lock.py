@@ -55,8 +55,8 @@ WORKS: dict[str, Sequence[str]] = {
 LOCK = "SELECT pg_advisory_lock(hashtextextended(%(name)s, %(lock_class)s))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%(name)s, %(lock_class)s))"
 
-# A process of the release before, which may still run, takes a lock in two parts. Whoever shares that one excludes such
-# processes and nobody else. It can go once no such process can be running.
+# A process of the previous release, which may still be running, takes a lock in two parts. Each of ours shares that
+# lock, which keeps such a process out and lets the others in. It can go once no such process can be running.
 SHARE_FORMER = "SELECT pg_advisory_lock_shared(%(lock_class)s, hashtext(%(name)s))"
 UNSHARE_FORMER = "SELECT pg_advisory_unlock_shared(%(lock_class)s, hashtext(%(name)s))"
 

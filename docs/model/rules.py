@@ -178,7 +178,7 @@ class Rules(Checks):
         """The batch fails, and the driver starts it again under the same fence; the tasks of the attempt go on."""
         if driver.phase not in ("down", "started", "ready") and world.faults:
             again = Driver("ready", driver.attempt._replace(number=0))
-            yield "fails, and goes on", drives(world._replace(faults=world.faults - 1), place, again)
+            yield "fails and tries again", drives(world._replace(faults=world.faults - 1), place, again)
 
     # Tasks
 
@@ -227,7 +227,7 @@ class Rules(Checks):
             yield "the servers are copied", world._replace(copy=(world.ledger, world.store))
 
     def restore_ledger(self, world: World) -> Steps:
-        """The ledger's database goes back to its copy while everything else goes on."""
+        """The ledger's database is restored from its copy, and everything else keeps running."""
         if world.copy is not None and world.faults:
             ledger, store = world.copy
             store = world.store if self.external else store

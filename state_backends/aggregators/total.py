@@ -117,10 +117,10 @@ class Sum:
 class Mean:
     """The arithmetic mean. Stored: the sum and the count of the numbers. Empty input gives null; nulls do not count.
 
-    column: the numbers. type: of their sum, as for Sum; the mean itself is a double. None is `double precision`, and a
-    pipeline whose column is no number is refused. An event with a NaN or an infinity
-    is a dead letter, as is one whose number an exact type does not keep; a sum that leaves the range of its type is
-    refused: see FoldRangeError.
+    column: the numbers. type: of their sum, as for Sum; the mean itself is a double. None means `double precision`; a
+    pipeline in which the column is not a number is refused. An event with a NaN or an infinity is a dead letter, as is
+    one whose number an exact type does not keep; a sum that leaves the range of its type is refused: see
+    FoldRangeError.
     """
 
     name: ClassVar[str] = "mean"
