@@ -1,8 +1,9 @@
 """Compares what a tier of tests costs with tests/budget.toml, so that it cannot grow unseen.
 
-The number of tests has to be that of its line, and no other count may be above it: where one has to grow, the changed
-line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is printed and never checked. Only a run of a
-whole tier is compared; `make test BUDGET=write` and `make check BUDGET=write` replace the lines.
+The number of tests has to be that of its line, and another count may be above it by one per process of the run: where
+one has to grow further, the changed line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is printed
+and never checked. Only a run of a whole tier is compared; `make test BUDGET=write` and `make check BUDGET=write` replace
+the lines.
 """
 
 import tomllib
@@ -23,6 +24,8 @@ HEAD = """\
 TOLERANCE = 1.3
 # In units of the loop, some two seconds: below it the noise of a measurement is larger than the tolerance.
 FEW = 40
+# What a process starts once, a Java for example, counts for the folder whose test came first: another in each run.
+PROCESSES = 2
 
 Line = dict[str, int]
 
@@ -108,13 +111,17 @@ def compared(found: dict[str, Line], budget: dict[str, Line]) -> list[str]:
         problems += [
             f"{place} has {costs.get(what, 0)} {what}, its line says {line.get(what, 0)}"
             for what in COLUMNS
-            if costs.get(what, 0) > line.get(what, 0) or (what == "tests" and costs.get(what, 0) < line.get(what, 0))
+            if not _fits(what, costs.get(what, 0), line.get(what, 0))
         ]
         if costs.get("cpu", 0) > line.get("cpu", 0) * TOLERANCE + FEW:
             problems.append(f"{place} takes {costs['cpu']} units of CPU, its line says {line.get('cpu', 0)}")
     if problems:
         problems.append("if the growth is meant, run it again with BUDGET=write and commit tests/budget.toml")
     return problems
+
+
+def _fits(what: str, number: int, allowed: int) -> bool:
+    return number == allowed if what == "tests" else number <= allowed + PROCESSES
 
 
 def table(found: dict[str, Line]) -> list[str]:

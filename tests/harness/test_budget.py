@@ -7,13 +7,19 @@ def test_costs_of_the_line_are_no_problem():
     assert compared({"tests/a": LINE}, {"tests/a": LINE}) == []
 
 
-def test_one_more_of_anything_that_is_counted_is_named_and_one_test_less():
-    more, *_ = compared({"tests/a": LINE | {"servers": 2}}, {"tests/a": LINE})
+def test_a_count_may_be_above_its_line_by_one_per_process_and_then_is_named():
+    within = compared({"tests/a": LINE | {"servers": 3}}, {"tests/a": LINE})
+    above, *_ = compared({"tests/a": LINE | {"servers": 4}}, {"tests/a": LINE})
+
+    assert within == compared({"tests/a": LINE | {"servers": 0}}, {"tests/a": LINE}) == []
+    assert above == "tests/a has 4 servers, its line says 1"
+
+
+def test_one_test_more_and_one_less_are_named():
+    more, *_ = compared({"tests/a": LINE | {"tests": 11}}, {"tests/a": LINE})
     less, *_ = compared({"tests/a": LINE | {"tests": 9}}, {"tests/a": LINE})
 
-    assert compared({"tests/a": LINE | {"servers": 0}}, {"tests/a": LINE}) == []
-
-    assert more == "tests/a has 2 servers, its line says 1"
+    assert more == "tests/a has 11 tests, its line says 10"
     assert less == "tests/a has 9 tests, its line says 10"
 
 
