@@ -16,7 +16,8 @@ ARCHIVE = Path(sys.prefix) / "spark.jsa"
 def set_java_options() -> None:
     """Set the environment of every Java that is started from here on."""
     # As tidemark/testing/session.py has them, which says why. Here they are for drivers that tests start as processes.
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m")
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", options)
     if ARCHIVE.is_file():
         # Spark's start script passes it to the driver's Java alone: to another class path the file is of no use.
         os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={ARCHIVE}")

@@ -1,9 +1,9 @@
 """Compares what a tier of tests costs with tests/budget.toml, so that it cannot grow unseen.
 
 The number of tests has to be that of its line, and another count may be above it by one per process of the run: where
-one has to grow further, the changed line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is printed
-and never checked. Only a run of a whole tier is compared; `make test BUDGET=write` and `make check BUDGET=write` replace
-the lines.
+one has to grow further, the changed line shows it to a reviewer. CPU may be 30 % above its line. Wall clock is
+printed and never checked. Only a run of a whole tier is compared; `make test BUDGET=write` and `make check
+BUDGET=write` replace the lines.
 """
 
 import tomllib
@@ -85,7 +85,7 @@ class Budget:
 def is_whole(config: pytest.Config) -> bool:
     """Return whether the run has all tests of its tier."""
     options = config.option
-    narrowed = options.keyword or options.lf or options.deselect or options.ignore or options.maxfail
+    narrowed = options.keyword or getattr(options, "lf", False) or options.deselect or options.ignore or options.maxfail
     return not narrowed and config.args in ([str(config.rootpath / "tests")], ["tests"])
 
 

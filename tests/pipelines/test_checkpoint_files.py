@@ -17,7 +17,7 @@ from pipelines.jobs.word_count import word_count
 from pipelines.recovery import Recovery
 from pipelines.reprocess import Reprocess, roll_back
 from pipelines.sources.source import Sources
-from pipelines.spark_conf import FILE_MANAGER, manage_files_of_stores
+from pipelines.spark_conf import FILE_MANAGER, SETTINGS, manage_files_of_stores
 from state_backends import BatchLedger
 from state_backends.errors import CheckpointMismatchError, CheckpointTornError
 from tests.recovery_page import message_of
@@ -25,6 +25,14 @@ from tests.recovery_page import message_of
 pytestmark = pytest.mark.spark
 
 STORES = ["viewfs", "objects"]
+
+
+@pytest.fixture(autouse=True)
+def local_files_again(request):
+    """Let the tests after these write files of checkpoints as on a local disk, in a tenth of the time."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").conf.set(FILE_MANAGER, SETTINGS[FILE_MANAGER])
 
 
 @pytest.fixture(params=STORES)
