@@ -81,7 +81,8 @@ class KafkaAdmin:
         committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
         committed = committed.timeoutMs(LAG_TIMEOUT_MS)
         asked = [_java_map(jvm, [(partition, spec) for partition in partitions]) for spec in specs]
-        return [_offsets(self._client.listOffsets(each, committed).all().get()) for each in asked]
+        answers = [self._client.listOffsets(each, committed).all() for each in asked]
+        return [_offsets(self._within(LAG_TIMEOUT_MS, each)) for each in answers]
 
     @cached_property
     def _client(self) -> Any:
@@ -92,14 +93,23 @@ class KafkaAdmin:
 
     def _described(self, timeout_ms: int) -> dict[str, Any]:
         options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(timeout_ms)
-        names = self._names()
-        described = self._client.describeTopics(_java_list(self._jvm, names), options).allTopicNames().get()
+        names = self._names(timeout_ms)
+        asked = self._client.describeTopics(_java_list(self._jvm, names), options).allTopicNames()
+        described = self._within(timeout_ms, asked)
         return {topic: described[topic] for topic in names}
 
-    def _names(self) -> Sequence[str]:
+    def _names(self, timeout_ms: int) -> Sequence[str]:
         if not isinstance(self._topics, re.Pattern):
             return self._topics
-        return sorted(name for name in self._client.listTopics().names().get() if self._topics.fullmatch(name))
+        listed = self._within(timeout_ms, self._client.listTopics().names())
+        return sorted(name for name in listed if self._topics.fullmatch(name))
+
+    def _within(self, timeout_ms: int, answer: Any) -> Any:
+        """Wait for a future; a little longer than the client, whose error says more.
+
+        The client keeps to the limit of a question in most of the requests that it sends for it, but not in all.
+        """
+        return answer.get(timeout_ms + 1_000, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
 
 
 class Lag:
