@@ -14,6 +14,16 @@ from pipelines.embedded.temporary import start_temporary_servers
 from pipelines.errors import RuntimeSetupError
 from tests.java_options import set_java_options
 
+# Of web processes and of the tests' own. They are set here because pytest-django imports Django's settings before any
+# conftest.py is imported.
+SETTINGS = {
+    # All tests share one client address; the tests of rate limits set their own limits.
+    "TIDEMARK_WRONG_KEY_RATE_PER_MINUTE": "0",
+    "TIDEMARK_ANONYMOUS_RATE_PER_MINUTE": "0",
+    # A thread that stores counts would write beside the tests; those of usage store them themselves.
+    "TIDEMARK_USAGE_FLUSH_SECONDS": "0",
+}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
@@ -26,5 +36,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         except RuntimeSetupError as error:
             pytest.exit(f"no servers for the tests: {error}", returncode=1)
     set_java_options()
+    os.environ.update(SETTINGS)
     # Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")

@@ -1,6 +1,5 @@
 """Sets Django up for the web tests; tests/conftest.py has set the addresses of the servers."""
 
-import os
 from time import monotonic
 
 import django
@@ -10,12 +9,6 @@ from django.conf import settings
 from tests.webapp.flights_database import filled_database, flights_database
 
 __all__ = ["filled_database", "flights_database"]
-
-# All tests share one client address; the tests of rate limits set their own limits.
-os.environ["TIDEMARK_WRONG_KEY_RATE_PER_MINUTE"] = os.environ["TIDEMARK_ANONYMOUS_RATE_PER_MINUTE"] = "0"
-
-# A thread that stores counts would write beside the tests; those of usage store them themselves.
-os.environ["TIDEMARK_USAGE_FLUSH_SECONDS"] = "0"
 
 django.setup()
 # A secure password hash takes half a second, in every test with a sign-in.
@@ -28,7 +21,6 @@ def uncached(monkeypatch) -> None:
 
     Limits of pipelines and the last run of the schedule count as just read; tests of them clear them.
     """
-    from webapp.accounts import usage
     from webapp.alerts import history
     from webapp.core import multiprocess, system_snapshot
     from webapp.states import limits
@@ -36,8 +28,6 @@ def uncached(monkeypatch) -> None:
     monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
     # Set by a test that starts servers, it would make metrics come from the files of its processes.
     monkeypatch.delenv(multiprocess.VARIABLE, raising=False)
-    # An earlier test's requests would be stored by the next one that stores counts.
-    usage._counts.clear()
     later = monotonic() + 3_600
     monkeypatch.setattr(limits.own_limits, "_latest", (later, {}))
     monkeypatch.setattr(history.last_check, "_latest", (later, None))
