@@ -4,19 +4,20 @@ Each source's events are counted on the way and those that cannot be read are so
 made once, however many states read it.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.context import BatchContext
 from pipelines.errors import BadInputError
+from pipelines.observed import Observed
 from pipelines.pipeline import Pipeline
+from pipelines.replayed import Reader, Replayed
+from pipelines.rule_rows import RuledOut, SourceRows
 from pipelines.sources.source import Parsed, ReplayedSource, Source
 from pipelines.sources.ticks import Ticks
 from pipelines.stream import Node, Stream
@@ -52,8 +53,12 @@ class Frames:
             self._frames[node] = self.keep(frame) if node.costly and self._pipeline.readers(node) > 1 else frame
         return self._frames[node]
 
+    def rerun(self, node: Node, rows: DataFrame) -> DataFrame:
+        """Return what a stream makes of other rows of its source. It and all streams before it have one input."""
+        return node.step(self._context, self.rerun(node.inputs[0], rows)) if isinstance(node, Stream) else rows
+
     def add(self, node: Node, frame: DataFrame) -> None:
-        """Set the new values of a state, once it has been fed."""
+        """Set the new values of a state, once it has been fed, or the frame of a stream that is made elsewhere."""
         self._frames[node] = frame
 
     def keep(self, frame: DataFrame) -> DataFrame:
@@ -71,70 +76,16 @@ class SourceEvents:
 
     def __init__(self, source: Source, parsed: Parsed) -> None:
         self.source = source
-        self._unseen = parsed
-        self._observation = Observation()
-        self.parsed = replace(parsed, rows=parsed.rows.observe(self._observation, *_figures(parsed)))
+        self._observed = Observed(parsed.rows, *_figures(parsed))
+        self.parsed = replace(parsed, rows=self._observed.frame)
 
     @property
     def rows(self) -> int:
-        return self._counts["rows"]
+        return self._observed.figures["rows"]
 
     @property
     def bad(self) -> int:
-        return self._counts["bad"]
-
-    @cached_property
-    def _counts(self) -> dict[str, int]:
-        if _was_seen(self._observation, self._unseen.rows.sparkSession):
-            return self._observation.get
-        # No state read the rows, behind a condition that is never true for example: the figures would never come.
-        [row] = self._unseen.rows.agg(*_figures(self._unseen)).collect()
-        return row.asDict()
-
-
-class Replayed:
-    """Dead letters of one source that a batch reads again, from their raw records."""
-
-    def __init__(self, spark: SparkSession, source: Source | None, letters: Sequence[RawLetter]) -> None:
-        self._letters = letters
-        self._readable: list[RawLetter] = []
-        self._parsed: Parsed | None = None
-        self._source = source
-        reader = _reader(source)
-        if reader is not None:
-            self._readable = [letter for letter in letters if letter.record.get("record") == reader.records]
-            if self._readable:
-                self._parsed = reader.parse_again(spark, [letter.record for letter in self._readable])
-
-    def joined(self, events: DataFrame, *, few: bool) -> DataFrame:
-        """Return the source's events with those that can be read now."""
-        if self._parsed is None:
-            return events
-        good = self._parsed.good()
-        joined = events.unionByName(good.coalesce(1) if few else good)
-        return joined.coalesce(1) if few else joined
-
-    def failed(self) -> list[tuple[int, str]]:
-        """Return the letters that cannot be read now either, with the reason."""
-        found = [
-            (letter.id, f"its source is no longer at place {letter.place} of the pipeline")
-            for letter in self._letters
-            if letter not in self._readable
-        ]
-        if self._parsed is None or self._source is None:
-            return found
-        # Each record is parsed by itself, so equal ones fail alike.
-        reasons = {_canonical(bad.record): bad.reason for bad in self._source.dead_letters(self._parsed.rows)}
-        texts = ((letter.id, _canonical(letter.record)) for letter in self._readable)
-        return found + [(number, reasons[text]) for number, text in texts if text in reasons]
-
-
-def _reader(source: object) -> ReplayedSource | None:
-    return source if isinstance(source, ReplayedSource) else None
-
-
-def _canonical(record: Mapping[str, Any] | None) -> str:
-    return json.dumps(record, sort_keys=True)
+        return self._observed.figures["bad"]
 
 
 class BatchInput:
@@ -163,12 +114,14 @@ class BatchInput:
         ]
         self.events: dict[Node, DataFrame] = {part.source: part.parsed.good() for part in self._parts}
         self._replayed = []
-        for place, letters in groupby(sorted(replayed, key=_place), _place):
-            source = pipeline.sources[place] if place < len(pipeline.sources) else None
-            again = Replayed(frame.sparkSession, source, list(letters))
+        for (place, of_rule), letters in groupby(sorted(replayed, key=_kind), _kind):
+            source = self._parts[place].source if place < len(self._parts) else None
+            reader = None if source is None else self._reader(source, of_rule=of_rule)
+            again = Replayed(frame.sparkSession, source, reader, list(letters))
             self._replayed.append(again)
             if source is not None:
                 self.events[source] = again.joined(self.events[source], few=few)
+        self._rules: list[RuledOut] = []
 
     @property
     def rows(self) -> int:
@@ -183,6 +136,7 @@ class BatchInput:
 
         Raises BadInputError.
         """
+        self._rules = [RuledOut(stream, frames) for stream in self._pipeline.rules]
         for part in self._parts:
             if self._must_come_first or self._pipeline.readers_below(part.source) > 1:
                 frames.keep(part.parsed.rows)
@@ -192,20 +146,49 @@ class BatchInput:
             self.check()
 
     def check(self) -> None:
-        """Raise BadInputError where too large a share cannot be read."""
+        """Raise BadInputError where too large a share cannot be read or breaks a rule."""
         for part in self._parts:
-            if part.bad > max(TOLERATED_BAD_LINES, part.source.max_bad_share * part.rows):
-                raise BadInputError(self._too_bad(part))
+            rejected = self._rejected(part.source)
+            if part.bad + rejected > max(TOLERATED_BAD_LINES, part.source.max_bad_share * part.rows):
+                raise BadInputError(self._too_bad(part, rejected))
 
     def dead_letters(self) -> Iterator[tuple[int, Iterator[DeadLetter]]]:
-        """Yield what could not be read, per source that has any, with the source's place."""
+        """Yield what could not be read or breaks a rule, per source that has any, with the source's place."""
         for place, part in enumerate(self._parts):
-            if part.bad:
-                yield place, part.source.dead_letters(part.parsed.rows)
+            if part.bad or self._rejected(part.source):
+                yield place, self._letters(part)
 
     def failed_again(self) -> list[tuple[int, str]]:
-        """Return the replayed dead letters that cannot be read now either, with the reason."""
-        return [failed for again in self._replayed for failed in again.failed()]
+        """Return the replayed dead letters that cannot be read now either, or break a rule, with the reason."""
+        failed = [failed for again in self._replayed for failed in again.failed()]
+        return failed + [rejected for _, again in self._rejected_again for rejected in again]
+
+    def _letters(self, part: SourceEvents) -> Iterator[DeadLetter]:
+        if part.bad:
+            yield from part.source.dead_letters(part.parsed.rows)
+        for ruled_out in self._rules:
+            if ruled_out.source is part.source and ruled_out.number:
+                yield from ruled_out.letters(part.parsed.good())
+
+    def _rejected(self, source: Source) -> int:
+        """Return how many new rows of a source break a rule."""
+        found = sum(ruled_out.number for ruled_out in self._rules if ruled_out.source is source)
+        return found - sum(len(again) for of, again in self._rejected_again if of is source)
+
+    @cached_property
+    def _rejected_again(self) -> list[tuple[Source, list[tuple[int, str]]]]:
+        """Which replayed letters break a rule, by rule and its source."""
+        return [
+            (ruled_out.source, again.rejected(ruled_out))
+            for ruled_out in self._rules
+            for again in self._replayed
+            if again.source is ruled_out.source and ruled_out.number
+        ]
+
+    def _reader(self, source: Source, *, of_rule: bool) -> Reader | None:
+        if of_rule:
+            return SourceRows(self.events[source].schema)
+        return source if isinstance(source, ReplayedSource) else None
 
     @property
     def _must_come_first(self) -> bool:
@@ -213,25 +196,23 @@ class BatchInput:
         revertible = all(spec.kind == "opaque" for spec in self._pipeline.specs) and not self._pipeline.stores
         return bool(self._pipeline.watermarked) or not revertible
 
-    def _too_bad(self, part: SourceEvents) -> str:
-        example = next(part.source.dead_letters(part.parsed.rows))
+    def _too_bad(self, part: SourceEvents, rejected: int) -> str:
+        example = next(self._letters(part))
+        line = f" line {example.line_number}" if example.line_number else ""
+        counted = f"{part.bad} of {part.rows} lines of batch {self._batch.txid} cannot be read"
+        if rejected:
+            counted += f" and {rejected} break a rule"
         return (
-            f"pipeline {self._batch.pipeline!r}: {part.bad} of {part.rows} lines of batch {self._batch.txid} cannot "
-            f"be read, more than the share of {part.source.max_bad_share}; the first: {example.source!r} line "
-            f"{example.line_number}: {example.reason}; correct the input or raise max_bad_share"
+            f"pipeline {self._batch.pipeline!r}: {counted}, more than the share of {part.source.max_bad_share}; the "
+            f"first: {example.source!r}{line}: {example.reason}; correct the input"
+            f"{' or the rule,' if rejected else ''} or raise max_bad_share"
         )
 
 
-def _place(letter: RawLetter) -> int:
-    return letter.place
+def _kind(letter: RawLetter) -> tuple[int, bool]:
+    """Return the place of a letter's source, and whether a rule has written it."""
+    return letter.place, letter.record.get("record") == SourceRows.records
 
 
 def _figures(parsed: Parsed) -> list[Column]:
     return [F.expr("count(1) AS rows"), F.expr(f"count({parsed.bad}) AS bad" if parsed.bad else "0 AS bad")]
-
-
-def _was_seen(observation: Observation, spark: SparkSession) -> bool:
-    """Return whether a job has counted the rows. Spark reports after the job's end, and offers no call for it."""
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    seen = observation._jo
-    return bool(seen and seen.future().isCompleted() and seen.get().size())

@@ -1,5 +1,7 @@
 """Check a pipeline before it starts: every column it names exists, and every key has the state's type."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
@@ -12,6 +14,7 @@ from pipelines.context import BatchContext
 from pipelines.errors import PipelineError, SparkVersionError
 from pipelines.keys import check_keys
 from pipelines.pipeline import Pipeline
+from pipelines.rule_rows import check_steps, source_of
 from pipelines.sink import emitted_columns
 from pipelines.sink_plan import rows_for
 from pipelines.sources.source import DiscoveredSource, GivenSource, Source
@@ -36,17 +39,26 @@ def check(pipeline: Pipeline, spark: SparkSession, given: StructType | None = No
     columns = {source: given or _columns(source, spark) for source in pipeline.sources}
     frames = Frames(pipeline, context, {source: spark.createDataFrame([], columns[source]) for source in columns})
     for fed in pipeline.ordered:
-        try:
+        with _naming(f"pipeline {pipeline.name!r}, state {fed.name!r}"):
             _check_fed(fed, frames, context)
-        except (AnalysisException, IllegalArgumentException, ParseException) as error:
-            first_line = str(error).strip().partition("\n")[0]
-            message = f"pipeline {pipeline.name!r}, state {fed.name!r}: {first_line}"
-            if lacks_function(error):
-                raise SparkVersionError(f"{message}; docs/spark-versions.md lists what later versions have") from error
-            raise PipelineError(message) from error
         frames.add(fed, spark.createDataFrame([], struct_type(emitted_columns(fed))))
     for stream in pipeline.watermarked:
         _check_watermark(pipeline, frames, stream)
+    for stream in pipeline.rules:
+        with _naming(f"pipeline {pipeline.name!r}, {stream.rule}"):
+            check_steps(pipeline.name, stream, frames, frames.of(source_of(stream)))
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Raise what Spark finds wrong as PipelineError, with the place where it was declared."""
+    try:
+        yield
+    except (AnalysisException, IllegalArgumentException, ParseException) as error:
+        message = f"{where}: {str(error).strip().partition(chr(10))[0]}"
+        if lacks_function(error):
+            raise SparkVersionError(f"{message}; docs/spark-versions.md lists what later versions have") from error
+        raise PipelineError(message) from error
 
 
 def _columns(source: Source, spark: SparkSession) -> StructType:

@@ -86,8 +86,8 @@ def execute(stream: Stream, rows: Sequence[Mapping[str, Any]], spark: SparkSessi
     A state_query reads the batch that is committed when it runs; two of them in one stream may read two batches, if one
     commits between. A state that is not opaque may show rows of an open batch. A row that is older than its ttl, by
     the database's clock, is absent.
-    Raises PipelineError if the stream does not start at one Arguments, feeds a state or has a watermark, if a row does
-    not fit the schema, and if a verb fails on the rows.
+    Raises PipelineError if the stream does not start at one Arguments, feeds a state, or has a watermark or a rule, if
+    a row does not fit the schema, and if a verb fails on the rows.
     """
     arguments = _arguments(stream)
     values = [_values(row, place, arguments.schema) for place, row in enumerate(rows)]
@@ -105,6 +105,8 @@ def _arguments(stream: Stream) -> Arguments:
     for node in _upstream(stream):
         if isinstance(node, Stream) and node.watermark is not None:
             raise PipelineError("execute: the stream has a watermark, but arguments have no event time; leave it out")
+        if isinstance(node, Stream) and node.rule is not None:
+            raise PipelineError(f"execute: {node.rule} makes dead letters, which a request has none of; use where()")
         if not isinstance(node, Stream):
             found[node] = None
     first, *others = found

@@ -13,7 +13,7 @@ class PipelineError(TidemarkError):
 
 
 class BadInputError(TidemarkError):
-    """Too large a share of a batch cannot be read, or is rejected by a state: correct the input or the declaration."""
+    """Too large a share of a batch cannot be read, or is rejected: correct the input or the declaration."""
 
 
 class PipelinePausedError(TidemarkError):

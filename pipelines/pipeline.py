@@ -11,7 +11,8 @@ from pipelines.errors import PipelineError
 from pipelines.functions import StateFactory
 from pipelines.guarantee import APPROXIMATE, AT_LEAST_ONCE, EXACTLY_ONCE, Spout, guarantee
 from pipelines.retraction import check_retraction
-from pipelines.sources.source import Source, Sources
+from pipelines.rule_rows import check_place
+from pipelines.sources.source import Source, Sources, called
 from pipelines.sources.ticks import Ticks
 from pipelines.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream, Watermark
 from state_backends.schema.inputs import Inputs
@@ -43,6 +44,8 @@ class Pipeline:
             raise PipelineError(f"pipeline {self.name!r}: feeds a state twice: {', '.join(names)}")
         for fed in self.ordered:
             check_retraction(fed)
+        for stream in self.rules:
+            check_place(self, stream)
         for stream in self.watermarked:
             if any(isinstance(node, PersistentAggregate | PartitionPersist) for node in upstream(stream)):
                 raise PipelineError(
@@ -103,6 +106,11 @@ class Pipeline:
     def cutoffs(self) -> list[Stream]:
         """The streams that leave out what comes too late."""
         return [node for node in self._nodes if isinstance(node, Stream) and node.cutoff is not None]
+
+    @cached_property
+    def rules(self) -> list[Stream]:
+        """The streams that reject rows by a rule, each after those before it."""
+        return [node for node in self._nodes if isinstance(node, Stream) and node.rule is not None]
 
     @property
     def leaving_out(self) -> list[Stream]:
@@ -235,13 +243,8 @@ def _declared_inputs(fed: FedState) -> Inputs:
         elif isinstance(node, PersistentAggregate | PartitionPersist):
             states[node.name] = None
         else:
-            sources[_called(node)] = None
+            sources[called(node)] = None
     return {"sources": list(sources), "states": list(states), "lookups": list(lookups)}
-
-
-def _called(source: Source) -> str:
-    """Return the text of a source; its class where it has none."""
-    return type(source).__name__ if type(source).__str__ is object.__str__ else str(source)
 
 
 def upstream(node: Node) -> Iterator[Node]:

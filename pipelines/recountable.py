@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import psycopg
 from psycopg.rows import class_row
@@ -20,6 +19,7 @@ from pipelines.errors import RecountError
 from pipelines.guarantee import EXACTLY_ONCE
 from pipelines.pipeline import Pipeline, upstream
 from pipelines.sources.source import RereadSource, Source
+from pipelines.spark import plan_nodes
 from pipelines.stream import Node, PartitionPersist, PersistentAggregate, Stream
 from state_backends.errors import KeyShapeError
 from state_backends.row import Key
@@ -155,7 +155,7 @@ def check_steps(fed: PersistentAggregate, spark: SparkSession, context: BatchCon
         if isinstance(node, Stream):
             frame = node.step(context, *(frames[each] for each in node.inputs))
             if node.scope != "tuple":
-                _check_plan(fed.name, frame._jdf.queryExecution().analyzed())
+                _check_plan(fed.name, frame)
             frames[node] = spark.createDataFrame([], frame.schema)
         else:
             frames[node] = spark.createDataFrame([], _source(node).schema)
@@ -166,14 +166,14 @@ def _source(node: Node) -> Source:
     return node
 
 
-def _check_plan(state: str, plan: Any) -> None:
-    if plan.nodeName() not in BY_TUPLE:
-        raise RecountError(f"state {state!r}: a step of its stream ({plan.nodeName()}) looks at a batch as a whole")
-    if not plan.deterministic():
-        raise RecountError(f"state {state!r}: a step of its stream does not give the same again ({plan.nodeName()})")
-    children = plan.children()
-    for place in range(children.size()):
-        _check_plan(state, children.apply(place))
+def _check_plan(state: str, frame: DataFrame) -> None:
+    for node in plan_nodes(frame):
+        if node.nodeName() not in BY_TUPLE:
+            raise RecountError(f"state {state!r}: a step of its stream ({node.nodeName()}) looks at a batch as a whole")
+        if not node.deterministic():
+            raise RecountError(
+                f"state {state!r}: a step of its stream does not give the same again ({node.nodeName()})"
+            )
 
 
 def refused_keys(conn: psycopg.Connection, pipeline: str, spec: StateSpec) -> set[Key]:

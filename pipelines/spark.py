@@ -199,6 +199,16 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
     return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), session)
 
 
+def plan_nodes(frame: DataFrame) -> Iterator[Any]:
+    """Yield the nodes of a frame's analysed plan, those of Spark itself, from the top."""
+    waiting = [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        children = node.children()
+        waiting += [children.apply(place) for place in range(children.size())]
+
+
 def most_tasks(spark: SparkSession) -> int:
     """Return how many tasks of a stage may run at once, at most."""
     return max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)

@@ -17,6 +17,7 @@ from pipelines.event_time import interval
 from pipelines.functions import Function, MapGet, QueryFunction, StateFactory, StateUpdater
 from pipelines.guarantee import Spout
 from pipelines.lateness import WINDOW, Closing, Cutoff, before_watermark, in_time, late_ones
+from pipelines.rules import Rule
 from pipelines.sources.given import Given
 from pipelines.sources.source import Source
 from state_backends.aggregators.column import quoted
@@ -48,7 +49,7 @@ class Stream:
     costly: worth caching if more than one stream reads it. scope: what the step looks at, if that is known: each tuple
     by itself, or also a state; None: the frames that it makes tell. queries: the name of the state that it looks up in.
     cutoff: what it leaves out as too late. late_of: the stream whose late tuples it has.
-    signed: whether its tuples have a SIGN. watermark: of its tuples, if it has one.
+    signed: whether its tuples have a SIGN. watermark: of its tuples, if it has one. rule: by which it rejects rows.
     Two streams are equal only if they are the same object.
     """
 
@@ -61,6 +62,7 @@ class Stream:
     cutoff: Cutoff | None = None
     late_of: "Stream | None" = None
     signed: bool = False
+    rule: Rule | None = None
 
     @property
     def retracts(self) -> bool:
@@ -92,6 +94,22 @@ class Stream:
     def where(self, condition: str) -> "Stream":
         """Keep the tuples for which a condition is true, as `dep_time is not null`. Trident's filter."""
         return self.transform(lambda events: events.where(condition))
+
+    def reject(self, condition: str, *, reason: str) -> "Stream":
+        """Leave out the rows that break a rule, as dead letters: `reject("price < 0", reason="price below zero")`.
+
+        condition: true of a row to reject. Where it is null the row is kept, as by a CHECK of SQL; to reject those too,
+        write `price is null or price < 0`.
+        reason: what the dead letters say, one line of at most 200 characters, the same for all.
+        The letters count towards the `max_bad_share` of the source. Each has the row as the source gave it, and a
+        replay takes it through the whole pipeline as it is declared then, so what a relaxed rule lets through counts
+        once, in every state.
+        Raises PipelineError for such a reason. When the pipeline is declared or starts, also for a place where a replay
+        could not be exact: after merge(), project(), aggregates, lookups, Python functions and explode(), on a state's
+        new values, and where the source also feeds something that does not come after the rule.
+        """
+        rule = Rule(condition, reason)
+        return Stream((self,), rule.keep, rule=rule)
 
     def project(self, *columns: str) -> "Stream":
         """Keep these columns only. Trident's project."""

@@ -301,6 +301,11 @@ def combined(parts: Iterable[Pending | None]) -> Pending | None:
     return Pending(sum(part.count for part in known), " and ".join(sorted({part.unit for part in known})), oldest)
 
 
+def called(source: Source) -> str:
+    """Return the text of a source; its class where it has none."""
+    return type(source).__name__ if type(source).__str__ is object.__str__ else str(source)
+
+
 def compact_json(value: Any) -> str:
     """Return JSON as Spark writes it. Python's readers put a space after each colon and comma."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -19,6 +19,7 @@ from pipelines.recovery import Recovery
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import Count, Mean, StateSpec, Sum, driver_status
+from state_backends.dead_letter_replay import Choice, request
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 
 ORDERS = StateSpec(
@@ -129,6 +130,30 @@ class TestASink:
         ]
         assert {name: application.spark.conf.get(name) for name in OTHER_SETTINGS} == before
         assert application.spark.catalog.listTables() == []
+
+    def test_replays_the_rows_that_broke_a_rule_with_a_later_batch(self, workspace, application):
+        def ruled(rule):
+            good = Stream.given(GIVEN).reject(rule, reason="below one")
+            return sink(Pipeline("orders", [good.group_by("customer").persistent_aggregate(ORDERS)]), dsn=workspace.dsn)
+
+        workspace.land("1.json", order("ann"), order("ann", "0.30"), order("bob", "-2.00"), order("bob", None))
+        application.run(ruled("amount < 1"))
+        first = counts(workspace)
+        request(workspace.conn, "orders", Choice(), "a test")
+        workspace.land("2.json", order("ann"))
+
+        application.run(ruled("amount < 0"))
+
+        assert first == {"ann": 1, "bob": 1}
+        assert workspace.values("orders") == {
+            "ann": {"orders": 3, "total": Decimal("2.5")},
+            "bob": {"orders": 1, "total": 0},
+        }
+        assert workspace.rows("SELECT source, reason, replay_txid FROM tidemark.dead_letter ORDER BY id") == [
+            ("given rows", "rejected: below one", 2),
+            ("given rows", "rejected: below one", None),
+        ]
+        assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch ORDER BY txid") == [(4, 2), (1, 0)]
 
     def test_is_called_once_with_every_batch(self, workspace, application):
         pipeline = orders_and_days()

@@ -150,6 +150,18 @@ def test_rows_of_every_form_go_through_the_reader_of_the_source(tidemark_run, so
     assert len(result.dead_letters) == 1
 
 
+def test_rows_that_break_a_rule_are_dead_letters_and_left_out_of_the_fold(tidemark_run):
+    sold = Stream.read(JsonFiles("/nowhere/orders", schema=ORDER)).reject("amount > 4", reason="too expensive")
+    pipeline = Pipeline("orders", [sold.group_by("product").persistent_aggregate(BY_PRODUCT)])
+
+    result = tidemark_run(pipeline, [[TEA, BREAD], Crash("mid_write"), [BREAD, {"product": "bread"}]])
+
+    assert {key: value["orders"] for (key,), value in result["by_product"].items()} == {"bread": 3}
+    assert result.checked == {"by_product": ["one fold of all rows"]}
+    assert [(letter.txid, letter.reason) for letter in result.dead_letters] == [(1, "rejected: too expensive")]
+    assert [batch.dead_letters for batch in result.batches] == [1, 0]
+
+
 def test_sources_without_files_are_given_events_and_several_are_told_apart_by_name(tidemark_run):
     clicks = Stream.read(RedisStreams("clicks", schema="user string, at timestamp"))
     lines = Stream.read(TextFiles("/nowhere/lines")).each(user="line")
