@@ -140,7 +140,7 @@ class TestASink:
         application.run(ruled("amount < 1"))
         first = counts(workspace)
         request(workspace.conn, "orders", Choice(), "a test")
-        workspace.land("2.json", order("ann"))
+        workspace.land("2.json", order("ann"), order("cat", "-3.00"))
 
         application.run(ruled("amount < 0"))
 
@@ -152,8 +152,9 @@ class TestASink:
         assert workspace.rows("SELECT source, reason, replay_txid FROM tidemark.dead_letter ORDER BY id") == [
             ("given rows", "rejected: below one", 2),
             ("given rows", "rejected: below one", None),
+            ("given rows", "rejected: below one", None),
         ]
-        assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch ORDER BY txid") == [(4, 2), (1, 0)]
+        assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch ORDER BY txid") == [(4, 2), (2, 1)]
 
     def test_is_called_once_with_every_batch(self, workspace, application):
         pipeline = orders_and_days()

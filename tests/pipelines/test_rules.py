@@ -1,6 +1,7 @@
 """reject(): rows that break a rule are dead letters, and count exactly once when a replay lets them through."""
 
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -10,11 +11,14 @@ from pipelines.check import check
 from pipelines.drpc import Arguments, execute
 from pipelines.errors import BadInputError, PipelineError
 from pipelines.pipeline import Pipeline
+from pipelines.replayed import Replayed
 from pipelines.rule_rows import SourceRows, row_text
+from pipelines.rules import Rule
 from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import Count, StateSpec, Sum
-from state_backends.dead_letter_replay import Choice, request
+from state_backends.dead_letter_replay import Choice, RawLetter, request
+from state_backends.dead_letters import rejected_letters
 from tests.docs.blocks import program
 
 SHOPS = StateSpec("shops", key={"shop": "text"}, measures={"n": Count(), "paid": Sum("paid", type="bigint")})
@@ -164,6 +168,28 @@ def test_a_row_with_a_value_that_no_column_takes_now_cannot_be_read(spark):
     ]
 
 
+@pytest.mark.spark
+def test_a_letter_whose_record_gives_no_row_shifts_no_other_letter(spark):
+    class LeavesNullsOut(SourceRows):
+        def parse_again(self, spark, records):
+            parsed = super().parse_again(spark, records)
+            return replace(parsed, rows=parsed.rows.where("a IS NOT NULL OR _bad_line IS NOT NULL"))
+
+    class BelowZero:
+        rule = Rule("a < 0", "low")
+
+        def rows(self, events):
+            return events.where(self.rule.is_broken).select(row_text(events.columns))
+
+    texts = ["{}", '{"a":1}', '{"a":-1}', '{"a":-1,"b":"x"}', '{"a":-1}', '{"a":2}']
+    letters = [RawLetter(place, 0, {"record": "row", "row": text}) for place, text in enumerate(texts)]
+    reader = LeavesNullsOut(spark.createDataFrame([], "a int, b int").schema)
+
+    again = Replayed(spark, None, reader, letters)
+
+    assert again.rejected(BelowZero()) == [(2, "rejected: low"), (4, "rejected: low")]
+
+
 def pipeline(workspace, rule="paid < 0", schema=SCHEMA, share=1.0, spec=SHOPS):
     sold = Stream.read(JsonFiles(workspace.input, schema=schema, max_bad_share=share)).where("shop <> 'test'")
     good = sold.each(paid="cast(price AS int) * 2").reject(rule, reason="price below zero")
@@ -197,6 +223,7 @@ class TestRows:
         workspace.run(pipeline(workspace))
         first = workspace.values("shops"), workspace.values("totals"), letters(workspace), figures(workspace)
 
+        counted_by_once = rejected_letters(workspace.conn, "p", [1])
         asked = request(workspace.conn, "p", Choice(), "a test")
         batches = workspace.run(pipeline(workspace, "paid < -2"))
         relaxed = workspace.values("shops"), workspace.values("totals"), letters(workspace)
@@ -218,7 +245,7 @@ class TestRows:
             [unread, (LINES[1], why, None), (LINES[2], why, None)],
             [(6, 3)],
         )
-        assert (asked, batches) == (3, [(2, 1)])
+        assert (counted_by_once.number, asked, batches) == (3, 3, [(2, 1)])
         assert relaxed == (
             kept | {"a": {"n": 2, "paid": 0}},
             {(): {"n": 3}},
@@ -234,25 +261,25 @@ class TestRows:
     def test_count_towards_the_limit_with_the_lines_that_cannot_be_read(self, workspace, kind):
         spec = StateSpec("shops", key=SHOPS.key, measures=SHOPS.measures, kind=kind)
         low, fine = {"shop": "a", "price": -1}, {"shop": "a", "price": 1}
-        workspace.land("1.json", *["oops"] * 6, *[low] * 6, *[fine] * 8)
+        workspace.land("1.json", *["oops"] * 6, *[low] * 11, *[fine] * 23)
 
         with pytest.raises(BadInputError) as refused:
-            workspace.run(pipeline(workspace, share=0.5, spec=spec))
+            workspace.run(pipeline(workspace, share=0.4, spec=spec))
         written = workspace.rows("SELECT count(*) FROM tidemark_state.shops WHERE NOT removed")
         stopped = workspace.values("shops") if kind == "opaque" else written
         assert workspace.run(pipeline(workspace, share=0.6, spec=spec))[0][0] == 1
         request(workspace.conn, "p", Choice(), "a test")
         # Letters that fail again are no rows of the batch, and stop nothing.
-        assert workspace.run(pipeline(workspace, share=0.5, spec=spec)) == [(2, 1)]
+        assert workspace.run(pipeline(workspace, share=0.4, spec=spec)) == [(2, 1)]
 
         assert str(refused.value) == (
-            "pipeline 'p': 6 of 20 lines of batch 1 cannot be read and 6 break a rule, more than the share of 0.5; the "
-            "first: '1.json' line 1: not JSON: Expecting value at column 1; correct the input or the rule, or raise "
+            "pipeline 'p': 6 of 40 lines of batch 1 cannot be read and 11 break a rule, more than the share of 0.4; "
+            "the first: '1.json' line 1: not JSON: Expecting value at column 1; correct the input or the rule, or raise "
             "max_bad_share"
         )
         assert stopped in ({}, [(0,)])
-        assert workspace.values("shops") == {"a": {"n": 8, "paid": 16}}
-        assert [txid for *_, txid in letters(workspace, "rejected: ")] == [None] * 6
+        assert workspace.values("shops") == {"a": {"n": 23, "paid": 46}}
+        assert [txid for *_, txid in letters(workspace, "rejected: ")] == [None] * 11
 
 
 def test_the_rule_of_docs_dead_letters_md_can_be_declared():
