@@ -12,6 +12,7 @@ import math
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ from pipelines.checkpoint_files import MARK, CheckpointPath, StorePath
 from pipelines.sources.file_log import log_entries, log_number
 from state_backends.errors import CheckpointTornError
 
-TORN = ".torn"  # added to the name of a file that is set aside; Spark reads only names that are numbers
+# Added to the name of a file that is set aside; Spark reads only names that are numbers.
+TORN, UNPLANNED = ".torn", ".unplanned"
 
 SYNCS = 8  # a batch's plan is four files and two folders
 
@@ -115,6 +117,24 @@ def set_aside_torn(checkpoint: CheckpointPath) -> None:
             _set_aside(note, _checksum(note))
 
 
+def set_aside_unplanned(checkpoint: CheckpointPath, places: Iterable[int]) -> None:
+    """Rename the log entries of files that no batch was planned with, so that those files are new to Spark again.
+
+    places: of sources of files. Spark writes the entry before the plan, and a driver killed in between leaves it; at
+    the next start the source would give it to the first batch, although it waits. Call it after `set_aside_torn`.
+    """
+    plans = log_entries(checkpoint / "offsets")
+    offsets = batch_offsets(checkpoint, plans[-1][0]) if plans else []
+    if offsets is None:
+        return  # it cannot be read now, and Spark will not go on without it
+    for place in places:
+        planned = log_number(offsets[place] if place < len(offsets) else None)
+        for number, entry in log_entries(checkpoint / "sources" / str(place)):
+            if number > planned:
+                logger.warning("%s has files that no batch was planned with: added %s to its name", entry, UNPLANNED)
+                _rename(UNPLANNED, entry, _checksum(entry))
+
+
 def _lacks_its_log(checkpoint: CheckpointPath) -> bool:
     """Return whether the newest plan takes files from an entry that a source's log does not reach."""
     for batch_id, _plan in log_entries(checkpoint / "offsets")[-1:]:
@@ -184,7 +204,13 @@ def _set_aside(*paths: CheckpointPath | None) -> None:
     for path in paths:
         if path is not None and path.exists():
             logger.warning("%s is empty or cut off, or belongs to a file that is: added %s to its name", path, TORN)
-            path.replace(path.with_name(path.name + TORN))  # type: ignore[arg-type]
+            _rename(TORN, path)
+
+
+def _rename(suffix: str, *paths: CheckpointPath | None) -> None:
+    for path in paths:
+        if path is not None and path.exists():
+            path.replace(path.with_name(path.name + suffix))  # type: ignore[arg-type]
 
 
 def _torn(path: CheckpointPath, role: str) -> CheckpointTornError:

@@ -8,6 +8,7 @@ status.
 import logging
 import threading
 import time
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,7 +26,7 @@ from pipelines.errors import PipelinePausedError, failure_reason, is_retryable
 from pipelines.pipeline import Pipeline
 from pipelines.query import OnBatch, QueryRun
 from pipelines.run_options import RunOptions
-from pipelines.sources.source import Pending, as_progress
+from pipelines.sources.source import Pending, Source, as_progress
 from state_backends import driver_status
 from state_backends.batch import Batch
 from state_backends.batch_time import BatchClock, max_skew
@@ -105,7 +106,7 @@ class Driver:
         ended = False
         while not ended and not self._stopping.is_set():
             self._wait_while_paused(session)
-            ended = self._stopping.is_set() or self._run_query(session)
+            ended = self._stopping.is_set() or self._run_queries(session)
         self._report(session, "stopped" if self._stopping.is_set() else "finished")
 
     def _wait_while_paused(self, session: DriverSession) -> None:
@@ -116,8 +117,21 @@ class Driver:
             self._report(session, "paused")
             self._stopping.wait(WATCH_SECONDS)
 
-    def _run_query(self, session: DriverSession) -> bool:
-        """Run the query until it ends or must end. Returns True if it ended by itself.
+    def _run_queries(self, session: DriverSession) -> bool:
+        """Run the pipeline until its query ends or must end. Returns True if it ended by itself.
+
+        Where there are bootstrap sources, a query that ends with their input comes first; the other sources wait in it.
+        """
+        waiting = self.pipeline.waiting
+        if waiting:
+            logger.info("pipeline %s reads first %s", session.name, ", ".join(map(str, self.pipeline.bootstrap)))
+            if not self._run_query(session, {"availableNow": True}, waiting):
+                return False
+            logger.info("pipeline %s reads %s, too", session.name, ", ".join(map(str, waiting)))
+        return self._run_query(session, self._options.trigger)
+
+    def _run_query(self, session: DriverSession, trigger: Mapping[str, Any], waiting: Collection[Source] = ()) -> bool:
+        """Run a query until it ends or must end. Returns True if it ended by itself.
 
         Dead letters that are to be replayed get a batch of their own, the first one of a query: so it ends for them.
         """
@@ -127,8 +141,9 @@ class Driver:
             session,
             self._options.checkpoint,
             self._after_commit,
-            trigger=self._options.trigger,
+            trigger=trigger,
             rebind=self._options.rebind,
+            waiting=waiting,
         )
         try:
             query.start()

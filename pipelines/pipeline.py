@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pipelines.bootstrap import check_bootstrap
 from pipelines.errors import PipelineError
 from pipelines.functions import StateFactory
 from pipelines.guarantee import APPROXIMATE, AT_LEAST_ONCE, EXACTLY_ONCE, Spout, guarantee
@@ -26,13 +27,17 @@ class Pipeline:
     name: its name in the ledger and of the checkpoint; keep it as long as the states exist.
     feeds: the states it feeds; a state that another one reads new values from need not be listed.
     description: what the dashboard says of it.
+    bootstrap: sources that are read first. Whenever the pipeline starts, resumes or tries again, the others wait until
+    these have been read up to the end that their input has at that moment, so that lookups find what they fill.
     Raises PipelineError for an invalid name, for no state, for a state fed twice, for a watermark on a state's new
-    values, and for rows that are taken away from a state whose measures cannot subtract.
+    values, for rows that are taken away from a state whose measures cannot subtract, and for bootstrap sources that
+    have no end or that others cannot wait for.
     """
 
     name: str
     feeds: Sequence[FedState]
     description: str = field(default="")
+    bootstrap: Sequence[Source] = ()
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -57,6 +62,7 @@ class Pipeline:
                     f"pipeline {self.name!r}: the windows of state {fed.name!r} never close, as no stream has a "
                     "watermark; give its events one by with_watermark"
                 )
+        check_bootstrap(self)
 
     @property
     def closing(self) -> list[PersistentAggregate]:
@@ -84,6 +90,11 @@ class Pipeline:
     @cached_property
     def sources(self) -> list[Source]:
         return self._events if self.ticks is None else [*self._events, self.ticks]
+
+    @property
+    def waiting(self) -> list[Source]:
+        """The sources that wait until the bootstrap sources have been read; none where there are no such."""
+        return [source for source in self._events if source not in self.bootstrap] if self.bootstrap else []
 
     @property
     def _events(self) -> list[Source]:

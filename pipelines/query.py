@@ -5,7 +5,7 @@ It is bound to its checkpoint, processes batch by batch, and ends between two ba
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,12 +15,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pipelines.batch import BatchRunner
 from pipelines.checkpoint import batch_offsets, fit_ticks, last_committed
-from pipelines.checkpoint_disk import set_aside_torn
+from pipelines.checkpoint_disk import set_aside_torn, set_aside_unplanned
 from pipelines.checkpoint_files import CheckpointPath, StorePath, as_location
 from pipelines.driver_session import DriverSession
 from pipelines.errors import InputLostError, PipelineError
 from pipelines.progress import ProgressLog
-from pipelines.spark_conf import manage_files_of_stores
+from pipelines.sources.source import ListedSource, Source
+from pipelines.spark_conf import keep_limits_to_the_end, manage_files_of_stores
 from state_backends.batch import Batch
 from state_backends.errors import TidemarkError
 from state_backends.source_input import Identity
@@ -37,7 +38,8 @@ class QueryRun:
     """Spark's streaming query over a batch runner.
 
     trigger: as Spark's `trigger` takes it; empty: batch after batch. rebind: accept another checkpoint than the states
-    were fed from. on_batch: called with each batch after its commit, in Spark's thread.
+    were fed from. on_batch: called with each batch after its commit, in Spark's thread. waiting: sources of which no
+    new batch holds anything.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class QueryRun:
         *,
         trigger: Mapping[str, Any],
         rebind: bool,
+        waiting: Collection[Source] = (),
     ) -> None:
         self.progress = ProgressLog()
         self._runner = BatchRunner(
@@ -59,6 +62,7 @@ class QueryRun:
         self._checkpoint = checkpoint
         self._on_batch = on_batch
         self._trigger = trigger
+        self._waiting = waiting
         self._rebind = rebind
         self._query: StreamingQuery | None = None
         self._bound = threading.Event()
@@ -73,12 +77,17 @@ class QueryRun:
 
     def start(self) -> None:
         source = self._session.pipeline.source
-        frame = source.load(self._spark)
+        frame = source.load(self._spark, self._waiting)
         identities = source.identities()
         if not self._rebind:
             # Spark would find the wrong offsets of a source that was replaced, and advise to ignore them.
             self._session.ledger.check_sources(identities)
         set_aside_torn(self._checkpoint)
+        if self._waiting:
+            places = enumerate(self._session.pipeline.sources)
+            listed = [place for place, each in places if each in self._waiting and isinstance(each, ListedSource)]
+            set_aside_unplanned(self._checkpoint, listed)
+            keep_limits_to_the_end(self._spark)
         if isinstance(self._checkpoint, StorePath):
             manage_files_of_stores(self._spark)
         has_ticks = self._session.pipeline.ticks is not None

@@ -42,7 +42,18 @@ SETTINGS = {
     "spark.sql.streaming.stopTimeout": "30s",
 }
 
+WRAP_SOURCES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
 PACKAGES_SETTING = "spark.jars.packages"  # comes from the sources, too
+
+
+def keep_limits_to_the_end(spark: SparkSession) -> None:
+    """Let queries that end with their input keep the limit of each source, whatever the others can do.
+
+    By default a source that does not know such queries makes Spark read all input of all sources as one batch, also
+    that of a source whose limit is 0 because it waits.
+    """
+    spark.conf.set(WRAP_SOURCES, "true")
 
 
 def manage_files_of_stores(spark: SparkSession) -> None:

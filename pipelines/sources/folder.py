@@ -6,6 +6,7 @@ since, which are gone, and the log of a checkpoint that is written again.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +43,10 @@ GLOB = re.compile(r"[*?\[\]{}\\]")
 
 NO_FILE = "_"  # a pattern that matches no file that is read
 
+# A pattern for paths in the folder that none matches. Neither another folder nor NO_FILE would do for a stream, because
+# Spark also applies those to the files of a batch that was planned before: it fails, or reads none of them.
+NOWHERE = "[.]waiting"
+
 FILE = "_file"  # the column that says which file a row came from
 
 
@@ -57,6 +62,7 @@ class Folder:
     pattern: ClassVar[str]
     # Our own columns; an event's schema cannot name them.
     reserved: ClassVar[tuple[str, ...]] = (*RESERVED, FILE)
+    _waits = False
 
     def __init__(
         self,
@@ -78,6 +84,11 @@ class Folder:
 
     def load(self, spark: SparkSession) -> DataFrame:
         return self._raw(spark, None)
+
+    def load_waiting(self, spark: SparkSession) -> DataFrame:
+        waiting = copy(self)
+        waiting._waits = True
+        return waiting.load(spark)
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
         changed = sorted(name for name, at in span.files.items() if modified_now(self.folder / name, -1) != at)
@@ -169,7 +180,8 @@ class Folder:
         reader = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false")
         if files is None:
             settings = {"maxFilesPerTrigger": self.files_per_batch, "maxFileAge": REMEMBER_FILES}
-            frame = reader.options(pathGlobFilter=self.pattern, **settings).load(str(self.folder))
+            path = self.folder / NOWHERE if self._waits else self.folder
+            frame = reader.options(pathGlobFilter=self.pattern, **settings).load(str(path))
         elif paths := [GLOB.sub(r"\\\g<0>", str(self.folder.absolute() / name)) for name in files]:
             frame = reader.load(paths)
         else:

@@ -114,6 +114,13 @@ class KafkaTopics:
         return self._messages.schema
 
     def load(self, spark: SparkSession) -> DataFrame:
+        return self._stream(spark, self.max_offsets_per_batch)
+
+    def load_waiting(self, spark: SparkSession) -> DataFrame:
+        # Each partition then ends where it begins, and a new one at its first message.
+        return self._stream(spark, max_offsets=0)
+
+    def _stream(self, spark: SparkSession, max_offsets: int) -> DataFrame:
         if self._admin is not None:
             self._admin.close()
         self._admin = KafkaAdmin(spark, self._settings, self.topics)
@@ -121,7 +128,7 @@ class KafkaTopics:
         by, names = "subscribe", ",".join(self._given)
         if isinstance(self.topics, re.Pattern):
             by, names = "subscribePattern", self.topics.pattern
-        reader = spark.readStream.option(by, names).option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
+        reader = spark.readStream.option(by, names).option("maxOffsetsPerTrigger", max_offsets)
         return self._raw(reader.options(**self._start()))
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:

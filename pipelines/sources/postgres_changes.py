@@ -151,12 +151,16 @@ class PostgresChanges:
             own = own.add(UNCHANGED, ArrayType(StringType()))
         return StructType([*self.fields, *own])
 
-    def load(self, spark: SparkSession) -> DataFrame:
+    def load(self, spark: SparkSession, *, waits: bool = False) -> DataFrame:
         require_spark(LIMITED_READERS, "PostgresChanges")
         settings = self.reader_settings(tuple(self.fields.names))
         if self.old_rows:
             self._check_old_rows()
-        return python_stream(spark, "postgres_changes", settings.raw(), partial(PostgresChangeReader, settings))
+        reader = partial(PostgresChangeReader, settings)
+        return python_stream(spark, "postgres_changes", settings.raw(), reader, waits=waits)
+
+    def load_waiting(self, spark: SparkSession) -> DataFrame:
+        return self.load(spark, waits=True)
 
     def parse(self, batch: DataFrame) -> Parsed:
         # A delete has its key alone, also where the schema requires other columns.

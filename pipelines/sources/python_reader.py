@@ -34,10 +34,16 @@ __all__ = [
 
 
 def python_stream(
-    spark: SparkSession, name: str, columns: StructType, reader: Callable[[], DataSourceStreamReader]
+    spark: SparkSession,
+    name: str,
+    columns: StructType,
+    reader: Callable[[], DataSourceStreamReader],
+    *,
+    waits: bool = False,
 ) -> DataFrame:
     """Return the streaming DataFrame of a reader written in Python; `name` is what plans call it.
 
+    waits: every batch that is planned from now on ends where it begins.
     The reader's settings travel inside the pickled class, so workers need nothing in their environment. A data source's
     options would be simpler, but plans print those, and a URL holds a password.
     """
@@ -51,7 +57,10 @@ def python_stream(
             return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-            return reader()
+            made = reader()
+            if waits:
+                made.latestOffset = lambda start, limit: start  # type: ignore[method-assign]
+            return made
 
     # A second source of that name replaces the first; frames that are loaded already keep theirs.
     spark.dataSource.register(PythonStream)

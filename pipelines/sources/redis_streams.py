@@ -121,9 +121,12 @@ class RedisStreams:
         own = StructType().add(STREAM, "string").add(ID, "string").add(AT, "timestamp")
         return StructType([*self.fields, *own])
 
-    def load(self, spark: SparkSession) -> DataFrame:
+    def load(self, spark: SparkSession, *, waits: bool = False) -> DataFrame:
         require_spark(LIMITED_READERS, "RedisStreams")
-        return python_stream(spark, "redis_streams", RAW, partial(RedisStreamReader, self._settings()))
+        return python_stream(spark, "redis_streams", RAW, partial(RedisStreamReader, self._settings()), waits=waits)
+
+    def load_waiting(self, spark: SparkSession) -> DataFrame:
+        return self.load(spark, waits=True)
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
         # Whatever `on_loss` says: entries that are gone must not be taken for entries that were never counted.

@@ -181,6 +181,17 @@ class Span:
 
 
 @runtime_checkable
+class WaitingSource(Protocol):
+    """A source that can wait while other sources of its query are read."""
+
+    def load_waiting(self, spark: SparkSession) -> DataFrame:
+        """Return what `load` returns, but no batch that is planned from now on holds anything of it.
+
+        A batch that was planned before is read as it was.
+        """
+
+
+@runtime_checkable
 class HeldSource(Protocol):
     """A source of which a server keeps something for its pipeline, as a replication slot."""
 
@@ -225,9 +236,15 @@ class Sources:
         self._sources = sources
         self._parsed: Sequence[Parsed] = ()
 
-    def load(self, spark: SparkSession) -> DataFrame:
-        """Return the streaming DataFrame of their input, which `split` takes apart again."""
-        raw = [source.load(spark) for source in self._sources]
+    def load(self, spark: SparkSession, waiting: Collection[Source] = ()) -> DataFrame:
+        """Return the streaming DataFrame of their input, which `split` takes apart again.
+
+        waiting: sources of which no new batch holds anything.
+        """
+        raw = [
+            source.load_waiting(spark) if source in waiting else source.load(spark)  # type: ignore[attr-defined]
+            for source in self._sources
+        ]
         self._parsed = [source.parse(rows) for source, rows in zip(self._sources, raw, strict=True)]
         frames = [parsed.rows if parsed.by_row else rows for parsed, rows in zip(self._parsed, raw, strict=True)]
         if len(frames) == 1:

@@ -40,7 +40,8 @@ def test_the_streams_of_the_page_can_be_declared_and_its_query_answers(filled):
     given = {
         "Path": Path, "folder": "flights", "spark": filled.spark, "dsn": filled.dsn, "split": split, "execute": execute,
         "BY_CARRIER": counted("by_carrier", "origin", "carrier"), "ORDERED": counted("ordered", "article"),
-        "CLICKED": counted("clicked", "page"), "WORDS": WORDS, "words": lines.each(split, ["line"], word="string"),
+        "BY_REGION": counted("by_region", "region"), "CLICKED": counted("clicked", "page"),
+        "WORDS": WORDS, "words": lines.each(split, ["line"], word="string"),
         "visits": visits, "views": visits, "clicks": visits,
         "PROFILES": StateSpec("profiles", {"user": "text"}, {"region": Last("region", by="at", type="text")}),
     }  # fmt: skip

@@ -188,7 +188,7 @@ def given_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
         return made[node]
 
     feeds: list[FedState] = [remade(fed) for fed in pipeline.feeds]
-    given = dataclasses.replace(pipeline, feeds=feeds)
+    given = dataclasses.replace(pipeline, feeds=feeds, bootstrap=())
     if given.ticks is not None:
         given.__dict__["ticks"] = NoTicks()  # where the property has put its own
     return given

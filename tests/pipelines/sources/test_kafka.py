@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from pipelines.driver import Driver, RunOptions
 from pipelines.errors import InputLostError, PipelineError, RecountError, SourceUnavailableError, is_retryable
@@ -23,6 +24,7 @@ from pipelines.recovery import Recovery
 from pipelines.reprocess import Reprocess
 from pipelines.sources.kafka import CONNECTOR, KafkaTopics
 from pipelines.sources.registry import Registry
+from pipelines.sources.spark_source import SparkSource
 from pipelines.stream import Stream
 from state_backends import Count, Max, StateSpec, Sum
 from state_backends.dead_letter_replay import Choice, request
@@ -112,6 +114,73 @@ def test_a_replayed_batch_counts_once_and_later_messages_are_the_next_batch(work
 
     assert batches == [(2, 2), (3, 1)]
     assert counts(workspace) == {"a": 3, "b": 1, "c": 1}
+
+
+REGIONS = StateSpec("regions", key={"name": "text"}, measures={"n": Max("n", type="bigint")})
+
+
+def known_names(known, events):
+    """Counts the events by what the state `regions` says of their names; `known` is read first, and fills it."""
+    filled = Stream.read(known).group_by("name").persistent_aggregate(REGIONS)
+    found = Stream.read(events).project("name").state_query(REGIONS, ["name"], n="bigint")
+    counted = found.each(name="concat(name, coalesce(CAST(n AS string), '?'))").group_by("name")
+    return Pipeline("names", [filled, counted.persistent_aggregate(NAMES)], bootstrap=[known])
+
+
+def test_a_topic_waits_for_another_and_a_planned_batch_comes_again_with_its_offsets(workspace, broker, new_topic):
+    def pipeline():
+        known, events = (source_of(broker, each, max_offsets_per_batch=2) for each in topics)
+        return known_names(known, events)
+
+    topics = known, events = new_topic(), new_topic(partitions=2)
+    known.send(*[event(name) for name in "abc"])
+    events.send(event("a"), event("c"))
+    first = workspace.run(pipeline())
+    events.send(event("b"), event("d"))
+    workspace.run(pipeline())
+    workspace.forget_last_commit()
+    known.send(event("e"))
+    events.send(event("e"), partition=1)
+    second = workspace.run(pipeline())
+
+    assert first == [(1, 1), (2, 1), (3, 1)]
+    assert second == [(4, 2), (5, 1), (6, 1)]
+    assert counts(workspace) == {"a1": 1, "b1": 1, "c1": 1, "d?": 1, "e1": 1}
+
+
+def test_a_topic_waits_for_a_format_that_does_not_know_queries_that_end(workspace, broker, topic):
+    """For such a format, Spark would run all input of all sources as one batch."""
+
+    class Names(DataSource):
+        @classmethod
+        def name(cls):
+            return "names"
+
+        def schema(self):
+            return "name string, n bigint"
+
+        def streamReader(self, schema):  # noqa: N802  Spark's name
+            return NamesReader()
+
+    class NamesReader(DataSourceStreamReader):
+        def initialOffset(self):  # noqa: N802  Spark's name
+            return {"at": 0}
+
+        def latestOffset(self):  # noqa: N802  Spark's name
+            return {"at": 1}
+
+        def partitions(self, start, end):
+            return [InputPartition(0)]
+
+        def read(self, partition):
+            yield ("a", 1)
+
+    workspace.spark.dataSource.register(Names)
+    topic.send(event("a"))
+
+    workspace.run(known_names(SparkSource("names"), source_of(broker, topic)))
+
+    assert counts(workspace) == {"a1": 1}
 
 
 @pytest.mark.parametrize("messages", [1, 3], ids=["fewer messages than were read", "more messages than were read"])

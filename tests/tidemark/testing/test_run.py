@@ -166,7 +166,8 @@ def test_sources_without_files_are_given_events_and_several_are_told_apart_by_na
     clicks = Stream.read(RedisStreams("clicks", schema="user string, at timestamp"))
     lines = Stream.read(TextFiles("/nowhere/lines")).each(user="line")
     last = StateSpec("seen", key={"user": "text"}, measures={"times": Count(), "at": Last("at", "at", "timestamptz")})
-    pipeline = Pipeline("clicks", [clicks.merge(lines).group_by("user").persistent_aggregate(last)])
+    counted = clicks.merge(lines).group_by("user").persistent_aggregate(last)
+    pipeline = Pipeline("clicks", [counted], bootstrap=list(clicks.inputs))
     nine = "2026-01-01T09:00:00+00:00"
 
     result = tidemark_run(pipeline, [{"clicks": [{"user": "ann", "at": nine}]}, {"lines": ["ann", "bob"]}])
