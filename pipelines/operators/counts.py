@@ -17,7 +17,7 @@ from state_backends.spec import StateSpec
 class RunningTotal:
     """Adds the column `change` to the measure `total`, a Sum; a key at 0 is removed, where an aggregate keeps a row.
 
-    key: the key columns of the state.
+    key: the key columns of the state. A change that is null adds nothing.
     """
 
     key: tuple[str, ...]
@@ -28,7 +28,7 @@ class RunningTotal:
         fold_by_key(state, tuples, self.key, self._added)
 
     def _added(self, stored: Mapping[str, int] | None, rows: Sequence[Mapping[str, Any]]) -> Any:
-        total = (stored[self.total] if stored else 0) + sum(row[self.change] for row in rows)
+        total = (stored[self.total] if stored else 0) + sum(row[self.change] or 0 for row in rows)
         return {self.total: total} if total else None
 
 

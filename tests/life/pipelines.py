@@ -1,4 +1,4 @@
-"""Random pipelines over those rows: keys, kinds, aggregators, verbs, windows, updaters, lookups, changing tables."""
+"""Random pipelines over those rows: keys, kinds, aggregators, verbs, windows, updaters, lookups, joins, retraction."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from pipelines.operators.counts import RunningTotal, distinct
+from pipelines.operators.join import join
 from pipelines.operators.reorder import in_order
 from pipelines.operators.sessions import closed_sessions
 from pipelines.pipeline import Pipeline
@@ -91,7 +92,10 @@ class RandomPipeline:
         self.signed = random.random() < 0.2
         self.revertible = self.signed or random.random() < 0.8
         source = JsonFiles("/nowhere/rows", schema=SCHEMA, max_bad_share=1.0)
-        self._read = Stream.read(source).each(one="1L").with_watermark("at", "1 hour")
+        read = Stream.read(source)
+        if random.random() < 0.3:
+            read = read.reject("small = 5 OR n = 7", reason="five or seven")
+        self._read = read.each(one="1L").with_watermark("at", "1 hour")
         if self.signed:
             self._read = self._read.retract("sign")
         feeds = [feed for _ in range(random.randint(1, 3)) for feed in self._feeds()]
@@ -111,6 +115,7 @@ class RandomPipeline:
             self._once,
             self._sessions,
             self._ordered,
+            self._joined,
         ]
         return self._random.choice(made)(stream)
 
@@ -204,3 +209,12 @@ class RandomPipeline:
     def _ordered(self, stream: Stream) -> list[FedState]:
         held = self._spec({"b": "boolean"}, value="jsonb", kind="opaque", ttl=None)
         return [self._aggregate(in_order(stream, held, "at"))]
+
+    def _joined(self, stream: Stream) -> list[FedState]:
+        left = stream.project("t", "at", "place")
+        right = stream.where("b").each(then="at", other="place").project("t", "then", "other")
+        held = self._spec({"t": "text"}, value="jsonb", kind="opaque", ttl=None)
+        how = self._random.choice(["inner", "left", "full"])
+        pairs = join(left, right, held, times=("at", "then"), within=timedelta(minutes=30), how=how)
+        found = {"pairs": Count("place + other IS NOT NULL"), "alone": Count("other IS NULL"), "sum": Sum("place")}
+        return [pairs.group_by("t").persistent_aggregate(self._spec({"t": "text"}, found))]

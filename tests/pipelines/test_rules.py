@@ -274,8 +274,8 @@ class TestRows:
 
         assert str(refused.value) == (
             "pipeline 'p': 6 of 40 lines of batch 1 cannot be read and 11 break a rule, more than the share of 0.4; "
-            "the first: '1.json' line 1: not JSON: Expecting value at column 1; correct the input or the rule, or raise "
-            "max_bad_share"
+            "the first: '1.json' line 1: not JSON: Expecting value at column 1; correct the input or the rule, or "
+            "raise max_bad_share"
         )
         assert stopped in ({}, [(0,)])
         assert workspace.values("shops") == {"a": {"n": 23, "paid": 46}}
