@@ -1,12 +1,15 @@
 """Random pipelines over those rows: keys, kinds, aggregators, verbs, windows, updaters, lookups, joins, retraction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any
 
+from pipelines.functions import BatchState, Collector
 from pipelines.operators.counts import RunningTotal, distinct
 from pipelines.operators.join import join
+from pipelines.operators.keyed import fold_by_key
 from pipelines.operators.reorder import in_order
 from pipelines.operators.sessions import closed_sessions
 from pipelines.pipeline import Pipeline
@@ -79,6 +82,19 @@ SIGNED_MEASURES: list[Callable[[], Any]] = [
 ]
 
 
+@dataclass(frozen=True)
+class Append:
+    """Appends a column of each tuple to the list of its key. key: the key columns of the state."""
+
+    key: tuple[str, ...]
+    column: str
+
+    def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
+        fold_by_key(
+            state, tuples, self.key, lambda stored, rows: [*(stored or ()), *(row[self.column] for row in rows)]
+        )
+
+
 class RandomPipeline:
     """A pipeline of one to three states or chains of them, drawn by a seed. signed: whether it reads a changing table.
 
@@ -112,6 +128,7 @@ class RandomPipeline:
             self._chain,
             self._asked,
             self._updated,
+            self._listed,
             self._once,
             self._sessions,
             self._ordered,
@@ -194,6 +211,11 @@ class RandomPipeline:
         key = self._key() or {"t": "text"}
         spec = self._spec(key, {"total": Sum("one", type="bigint")}, kind="opaque")
         return [stream.partition_persist(spec, RunningTotal(tuple(key), total="total", change="one"))]
+
+    def _listed(self, stream: Stream) -> list[FedState]:
+        """Which rows were counted, in their order: a list tells more than a sum."""
+        spec = self._spec({"t": "text"}, value="jsonb", kind="opaque")
+        return [stream.partition_persist(spec, Append(("t",), "place"), order_by=["place"])]
 
     def _once(self, stream: Stream) -> list[FedState]:
         seen = self._spec(self._key() or {"u": "uuid"}, value="jsonb", kind="opaque")

@@ -9,7 +9,7 @@ from tests.life.life import Figures, live
 pytestmark = pytest.mark.spark
 
 # Short ones that end. A life can also stop, as that of seed 4, of which the kit cannot tell the keys that were refused.
-SEEDS = [2, 3, 5, 6]
+SEEDS = [7, 9, 14]
 
 
 def test_what_random_lives_leave_is_what_their_models_say(tidemark_spark):
