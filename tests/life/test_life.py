@@ -8,7 +8,7 @@ from tests.life.life import Figures, live
 
 pytestmark = pytest.mark.spark
 
-# Short ones that end. A life can also stop, as that of seed 4, of which the kit cannot tell the keys that were refused.
+# Short ones that end. A life can also stop, where the kit cannot tell which keys were refused.
 SEEDS = [7, 9, 14]
 
 

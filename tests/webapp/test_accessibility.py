@@ -12,13 +12,14 @@ from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
 AXE = Path(__file__).parent / "typescript/node_modules/axe-core/axe.min.js"
 WIDTHS = (1440, 390)
+# A theme changes only colours, so the dark one is checked for contrast alone, and once.
+LOOKS = {"light": WIDTHS, "dark": WIDTHS[:1]}
 
 pytestmark = [
     *IN_A_BROWSER,
     pytest.mark.skipif(not (AXE.exists() or os.environ.get("CI")), reason=f"no {AXE}: make node-packages"),
 ]
 
-# A theme changes only colours, so the dark one is checked for contrast alone.
 AXE_RUN = """async (theme) => {
     const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
     const { violations } = await axe.run(document, theme === "dark" ? { runOnly: ["color-contrast"] } : {
@@ -53,11 +54,11 @@ class Visitor:
 
     def _faults_of(self, path: str) -> Iterator[str]:
         self.errors.clear()
-        for theme in ("light", "dark"):
+        for theme, widths in LOOKS.items():
             self.page.emulate_media(color_scheme=theme)
             self.page.goto(path)  # The admin reads the theme when a page is loaded.
             self.page.evaluate(UNFOLD)
-            for width in WIDTHS:
+            for width in widths:
                 self.page.set_viewport_size({"width": width, "height": 900})
                 yield from (f"{width} px, {theme}: {found}" for found in self.page.evaluate(AXE_RUN, theme))
                 if (overflow := self.page.evaluate(OVERFLOW)) > 0:

@@ -141,7 +141,7 @@ class TestExports:
             assert found(few_threads, lookup(keys[1]))[0] == 200
             assert all(export.recv(1_000) for export in exports)
 
-            assert snapshots(large) == 4
+            eventually(lambda: snapshots(large) == 4)
             # Lookups, exports, searches, pages, checks; and the exports themselves.
             assert _connections(large, few_threads) <= 2 + 2 + 1 + 1 + 2 + 4
         eventually(lambda: snapshots(large) == 0)
