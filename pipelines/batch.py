@@ -204,20 +204,14 @@ class BatchRunner:
 
     def _feed(self, frames: Frames, context: BatchContext) -> dict[str, Written]:
         written: dict[str, Written] = {}
-        jobs: list[SinkJob] = []
-        try:
-            for plan in self._plans(context.writers):
-                emits = [emitted_columns(fed) if self.pipeline.readers(fed) else {} for fed in plan.states]
-                tasks = [task_for(fed, context, emits=bool(each)) for fed, each in zip(plan.states, emits, strict=True)]
-                job = SinkJob(plan.rows(frames, context), tasks, emits)
-                jobs.append(job)
-                written |= zip((fed.name for fed in plan.states), job.written(), strict=True)
-                for place, fed in enumerate(plan.states):
-                    if emits[place]:
-                        frames.add(fed, job.new_values(place))
-        finally:
-            for job in jobs:
-                job.forget()
+        for plan in self._plans(context.writers):
+            emits = [emitted_columns(fed) if self.pipeline.readers(fed) else {} for fed in plan.states]
+            tasks = [task_for(fed, context, emits=bool(each)) for fed, each in zip(plan.states, emits, strict=True)]
+            job = SinkJob(plan.rows(frames, context), tasks, emits, frames.keep)
+            written |= zip((fed.name for fed in plan.states), job.written(), strict=True)
+            for place, fed in enumerate(plan.states):
+                if emits[place]:
+                    frames.add(fed, job.new_values(place))
         return written
 
     @property

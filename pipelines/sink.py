@@ -49,21 +49,29 @@ class SinkJob:
     """The job over several states, and its results. Raises on use what the tasks raised, wrapped by Spark.
 
     rows: what the tasks are given. tasks: of each state. emits: the columns of its new values, if a stream reads them.
+    keep: caches a frame until the batch has ended (see Frames).
     """
 
-    def __init__(self, rows: DataFrame, tasks: Sequence[Task], emits: Sequence[dict[str, str]]) -> None:
+    def __init__(
+        self,
+        rows: DataFrame,
+        tasks: Sequence[Task],
+        emits: Sequence[dict[str, str]],
+        keep: Callable[[DataFrame], DataFrame],
+    ) -> None:
         self._states = len(tasks)
         self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
-        self._kept: DataFrame | None = None
-        if any(emits):
-            # The tasks must not run again for each state that reads the new values. Nor where one query reads those of
-            # two states: of such a query, Spark may take one part for other rows than those that it keeps.
-            self._kept = self._results.persist()
-            self._results = in_session(self._kept.select("*"), self._kept.sparkSession)
+        self._emits = any(emits)
+        if self._emits:
+            # The tasks must not run again for each state that reads the new values, nor for the dead letters of such a
+            # state. Nor where one query reads those of two states: of such a query, Spark may take one part for other
+            # rows than those that it keeps.
+            kept = keep(self._results)
+            self._results = in_session(kept.select("*"), kept.sparkSession)
 
     def written(self) -> list[Written]:
         """Run the job; return what was written of each state."""
-        results = self._results.where("fed is not null").select(*FIGURES) if self._kept else self._results
+        results = self._results.where("fed is not null").select(*FIGURES) if self._emits else self._results
         rows = results.collect()
         figures = [Written()] * self._states
         for row in rows:
@@ -73,10 +81,6 @@ class SinkJob:
     def new_values(self, place: int) -> DataFrame:
         """Return what the state at `place` emitted."""
         return self._results.where(f"e{place} is not null").select(f"e{place}.*")
-
-    def forget(self) -> None:
-        if self._kept:
-            self._kept.unpersist()
 
 
 def run_partition(

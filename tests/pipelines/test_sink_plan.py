@@ -123,6 +123,25 @@ def test_tasks_run_once_where_the_new_values_of_two_states_are_read_in_one_query
     assert workspace.values("second_names") == {"a": {"n": 1}, "b": {"n": 1}}
 
 
+def test_tasks_run_once_where_a_state_cannot_take_some_of_what_they_emit(workspace, tmp_path):
+    seen = tmp_path / "seen"
+    spec = StateSpec("noted", key={"name": "text"}, value="jsonb")
+    emitted = Stream.read(JsonFiles(workspace.input, schema="name string")).partition_persist(
+        spec, NotesTuples(seen), emits={"name": "string"}
+    )
+    numbers = emitted.new_values_stream().each(name="name", x="CASE name WHEN 'a' THEN 1 ELSE double('NaN') END")
+    total = StateSpec("total", measures={"x": Sum("x", "double precision")})
+    # More misfits than are tolerated without a count of all events, which the share then allows.
+    workspace.land("1.json", *({"name": name} for name in "abcdefghijklmn"))
+    pipeline = Pipeline("misfits_below", [numbers.persistent_aggregate(total)])
+    pipeline.sources[0].max_bad_share = 1.0
+
+    assert workspace.run(pipeline) == [(1, 1)]
+    assert sorted(seen.read_text()) == list("abcdefghijklmn")
+    assert workspace.rows("SELECT count(*) FROM tidemark.dead_letter") == [(13,)]
+    assert workspace.values("total") == {(): {"x": 1.0}}
+
+
 def test_groups_and_an_updater_share_a_query(workspace):
     events = Stream.read(JsonFiles(workspace.input, schema=EVENT, files_per_batch=1))
     pipeline = Pipeline(
