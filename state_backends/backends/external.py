@@ -85,7 +85,7 @@ class ExternalBackend(ABC):
     def committed_values(
         self, conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
     ) -> list[Any]:
-        _, rows = self.guarded(spec).multi_get_committed(keys)
+        _, rows = self.guarded(spec).multi_get_committed(keys, clock=at)
         return [row.value for row in rows]
 
     def check_new(self, conn: psycopg.Connection, spec: StateSpec) -> None:

@@ -64,11 +64,16 @@ TRIES = 5
 
 
 class CommittedRows(Protocol):
-    """Where the rows are; RedisBackingMap is one. `scan_committed` may raise MovedOnError on the way."""
+    """Where the rows are; RedisBackingMap is one. `scan_committed` may raise MovedOnError on the way.
+
+    clock: the time by which ttls end; None: the store's, or this machine's.
+    """
 
     def multi_get(self, keys: Sequence[Key]) -> Sequence[Versioned | None]: ...
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[Published, Sequence[CommittedRow]]: ...
+    def multi_get_committed(
+        self, keys: Sequence[Key], *, clock: datetime | None = None
+    ) -> tuple[Published, Sequence[CommittedRow]]: ...
 
     def scan_committed(
         self,

@@ -1,6 +1,8 @@
 """What every store outside the ledger's transaction must do about two drivers: only the admitted attempt writes."""
 
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -227,6 +229,18 @@ class GuardedMapContract:
         with suppress(MovedOnError):
             seen += scan
             assert (batch.txid, [(key, row.value) for key, row in seen]) == (1, [(key, 1) for key in MANY])
+
+    def test_a_ttl_ends_by_the_clock_that_is_given(self, new_backing):
+        rows, at = new_backing(replace(PAGES, ttl=timedelta(seconds=30))), datetime(2020, 1, 1, tzinfo=UTC)
+        rows.multi_put([KEY], [Versioned(7, 1, at=at)])
+        rows.publish(1)
+
+        found = [
+            rows.multi_get_committed([KEY], clock=clock)[1][0].status
+            for clock in (at + timedelta(seconds=29), at + timedelta(seconds=30), None)
+        ]
+
+        assert found == ["found", "expired", "expired"]
 
     @pytest.mark.parametrize("overtake", OVERTAKES)
     def test_a_scan_that_begins_afterwards_reads_to_its_end(self, new_backing, new_upkeep, overtake):

@@ -144,8 +144,10 @@ class OneFold:
             else:
                 groups.setdefault(key, []).append(row)
         for key, row in taken_away:
-            if row in groups.get(key, []):
-                groups[key].remove(row)
+            # As text, in which a NaN equals itself.
+            alike = (each for each in groups.get(key, []) if each == row or repr(each) == repr(row))
+            if (taken := next(alike, None)) is not None:
+                groups[key].remove(taken)
         return {
             key: {name: fold.fold(spec.measures[name], _columns(rows, name)) for name, fold in folds.items()}
             for key, rows in groups.items()

@@ -1,6 +1,7 @@
 """What a reader of the committed batch sees in Redis: whole batches only, whatever is written meanwhile."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from state_backends import findings
@@ -39,16 +40,19 @@ class CommittedReads:
         (published,), _ = self._read([[]], None)
         return published
 
-    def multi_get(self, keys: Sequence[Key], limit: int) -> tuple[Published, list[CommittedRow]]:
+    def multi_get(
+        self, keys: Sequence[Key], limit: int, clock: datetime | None = None
+    ) -> tuple[Published, list[CommittedRow]]:
         """Return the published batch and the rows in the order asked, `limit` keys per script call.
 
-        Raises MovedOnError where batches are published faster than the calls are made.
+        clock: the time by which ttls end; None: the server's. Raises MovedOnError where batches are published faster
+        than the calls are made.
         """
         if not keys:
             return self.published(), []
         at = None
         for _ in range(MAX_READS):
-            batches, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at)
+            batches, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at, clock)
             # Where a batch was published between two calls, read the older one, which all rows can still show.
             at = min(batches)
             if at.txid == MOVED_ON:
@@ -73,9 +77,11 @@ class CommittedReads:
             )
         return rows
 
-    def _read(self, chunks: Iterable[list[bytes]], at: Published | None) -> tuple[set[Published], list[CommittedRow]]:
+    def _read(
+        self, chunks: Iterable[list[bytes]], at: Published | None, clock: datetime | None = None
+    ) -> tuple[set[Published], list[CommittedRow]]:
         """Return the batches that the calls have read at, and the rows."""
-        arguments = [self._ttl, text_of(at.txid), at.by.encode()] if at else [self._ttl, b"", b""]
+        arguments = [self._ttl, *([text_of(at.txid), at.by.encode()] if at else [b"", b""]), text_of(clock)]
         calls = ((None, [self._names.guard, *rows], arguments) for rows in chunks)
         batches: set[Published] = set()
         seen: list[CommittedRow] = []

@@ -241,14 +241,16 @@ class RedisBackingMap:
         """Return a warning where what Redis acknowledges may be lost. Raises BackendSetupError, LostBatchesError."""
         return check_server(self._client, self._names, self.spec)
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[Published, list[CommittedRow]]:
+    def multi_get_committed(
+        self, keys: Sequence[Key], *, clock: datetime | None = None
+    ) -> tuple[Published, list[CommittedRow]]:
         """Return the published batch (0 before the first) and what its readers see of each key, in the order asked.
 
-        All rows are of that one batch, even while the next is written or published; ttl is applied at the server's
-        time. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError where
-        batches are published faster than `max_get_keys` keys a call are read.
+        All rows are of that one batch, even while the next is written or published; a ttl ends by `clock`, or by the
+        server's. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError
+        where batches are published faster than `max_get_keys` keys a call are read.
         """
-        return self._committed.multi_get(keys, self._max_get_keys)
+        return self._committed.multi_get(keys, self._max_get_keys, clock)
 
     def scan_committed(
         self,

@@ -154,9 +154,11 @@ class SqliteBackingMap:
     def check_store(self) -> str:
         return ""
 
-    def multi_get_committed(self, keys: Sequence[Key]) -> tuple[Published, list[CommittedRow]]:
+    def multi_get_committed(
+        self, keys: Sequence[Key], *, clock: datetime | None = None
+    ) -> tuple[Published, list[CommittedRow]]:
         with self._snapshot() as txid:
-            return Published(txid), [self._seen(row, txid) for row in self.multi_get(keys)]
+            return Published(txid), [self._seen(row, txid, clock) for row in self.multi_get(keys)]
 
     def scan_committed(
         self,
@@ -176,7 +178,7 @@ class SqliteBackingMap:
             ).fetchall()
         return Published(txid), ((self._bytes.decode(key), self._seen(_versioned(row), txid)) for key, *row in found)
 
-    def _seen(self, row: Versioned | None, txid: int) -> CommittedRow:
+    def _seen(self, row: Versioned | None, txid: int, clock: datetime | None = None) -> CommittedRow:
         """Return the version that a reader of batch `txid` sees."""
         if row is not None and self.spec.kind == "opaque" and (row.txid or 0) > txid:
             if row.prev_txid is not None and row.prev_txid > txid:
@@ -185,7 +187,7 @@ class SqliteBackingMap:
         if row is None or row.value is None:
             return CommittedRow("missing", None, None if row is None else row.txid, None if row is None else row.at)
         assert row.at is not None
-        if not is_live(False, row.at, self.spec.ttl, datetime.now(UTC)):
+        if not is_live(False, row.at, self.spec.ttl, clock or datetime.now(UTC)):
             return CommittedRow("expired", None, row.txid, row.at)
         return CommittedRow("found", row.value, row.txid, row.at)
 

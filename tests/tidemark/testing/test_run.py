@@ -200,6 +200,15 @@ def test_time_passes_as_the_test_says_and_keys_end_with_it(tidemark_run):
     }
 
 
+def test_keys_in_redis_end_by_the_clock_of_the_run(tidemark_run):
+    spec = replace(BY_PRODUCT, ttl=timedelta(minutes=1), backend="redis")
+    steps = [[TEA], Advance(timedelta(seconds=30)), [BREAD], Advance(timedelta(seconds=30))]
+
+    result = tidemark_run(orders(None, spec), steps, at=datetime(2020, 1, 1, tzinfo=UTC))
+
+    assert list(result["by_product"]) == [("bread",)]
+
+
 def test_late_tuples_reach_the_stream_that_reads_them_and_a_watermark_may_go_on_without_input(tidemark_run):
     views = Stream.read(JsonFiles("/nowhere/views", schema="user string, at timestamp"))
     timed = views.with_watermark("at", "1 minute", allowed_lateness="1 minute", idle_after="1 hour")
@@ -261,10 +270,15 @@ def test_rows_that_are_taken_away_again_are_taken_from_the_fold_of_all_rows_too(
         "now", {"product": "text"}, {"rows": RowCount(), "least": RetractableMin("amount", "numeric(12, 2)")}
     )
     changes = Stream.read(JsonFiles("/nowhere/changes", schema=f"{ORDER}, op string")).retract("if(op = 'd', -1, 1)")
-    pipeline = Pipeline("now", [changes.group_by("product").persistent_aggregate(spec)])
+    by_grams = StateSpec("by_grams", {"grams": "double precision"}, {"rows": RowCount()})
+    grouped = [changes.group_by("product"), changes.each(grams="double('NaN')").group_by("grams")]
+    pipeline = Pipeline(
+        "now", [fed.persistent_aggregate(each) for fed, each in zip(grouped, [spec, by_grams], strict=True)]
+    )
     dear = TEA | {"amount": "9.00"}
 
     result = tidemark_run(pipeline, [[TEA, dear, BREAD], Crash("mid_write"), [TEA | {"op": "d"}, BREAD | {"op": "d"}]])
 
     assert result["now"] == {"tea": {"rows": 1, "least": Decimal("9.00")}}
-    assert result.checked == {"now": ["one fold of all rows"]}
+    assert result["by_grams"] == {"NaN": {"rows": 1}}
+    assert result.checked == {name: ["one fold of all rows"] for name in ("now", "by_grams")}

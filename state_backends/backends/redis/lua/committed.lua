@@ -1,8 +1,8 @@
--- Committed: what a reader sees of rows at the committed batch, by the server's clock.
+-- Committed: what a reader sees of rows at the committed batch, by a clock.
 --
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
 -- that. KEYS: guard, a row per key. ARGV: ttl ("" for none), the batch to read at ("" for the mirrored one), the attempt at
--- it that was published ("" where that is unknown).
+-- it that was published ("" where that is unknown), the clock in microseconds ("" for the server's).
 -- Returns the batch, its published attempt, and per row its status, its txid, its time and its value's columns, as two
 -- strings; batch -1 where the batch to read at was asked for and is not shown any more, because a row has moved on by two,
 -- a version was forgotten, or the batch was reverted, whether or not another attempt at it was published since; -2 where
@@ -19,7 +19,7 @@ local forgotten = asked and KIND == "opaque" and at < tonumber(said[4] or 0)
 if at > committed or forgotten or (ARGV[3] ~= "" and by ~= ARGV[3]) then
   return {-1, "", "", ""}
 end
-local ttl, clock = tonumber(ARGV[1]), now()
+local ttl, clock = tonumber(ARGV[1]), tonumber(ARGV[4]) or now()
 
 local function visible(key)
   local row = redis.call("HMGET", key, unpack(CURRENT))
