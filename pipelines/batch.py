@@ -222,10 +222,8 @@ class BatchRunner:
         """Yield how the states are fed, those of one level side by side as far as there are connections."""
         for level in self.pipeline.levels:
             for states, partitions in rounds(level, writers):
-                yield self._planned.setdefault(
-                    (*states, self._is_small),
-                    SinkPlan(states, partitions, self._is_small, f"tidemark_{len(self._planned)}"),
-                )
+                plan = SinkPlan(states, partitions, self._is_small)
+                yield self._planned.setdefault((*states, self._is_small), plan)
 
     def _write_dead_letters(self, batch_input: BatchInput, batch: Batch) -> int:
         letters = 0

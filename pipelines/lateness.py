@@ -105,6 +105,7 @@ def late_ones(cutoff: Cutoff) -> Step:
 def late_letters(cutoff: Cutoff, late: "DataFrame") -> Iterator[DeadLetter]:
     """Yield a letter of each tuple that a cutoff leaves out: its columns as JSON, and why it is too late."""
     from pipelines.operators.keyed import packed
+    from pipelines.rows import read_rows
 
-    for (line,) in late.select(packed(late)).toLocalIterator():
+    for (line,) in read_rows(late.select(packed(late))):
         yield DeadLetter("late", line, f"late: {cutoff.why}")

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, IntegralType, LongType, StringType
 
 from pipelines.errors import PipelineError
+from pipelines.rows import read_rows
 from pipelines.sources.exact import text_misfit
 from pipelines.spark import data_type, spark_type
 from pipelines.stream import PersistentAggregate
@@ -47,7 +48,7 @@ def misfit_letters(aggregate: PersistentAggregate, events: DataFrame) -> Iterato
     read = dict.fromkeys(check.reads.column for check in checks if check.reads.column not in aggregate.spec.key)
     reason = F.coalesce(*(F.when(check.fails, _reason(check)) for check in checks))
     line = F.to_json(F.struct(*keys, *(F.col(quoted(name)) for name in read)))
-    for text, why in events.select(line, reason.alias("reason")).where("reason is not null").toLocalIterator():
+    for text, why in read_rows(events.select(line, reason.alias("reason")).where("reason is not null")):
         yield DeadLetter(f"state {aggregate.name}", text, why)
 
 

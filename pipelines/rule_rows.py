@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from pipelines.errors import PipelineError
 from pipelines.observed import Observed
 from pipelines.operators.keyed import JSON_OPTIONS
+from pipelines.rows import read_rows
 from pipelines.rules import Rule
 from pipelines.sources.parsing import BAD_LINE, json_events, why_bad
 from pipelines.sources.source import Parsed, Source, called
@@ -133,7 +134,7 @@ class RuledOut:
 
     def letters(self, events: DataFrame) -> Iterator[DeadLetter]:
         """Yield the dead letters of those events of the source that break the rule."""
-        for (text,) in self.rows(events).toLocalIterator():
+        for (text,) in read_rows(self.rows(events)):
             yield DeadLetter(called(self.source), text, self.rule.letter_reason, record=_record(text))
 
 
@@ -156,7 +157,7 @@ class SourceRows:
         return Parsed(rows, tuple(self._schema.names), BAD_LINE)
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
-        for (text,) in parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE).toLocalIterator():
+        for (text,) in read_rows(parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE)):
             # A column that was renamed would be null in silence.
             unknown = self._unknown(text)
             reason = f"{unknown}: the source has no such column now" if unknown else why_bad(text, self._schema)

@@ -5,7 +5,8 @@ An updater gets the tuples by key. Spark analyses one text of SQL in a fraction 
 built by calls from Python, each of which is a message to another process.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,14 +38,11 @@ class SinkPlan:
     """What the tasks of some states are given, as one query over views of what the states read.
 
     partitions: how many tasks write a state, at most. few: whether one task writes all of them.
-    name: of its views. No other plan of a batch may replace them: Spark then drops what is cached of their rows, as the
-    new values of a state, and the tasks would run again for each reader.
     """
 
     states: Sequence[FedState]
     partitions: int
     few: bool
-    name: str
     _text: str = field(default="", init=False)
     _partials: dict[FedState, "PartialAggregates"] = field(default_factory=dict, init=False)
 
@@ -57,12 +55,11 @@ class SinkPlan:
             if isinstance(fed, PersistentAggregate)
         }
         views = self._views(frames, context)
-        names = {frame: f"{self.name}_{place}" for place, frame in enumerate(dict.fromkeys(views))}
-        for frame, name in names.items():
-            frame.createOrReplaceTempView(name)
+        names = {frame: f"{VIEW}_{place}" for place, frame in enumerate(dict.fromkeys(views))}
         spark = views[0].sparkSession
-        self._text = self._text or self._written(spark, [names[view] for view in views])
-        return spark.sql(self._text)
+        with _named(names):
+            self._text = self._text or self._written(spark, [names[view] for view in views])
+            return spark.sql(self._text)
 
     def _views(self, frames: Frames, context: BatchContext) -> list[DataFrame]:
         """Return the frame that each state reads; states that read one stream share it."""
@@ -96,6 +93,23 @@ class SinkPlan:
             types = [sql_of_type(spark.sql(text).schema) for text in texts]
             texts = [" UNION ALL ".join(_as_struct(place, text, types) for place, text in enumerate(texts))]
         return _coalesced(texts[0], 1) if self.few else texts[0]
+
+
+@contextmanager
+def _named(names: Mapping[DataFrame, str]) -> Iterator[None]:
+    """Let queries read frames by name, within the block.
+
+    No longer: Spark copies the session, with what it names, for each frame that it caches. Each batch's copy would keep
+    the plans of the batch before, whose copy keeps those of the one before that. The views are taken from the catalog
+    itself, because `dropTempView` also drops what is cached of their rows, and tasks would run again for each reader.
+    """
+    for frame, name in names.items():
+        frame.createOrReplaceTempView(name)
+    try:
+        yield
+    finally:
+        for frame, name in names.items():
+            frame.sparkSession._jsparkSession.sessionState().catalog().dropTempView(name)
 
 
 def _coalesced(text: str, partitions: int) -> str:
@@ -156,8 +170,8 @@ def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> Dat
     """Return the partial aggregates of some events. See PartialAggregates."""
     query = PartialAggregates.over(events, aggregate)
     rows = events if query.is_misfit is None else events.withColumn(query.misfits, query.is_misfit)
-    rows.createOrReplaceTempView(VIEW)
-    return events.sparkSession.sql(query.sql(VIEW))
+    with _named({rows: VIEW}):
+        return events.sparkSession.sql(query.sql(VIEW))
 
 
 def rows_for(fed: FedState, events: DataFrame, context: BatchContext) -> DataFrame:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, StringType, StructField, StructType
 
 from pipelines.errors import PipelineError
+from pipelines.rows import read_rows
 from pipelines.sources.file_log import path_of
 from pipelines.sources.folder import FILE, Folder
 from pipelines.sources.parsing import (
@@ -48,7 +49,7 @@ class _LineFiles(Folder):
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         numbers = line_numbers(self._is_header)
-        for row in parsed.where(f"{BAD_LINE} is not null").orderBy(FILE).toLocalIterator():
+        for row in read_rows(parsed.where(f"{BAD_LINE} is not null").orderBy(FILE)):
             path, line = path_of(row[FILE]), row[BAD_LINE]
             yield DeadLetter(path.name, line, self._why_bad(row), numbers(path, line), record=self._record(row))
 
@@ -247,7 +248,7 @@ class ParquetFiles(Folder):
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, FILE, ROW_INDEX)
-        for line, file, index in bad.orderBy(FILE, ROW_INDEX).toLocalIterator():
+        for line, file, index in read_rows(bad.orderBy(FILE, ROW_INDEX)):
             yield DeadLetter(path_of(file).name, line, self._why_bad(json.loads(line)), index + 1)
 
     def _why_bad(self, row: dict[str, Any]) -> str:

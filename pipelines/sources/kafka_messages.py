@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipelines.rows import read_rows
 from pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
 from pipelines.sources.registry import Registry
 from pipelines.sources.registry_wire import Decoder
@@ -106,7 +107,7 @@ class Messages:
         bad = parsed.where(f"{BAD_LINE} is not null").select(
             BAD_LINE, PROBLEM, VALUE_BYTES, *PLACE, F.unix_millis("kafka_timestamp"), KEY_BYTES, "kafka_headers"
         )
-        for line, problem, value, topic, partition, offset, at, key, headers in bad.orderBy(*PLACE).toLocalIterator():
+        for line, problem, value, topic, partition, offset, at, key, headers in read_rows(bad.orderBy(*PLACE)):
             reason = problem or ("not UTF-8" if self._values is None else why_bad(line, self._value_schema))
             text = bytes(value or b"").decode(errors="replace") if problem else line
             record = {

@@ -22,6 +22,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
+from pipelines.rows import read_rows
 from pipelines.sources.parsing import by_cast, check_types, why_unreadable
 from pipelines.sources.pgoutput import as_text
 from pipelines.sources.postgres_batch import OldRows, Wanted, position
@@ -180,7 +181,7 @@ class PostgresChanges:
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         bad = parsed.where(F.col(REASON).isNotNull()).select(LSN, CHANGE, BAD, REASON)
-        for lsn, change, line, reason in bad.toLocalIterator():
+        for lsn, change, line, reason in read_rows(bad):
             yield DeadLetter(f"table {self.table}, {change} at LSN {as_text(lsn)}", line, reason)
 
     def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:

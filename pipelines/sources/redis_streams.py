@@ -21,6 +21,7 @@ from pipelines.checkpoint import committed_offset, offset_range
 from pipelines.checkpoint_files import CheckpointPath
 from pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from pipelines.guarantee import Spout
+from pipelines.rows import read_rows
 from pipelines.sources.exact import json_misfit
 from pipelines.sources.parsing import (
     CORRUPT,
@@ -176,7 +177,7 @@ class RedisStreams:
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         bad = parsed.where(F.col(REASON).isNotNull()).select(STREAM, ID, BAD, REASON, PROBLEM)
-        for stream, entry_id, entry, reason, problem in bad.toLocalIterator():
+        for stream, entry_id, entry, reason, problem in read_rows(bad):
             where, why = f"stream {stream}, entry {entry_id}", reason or self._why_bad_json(entry)
             # With a problem, the entry is not as Redis has it.
             record = {"record": self.records, "stream": stream, "id": entry_id, "entry": entry}

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -45,6 +46,20 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(tidemark_spark: SparkSession) -> SparkSession:
     return tidemark_spark
+
+
+@pytest.fixture(autouse=True)
+def no_job_outlives_its_query(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which Spark keeps jobs of queries that have ended, with their plans: see read_rows()."""
+    yield
+    session = SparkSession.getActiveSession() if "spark" in request.fixturenames else None
+    if session is not None:
+        scheduler = session.sparkContext._jsc.sc().dagScheduler()
+        if hasattr(scheduler, "activeQueryToJobs"):  # Spark 4.3
+            deadline = time.monotonic() + 10
+            while not scheduler.activeQueryToJobs().isEmpty():
+                assert time.monotonic() < deadline, scheduler.activeQueryToJobs().toString()[:500]
+                time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

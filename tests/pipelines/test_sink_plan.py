@@ -142,6 +142,19 @@ def test_tasks_run_once_where_a_state_cannot_take_some_of_what_they_emit(workspa
     assert workspace.values("total") == {(): {"x": 1.0}}
 
 
+def test_a_batch_leaves_no_name_in_the_session_which_would_keep_its_plan(spark, tidemark_run):
+    events = Stream.read(JsonFiles("/nowhere", schema="name string"))
+    counted = events.group_by("name").persistent_aggregate(
+        StateSpec("counted", key={"name": "text"}, measures={"n": Count()})
+    )
+    total = counted.new_values_stream().persistent_aggregate(StateSpec("total", measures={"n": Sum("n")}))
+
+    tidemark_run(Pipeline("two_levels", [total]), [[{"name": "a"}]])
+    partial_aggregates(spark.range(1).selectExpr("'a' AS name"), counted).collect()
+
+    assert spark.catalog.listTables() == []
+
+
 def test_groups_and_an_updater_share_a_query(workspace):
     events = Stream.read(JsonFiles(workspace.input, schema=EVENT, files_per_batch=1))
     pipeline = Pipeline(
