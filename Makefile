@@ -13,7 +13,7 @@ ARCHIVE := $(VENV)/spark.jsa
 # A process of the tests that may not write byte code compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check rest tools test-versions fuzz soak life pictures bench docs lint format requirements clean chromium pgbouncer node-packages
+.PHONY: help setup demo test check rest tools test-versions fuzz soak life interleavings pictures bench docs lint format requirements clean chromium pgbouncer node-packages
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -56,6 +56,9 @@ soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="
 
 life: $(DEV) ## live random lives beside a plain model; ARGS="--minutes 60 --seeds 10"
 	@$(BIN)/python -m tests.life $(ARGS)
+
+interleavings: $(DEV) ## let a seed decide who goes on at each message to a server; ARGS="--histories 200"
+	@$(BIN)/python -m tests.interleavings $(ARGS)
 
 pictures: $(DEV) chromium ## compare pictures of every page with the accepted ones; ACCEPT=1 replaces those that differ
 	$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/webapp/pictures/every_picture.py $(if $(ACCEPT),--accept) $(ARGS)
