@@ -8,8 +8,8 @@ import pytest
 from pipelines.embedded.temporary import temporary_database
 from tests.interleavings.history import History
 
-# Here tasks of drivers that died are refused, and an answer is wrong if a guard is gone that docs/reliability.md names.
-SEEDS = range(1, 9)
+# Without one of the guards that docs/reliability.md names, an answer in one of these is wrong.
+SEEDS = [1, 5, 7, 27]
 
 pytestmark = pytest.mark.long
 
