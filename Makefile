@@ -57,7 +57,7 @@ soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="
 life: $(DEV) ## live random lives beside a plain model; ARGS="--minutes 60 --seeds 10"
 	@$(BIN)/python -m tests.life $(ARGS)
 
-interleavings: $(DEV) ## let a seed decide who goes on at each message to a server; ARGS="--histories 200"
+interleavings: $(DEV) ## interleave drivers, tasks and readers by a seed, on real servers; ARGS="--histories 200"
 	@$(BIN)/python -m tests.interleavings $(ARGS)
 
 pictures: $(DEV) chromium ## compare pictures of every page with the accepted ones; ACCEPT=1 replaces those that differ

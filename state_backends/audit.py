@@ -178,5 +178,9 @@ def are_close(one: Any, other: Any) -> bool:
         and math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
     ):
         return True
-    # As text, in which a NaN equals itself.
+    return are_same(one, other)
+
+
+def are_same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; a NaN equals itself, at any depth."""
     return bool(one == other) or repr(one) == repr(other)

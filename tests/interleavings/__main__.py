@@ -1,6 +1,6 @@
-"""Interleavings: `make interleavings ARGS="--histories 200"`. Ends with 1 where an answer cannot have been.
+"""Interleavings: `make interleavings ARGS="--histories 200"`. Exits with 1 if an answer was wrong.
 
-A history that fails is named by its seed, with the last steps; `--seed N --histories 1` gives it again.
+Prints the seed and the last steps of a history that fails; `--seed N --histories 1` replays it.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
 Each event is appended to the list of its key, so that an answer tells which events a batch was counted with, and in
 which order; a sum would not (see Kingsbury and Alvaro, Elle, VLDB 2020). The driver, its session, the batch runner, the
-ledger, the tasks, the backends, readers and maintenance are the product's own; only Spark's part is here: which rows a
-batch has, and that tasks run. A driver that died leaves tasks behind, which go on writing.
+ledger, the tasks, the backends, readers and maintenance are the product's own; only Spark's part is replaced: this file
+chooses the rows of a batch and starts its tasks. The tasks of a killed driver keep writing.
 """
 
 from collections import Counter
@@ -85,14 +85,14 @@ def _run(task: UpdateTask, rows: Sequence[Row]) -> None:
 
 
 class History:
-    """One history. seed: decides the rows, who goes on at each point, and who dies."""
+    """One history. seed: decides the rows, which actor runs next at each point, and which ones are killed."""
 
     def __init__(self, seed: int, dsn: str, folder: Path) -> None:
         self._random = Random(seed)
         self._admin = psycopg.connect(dsn, autocommit=True)
         self.scheduler = Scheduler(Random(seed + 1), self._admin, kills=self._random.choice([0, 1, 2, 3]))
-        # killed: actors. retries: attempts at a batch that was open. read: lists that were checked. behind: answers
-        # while a later batch was written. refused NAME: errors of Tidemark in place of an answer or a write.
+        # killed: actors. retries: attempts at a batch that was open. read: lists that were checked. earlier: answers
+        # at a batch before the last. refused NAME: errors of Tidemark in place of an answer or a write.
         self.figures: Counter[str] = Counter()
         self._dsn = dsn
         self._checkpoint = folder / "checkpoint"
@@ -112,7 +112,7 @@ class History:
         self._reads: list[tuple[str, int, int, Lists]] = []
 
     def live(self) -> Counter[str]:
-        """Let it happen, and check what was read. Raises AssertionError with what cannot have been."""
+        """Run the history and check every answer. Raises AssertionError for one that no committed batch explains."""
         try:
             self._live()
             self._check()
@@ -128,7 +128,7 @@ class History:
         with points_at_every_message(self.scheduler):
             self.scheduler.start("supervisor", self._supervise)
             for spec in self._specs:
-                self.scheduler.start(f"reader {spec.name}", partial(self._read, spec), pace=PACE_OF_OTHERS)
+                self.scheduler.start(f"reader {spec.name}", partial(self._keep_reading, spec), pace=PACE_OF_OTHERS)
             self.scheduler.start("upkeep", self._maintain, pace=PACE_OF_OTHERS)
             self.scheduler.run()
         for actor in self.scheduler.actors:
@@ -170,7 +170,7 @@ class History:
                 rows = self._rows(batch_id)
                 give(self.pipeline, list(rows))
                 self.scheduler.endanger(RUNNING)
-                runner.run(rows, batch_id)  # type: ignore[arg-type]
+                runner.run(rows, batch_id)
                 self._done = batch_id
 
     def _rows(self, batch_id: int) -> Sequence[Row]:
@@ -189,16 +189,18 @@ class History:
             for number in range(self._random.choice([1, 2]))
         ]
 
-    def _read(self, spec: StateSpec) -> None:
+    def _keep_reading(self, spec: StateSpec) -> None:
         with connect(self._dsn, "reader") as conn:
             while self._done < BATCHES - 1:
                 try:
-                    found = state_reader(conn, spec).multi_get([(key,) for key in KEYS])
+                    self._read(conn, spec)
                 except TidemarkError as error:
                     self._refuse(error)
-                    continue
-                lists = {row["key"][0]: _value(row) for row in found.parsed() if row["status"] == "found"}
-                self._reads.append((spec.name, found.txid, found.attempt, lists))
+
+    def _read(self, conn: psycopg.Connection, spec: StateSpec) -> None:
+        found = state_reader(conn, spec).multi_get([(key,) for key in KEYS])
+        lists = {row["key"][0]: row["value"] for row in found.parsed() if row["status"] == "found"}
+        self._reads.append((spec.name, found.txid, found.attempt, lists))
 
     def _maintain(self) -> None:
         with connect(self._dsn, "upkeep") as conn:
@@ -223,25 +225,18 @@ class History:
         )
         assert list(committed) == list(range(1, BATCHES + 1))
         for spec in self._specs:
-            final = state_reader(self._admin, spec).multi_get([(key,) for key in KEYS])
-            lists = {row["key"][0]: _value(row) for row in final.parsed() if row["status"] == "found"}
-            self._reads.append((spec.name, final.txid, final.attempt, lists))
-            assert final.txid == BATCHES
+            self._read(self._admin, spec)
+            assert self._reads[-1][1] == BATCHES
         for place, (state, txid, attempt, lists) in enumerate(self._reads):
             # The batch that was newest then may have come again since; those before it could not.
-            then = {**{n: a for n, a in committed.items() if n < txid}, **({txid: attempt} if txid else {})}
-            expected = _lists(self._attempts[each] for each in then.items())
+            then = [*((n, committed[n]) for n in range(1, txid)), *([(txid, attempt)] if txid else [])]
+            expected = _lists(self._attempts[each] for each in then)
             assert lists == expected, f"read {place}: state {state} at batch {txid}.{attempt}: {lists}, not {expected}"
             self.figures["read"] += len(lists)
-            self.figures["behind"] += 0 < txid < BATCHES
+            self.figures["earlier"] += 0 < txid < BATCHES
         for spec in self._specs:
             txids = [txid for state, txid, _, _ in self._reads if state == spec.name]
             assert txids == sorted(txids), f"state {spec.name}: a reader went back: {txids}"
-
-
-def _value(row: Mapping[str, Any]) -> list[str]:
-    value = row["value"]
-    return value["value"] if isinstance(value, dict) else value  # type: ignore[no-any-return]
 
 
 def _lists(batches: Any) -> Lists:

@@ -1,9 +1,9 @@
-"""Scheduler: lets one of several threads at a time go on to its next point, so that a seed decides how they interleave.
+"""Scheduler: runs one of several threads at a time, up to its next point, so that a seed decides how they interleave.
 
-A point is each time a thread is about to send something to PostgreSQL or Redis; its name says which function of the
-product asks for that. A thread that waits for a lock is left alone until it has got it. So a seed gives the same
-interleaving again, on real servers. A thread may be killed at a point: it sends nothing any more, as a process that
-died.
+A thread reaches a point whenever it is about to send something to PostgreSQL or Redis; the point is named after the
+function of the product that sends it. A thread that waits for a lock is skipped until it has the lock. The same seed
+therefore replays the same interleaving, on real servers. A thread may be killed at a point, and then sends nothing
+more, like a process that died.
 """
 
 import sys
@@ -18,6 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 from redis.connection import AbstractConnection
+
+from tests.state_backends.waiting import wait_until_gone
 
 PRODUCT = ("state_backends", "pipelines")
 LOOK_SECONDS = 0.002
@@ -34,7 +36,7 @@ class Killed(BaseException):
 
 
 class Actor(threading.Thread):
-    """One thread under the scheduler. at: the point where it waits; None while it goes on."""
+    """A thread under the scheduler. at: the point where it is stopped; None while it runs."""
 
     def __init__(
         self, scheduler: "Scheduler", name: str, does: Callable[[], object], *, danger: float, pace: float
@@ -75,7 +77,7 @@ class Scheduler:
         self._beside = beside
 
     def start(self, name: str, does: Callable[[], object], *, danger: float = 0, pace: float = 1) -> Actor:
-        """Start an actor, which goes on when it is chosen.
+        """Start an actor, which is stopped at its first point until it is chosen.
 
         danger: the chance that it dies at a point. pace: how often it is chosen, beside 1 for others.
         """
@@ -118,7 +120,7 @@ class Scheduler:
                 self._kill(victim)
                 continue
             [actor] = self._random.choices(ready, [actor.pace for actor in ready])
-            self.trace.append(f"{actor.name} goes on from {actor.at}")
+            self.trace.append(f"{actor.name} resumes at {actor.at}")
             self._let_go(actor)
 
     def sees(self, conn: psycopg.Connection) -> bool:
@@ -136,8 +138,8 @@ class Scheduler:
         actor.killed = True
         self._let_go(actor)
         actor.join()
-        while self._beside.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", [actor.pids]).fetchone():
-            time.sleep(LOOK_SECONDS)
+        for pid in actor.pids:
+            wait_until_gone(self._beside, pid)
 
     def _let_go(self, actor: Actor) -> None:
         with self._changed:
@@ -145,18 +147,18 @@ class Scheduler:
             self._changed.notify_all()
 
     def _ready(self) -> list[Actor]:
-        """Return who is at a point, once everybody else has ended or waits: for a lock, or for others to end."""
+        """Return the actors to choose from, once all others have ended, or wait for a lock or for actors to end."""
         began = time.monotonic()
         while True:
             with self._changed:
                 alive = [actor for actor in self.actors if not actor.ended]
-                going_on = [actor for actor in alive if actor.at is None]
-                if going_on:
+                running = [actor for actor in alive if actor.at is None]
+                if running:
                     self._changed.wait(LOOK_SECONDS)
             ready = [each for each in alive if each.at is not None and all(other.ended for other in each.awaits)]
-            if not going_on or (ready and self._all_locked(going_on)):
+            if not running or (ready and self._all_locked(running)):
                 return sorted(ready, key=lambda actor: actor.name)
-            assert time.monotonic() < began + STUCK_SECONDS, [actor.name for actor in going_on]
+            assert time.monotonic() < began + STUCK_SECONDS, [actor.name for actor in running]
 
     def _all_locked(self, actors: Sequence[Actor]) -> bool:
         # Not what pg_stat_activity says: a process that has got its lock says so a little later.

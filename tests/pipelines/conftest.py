@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -26,6 +25,7 @@ from pipelines.pipeline import Pipeline
 from pipelines.spark_versions import lacks_function
 from state_backends import Catalog, StateReader
 from tests.harness.costs import count
+from tests.harness.waiting import eventually
 from tests.pipelines.clean_database import clean
 from tests.recovery_page import arguments
 
@@ -52,14 +52,11 @@ def spark(tidemark_spark: SparkSession) -> SparkSession:
 def no_job_outlives_its_query(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which Spark keeps jobs of queries that have ended, with their plans: see read_rows()."""
     yield
-    session = SparkSession.getActiveSession() if "spark" in request.fixturenames else None
+    session = SparkSession.getActiveSession() if "tidemark_spark" in request.fixturenames else None
     if session is not None:
         scheduler = session.sparkContext._jsc.sc().dagScheduler()
         if hasattr(scheduler, "activeQueryToJobs"):  # Spark 4.3
-            deadline = time.monotonic() + 10
-            while not scheduler.activeQueryToJobs().isEmpty():
-                assert time.monotonic() < deadline, scheduler.activeQueryToJobs().toString()[:500]
-                time.sleep(0.05)
+            eventually(lambda: scheduler.activeQueryToJobs().isEmpty(), 10)
 
 
 @pytest.fixture(scope="session")

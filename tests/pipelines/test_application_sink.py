@@ -4,8 +4,8 @@ import json
 import os
 import pickle
 import shutil
-import time
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -20,7 +20,10 @@ from pipelines.sources.files import JsonFiles
 from pipelines.stream import Stream
 from state_backends import Count, Mean, StateSpec, Sum, driver_status
 from state_backends.dead_letter_replay import Choice, request
+from tests.harness.waiting import eventually
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+
+wait_until = partial(eventually, seconds=120)  # a cold Spark on a busy machine is slow
 
 ORDERS = StateSpec(
     "orders", key={"customer": "text"}, measures={"orders": Count(), "total": Sum("amount", type="numeric")}
@@ -91,15 +94,6 @@ def orders_and_days(fault=()):
     after = orders.new_values_stream().where("false").transform(fail)
     daily = given.merge(after).group_by(day="cast(at AS date)").persistent_aggregate(DAILY)
     return Pipeline("orders", [daily])
-
-
-def eventually(condition):
-    """Wait for what another thread does, 120 s at most: a cold Spark on a busy machine is slow."""
-    deadline = time.monotonic() + 120
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "did not happen within 120 s"
-        time.sleep(0.02)
-    return value
 
 
 def status(workspace):
@@ -282,7 +276,7 @@ class TestASink:
         driver_status.set_desired_state(workspace.conn, "orders", paused=True, by="a test")
         workspace.land("2.json", order("ann"))
         query = application.start(function)
-        eventually(lambda: status(workspace)[0] == "paused")
+        wait_until(lambda: status(workspace)[0] == "paused")
         paused = counts(workspace)
 
         driver_status.set_desired_state(workspace.conn, "orders", paused=False, by="a test")
@@ -312,17 +306,17 @@ class TestAQueryThatRuns:
         monkeypatch.setattr(driver_session, "PATIENCE_MS", 500)
         workspace.land("1.json", order("ann"))
         query = application.start(function, processingTime="100 milliseconds")
-        eventually(lambda: counts(workspace) if status_is_there(workspace) else None)
+        wait_until(lambda: counts(workspace) if status_is_there(workspace) else None)
         yield query
         query.stop()
-        eventually(lambda: not is_held(workspace))
+        wait_until(lambda: not is_held(workspace))
 
     def test_is_shown_as_running_and_releases_its_pipeline_when_it_ends(self, workspace, query):
-        eventually(lambda: status(workspace) == ("running", ""))
+        wait_until(lambda: status(workspace) == ("running", ""))
         held = is_held(workspace)
         query.stop()
 
-        eventually(lambda: not is_held(workspace))
+        wait_until(lambda: not is_held(workspace))
 
         assert held
         assert status(workspace) == ("stopped", "")
@@ -335,7 +329,7 @@ class TestAQueryThatRuns:
         with pytest.raises(StreamingQueryException, match=f"held by a live driver .*pid {os.getpid()}"):
             application.run(sink("orders", [ORDERS], workspace.dsn), checkpoint=tmp_path / "second")
         workspace.land("2.json", order("ann"))
-        eventually(lambda: counts(workspace) == {"ann": 2})
+        wait_until(lambda: counts(workspace) == {"ann": 2})
 
         # The database ends its session: it acquires the pipeline again.
         workspace.rows(
@@ -343,7 +337,7 @@ class TestAQueryThatRuns:
         )
         workspace.land("3.json", order("ann"))
 
-        eventually(lambda: counts(workspace) == {"ann": 3})
+        wait_until(lambda: counts(workspace) == {"ann": 3})
         assert query.isActive
 
     def test_cannot_write_once_another_driver_has_taken_over(self, workspace, query):
@@ -354,7 +348,7 @@ class TestAQueryThatRuns:
 
         with pytest.raises(StreamingQueryException, match="another driver has taken over"):
             query.awaitTermination()
-        eventually(lambda: not is_held(workspace))
+        wait_until(lambda: not is_held(workspace))
         assert counts(workspace) == {"ann": 1}
         assert status(workspace)[0] == "another"
 

@@ -1,9 +1,9 @@
 """A driver that waits: it restarts, pauses, resumes and gives way, and reports its status meanwhile."""
 
 import threading
-import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 import psycopg
 import pytest
@@ -14,10 +14,12 @@ from pipelines.errors import PipelineError, PipelinePausedError
 from pipelines.jobs.word_count import word_count
 from state_backends import driver_status
 from state_backends.errors import FencedError
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.spark
 
 SOON = 60.0  # seconds; the longest wait for anything that is not stuck, on a busy machine
+wait_until = partial(eventually, seconds=SOON)
 
 
 class Driving:
@@ -52,13 +54,6 @@ def driving(workspace, **options):
         yield running
     finally:
         running.end()
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def status(workspace):

@@ -10,7 +10,8 @@ import httpx
 import psycopg
 import pytest
 
-from tests.webapp.web_server import eventually, web_server
+from tests.harness.waiting import eventually
+from tests.webapp.web_server import web_server
 from tidemark.init import init
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -2,15 +2,15 @@
 
 import socket
 import sys
-import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from django.db import connection
 
 from pipelines.embedded.data_dir import free_port
+from tests.harness.waiting import eventually
 from webapp.core import serving
 from webapp.states.management.child_process import Child
 
@@ -98,13 +98,6 @@ def running(server: Server) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-
-
-def eventually(holds: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.05)
 
 
 def connected(port: int) -> socket.socket:

@@ -26,7 +26,7 @@ from pipelines.pipeline import Pipeline, upstream
 from pipelines.recountable import check_steps
 from pipelines.stream import SIGN, PartitionPersist, PersistentAggregate, Stream
 from state_backends.aggregators.column import quoted
-from state_backends.audit import are_close
+from state_backends.audit import are_close, are_same
 from state_backends.batch import Batch
 from state_backends.row import Key
 from state_backends.spec import StateSpec
@@ -144,8 +144,7 @@ class OneFold:
             else:
                 groups.setdefault(key, []).append(row)
         for key, row in taken_away:
-            # As text, in which a NaN equals itself.
-            alike = (each for each in groups.get(key, []) if each == row or repr(each) == repr(row))
+            alike = (each for each in groups.get(key, []) if are_same(each, row))
             if (taken := next(alike, None)) is not None:
                 groups[key].remove(taken)
         return {

@@ -9,7 +9,7 @@ import redis
 from django.conf import settings
 from django.test import override_settings
 
-from tests.webapp.web_server import eventually
+from tests.harness.waiting import eventually
 from webapp.accounts import leases, rate_limits
 from webapp.accounts.concurrency import Concurrency, TooManyAtOnceError
 from webapp.accounts.leases import FullError, held

@@ -8,8 +8,9 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
+from tests.harness.waiting import eventually
 from tests.webapp.committed_flights import committed_flights
-from tests.webapp.web_server import Server, all_of, asked, eventually, web_server
+from tests.webapp.web_server import Server, all_of, asked, web_server
 from webapp.accounts import authentication, usage
 from webapp.accounts.issuing import issue
 from webapp.accounts.models import ApiKey, UsageHour

@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
+from tests.harness.waiting import eventually
 from tests.webapp.api.large import snapshots
-from tests.webapp.web_server import Server, all_of, asked, connected, eventually, one_of, request, web_server
+from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from webapp.accounts.concurrency import SEARCHES, BusyError, Concurrency, TooManyAtOnceError
 from webapp.accounts.models import ApiKey
 from webapp.accounts.services import create_api_key

@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from tests.harness.waiting import eventually
 from tests.soak.proxy import Proxy
 from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.flights import FIRST_HOUR
-from tests.webapp.web_server import all_of, asked, eventually
+from tests.webapp.web_server import all_of, asked
 from tidemark.client import (
     AuthenticationError,
     Batch,

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipelines.embedded.data_dir import free_port
+from tests.harness.waiting import eventually
 from tests.soak.proxy import Proxy
 from tests.webapp.client.cutting_proxy import cutting_proxy
-from tests.webapp.web_server import eventually, web_server
+from tests.webapp.web_server import web_server
 from tidemark.client import (
     AuthenticationError,
     Client,

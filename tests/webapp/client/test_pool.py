@@ -7,8 +7,8 @@ from contextlib import closing
 import httpx
 import pytest
 
+from tests.harness.waiting import eventually
 from tests.webapp.client.scripted_server import STATES, scripted_server
-from tests.webapp.web_server import eventually
 from tidemark.client import Client, NoAnswerError
 from tidemark.client.connection import http_options
 from tidemark.client.pool import Pool

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from django.http import StreamingHttpResponse
 
+from tests.harness.waiting import eventually
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import Flights
-from tests.webapp.web_server import Server, all_of, asked, connected, eventually, one_of, request, web_server
+from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from webapp.accounts.services import create_api_key
 from webapp.core import serving
 from webapp.core.front import StreamedAnswer

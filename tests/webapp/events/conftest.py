@@ -5,11 +5,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.harness.waiting import eventually
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.events.events_server import Listener, events_server
 from tests.webapp.flights import Flights
 from tests.webapp.processes import HEARTBEAT_SECONDS
-from tests.webapp.web_server import Server, all_of, asked, eventually
+from tests.webapp.web_server import Server, all_of, asked
 from webapp.accounts.services import create_api_key
 from webapp.events.deltas import EventId
 from webapp.states.models import Pipeline

@@ -13,11 +13,12 @@ from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
 from state_backends.synchronizer.membership import members
+from tests.harness.waiting import eventually
 from tests.pgbouncer import PROGRAM, pgbouncer
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.events.events_server import events_server
 from tests.webapp.flights import Flights
-from tests.webapp.web_server import database_url, eventually, web_server
+from tests.webapp.web_server import database_url, web_server
 from webapp.accounts.services import create_api_key
 from webapp.core import pooler
 from webapp.states import readers, replicas, services

@@ -10,10 +10,10 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from tests.harness.waiting import eventually
 from tests.soak.postgres_pair import NAME, PASSWORD, Server
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.flights import Flights
-from tests.webapp.web_server import eventually
 from webapp.accounts import authentication
 from webapp.accounts.services import create_api_key
 from webapp.core import system_snapshot

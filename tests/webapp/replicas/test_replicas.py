@@ -13,10 +13,10 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from state_backends.epochs import new_epoch
+from tests.harness.waiting import eventually
 from tests.soak.postgres_pair import Server
 from tests.webapp.redis_views import redis_views
 from tests.webapp.replicas.conftest import Cluster
-from tests.webapp.web_server import eventually
 from webapp.api import lookups
 from webapp.core import metrics
 from webapp.states import readers, replica, replicas

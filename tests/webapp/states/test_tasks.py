@@ -4,14 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from state_backends.synchronizer.membership import members
+from tests.harness.waiting import eventually
 from tests.webapp.states.test_services import CARRIERS
 from webapp.states import maintenance
 from webapp.states.models import MaintenanceRun
@@ -19,7 +20,7 @@ from webapp.states.services import request_maintenance
 
 pytestmark = pytest.mark.processes
 
-WAIT_SECONDS = 60
+wait_until = partial(eventually, seconds=60)
 
 APPENDED_AT = "SELECT appended_at FROM tidemark.synchronizer"
 
@@ -69,13 +70,6 @@ def test_the_run_of_a_killed_worker_is_marked_as_failed(worker, lasting):
 
     assert (reloaded(run).status, run.error) == ("failed", maintenance.WORKER_DIED)
     assert again.status == "queued"
-
-
-def wait_until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not done():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def reloaded(run: MaintenanceRun) -> MaintenanceRun:

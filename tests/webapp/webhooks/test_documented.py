@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.embedded.data_dir import free_port
 from tests.docs.blocks import program
-from tests.webapp.web_server import eventually
+from tests.harness.waiting import eventually
 from webapp.webhooks import outbox, sending, services
 from webapp.webhooks.models import Delivery
 from webapp.webhooks.outbox import Message
