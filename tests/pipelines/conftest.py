@@ -49,11 +49,13 @@ def spark(tidemark_spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture(autouse=True)
-def no_job_outlives_its_query(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test after which Spark keeps jobs of queries that have ended, with their plans: see read_rows()."""
+def no_plan_outlives_its_query(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which Spark keeps plans: by jobs of queries that have ended, or by names (sink_plan._named)."""
+    session = request.getfixturevalue("tidemark_spark") if "tidemark_spark" in request.fixturenames else None
     yield
-    session = SparkSession.getActiveSession() if "tidemark_spark" in request.fixturenames else None
     if session is not None:
+        views = session._jsparkSession.sessionState().catalog().listLocalTempViews("*")
+        assert views.isEmpty(), views.toString()
         scheduler = session.sparkContext._jsc.sc().dagScheduler()
         if hasattr(scheduler, "activeQueryToJobs"):  # Spark 4.3
             eventually(lambda: scheduler.activeQueryToJobs().isEmpty(), 10)

@@ -245,7 +245,7 @@ def dies_before(txid: int, commit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("seed", [12])
-def test_the_states_are_what_spark_answers_for_all_rows(workspace, monkeypatch, seed):
+def test_the_states_are_what_spark_answers_for_all_rows(request, workspace, monkeypatch, seed):
     events = Stream.read(JsonFiles(workspace.input, schema=SCHEMA, files_per_batch=1)).with_watermark("at", "9 days")
     pipeline = Pipeline("verbs", [made(events) for made, _ in CASES.values()])
     rows = random_rows(seed)
@@ -266,6 +266,7 @@ def test_the_states_are_what_spark_answers_for_all_rows(workspace, monkeypatch, 
     table = workspace.spark.read.schema(SCHEMA).json(str(workspace.input))
     arrived = F.regexp_extract(F.input_file_name(), r"(\d+)\.json$", 1).cast("int")
     table.withColumn("arrived", arrived).createOrReplaceTempView("events")
+    request.addfinalizer(lambda: workspace.spark.catalog.dropTempView("events"))
     specs = {spec.name: spec for spec in pipeline.specs}
     assert batches[:2] == [(2, 2), (3, 1)]
     for name, (_, query) in CASES.items():
