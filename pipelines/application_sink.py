@@ -23,6 +23,7 @@ from pipelines.check import check
 from pipelines.checkpoint import last_batch, note_batch
 from pipelines.driver_session import DriverSession
 from pipelines.errors import PipelineError, failure_reason
+from pipelines.java_classes import keep_classes
 from pipelines.pipeline import Pipeline
 from pipelines.progress import ProgressLog
 from pipelines.running_query import NO_CONNECT, RunningQuery, active, batch_session
@@ -240,6 +241,7 @@ class ApplicationRun:
             )
         [source] = self._sink.pipeline.sources
         assert isinstance(source, GivenSource)
+        keep_classes(self._spark.sparkContext._jvm)
         check(self._sink.pipeline, self._spark, source.parse_given(frame).rows.schema)
         context = self._spark.sparkContext
         if not is_local(str(context.master)):

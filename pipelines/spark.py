@@ -29,6 +29,7 @@ from pipelines.connections import MOST_WRITERS
 from pipelines.embedded.data_dir import REPOSITORY, project_dir
 from pipelines.embedded.java import java_home
 from pipelines.errors import PipelineError, RuntimeSetupError
+from pipelines.java_classes import keep_classes
 from pipelines.jvm_log import start_java
 from pipelines.spark_conf import PACKAGES_SETTING, SETTINGS
 from pipelines.spark_versions import check_version, spark_version
@@ -75,6 +76,7 @@ def start_session(
     settings |= {PACKAGES_SETTING: coordinates} if coordinates else {}
     settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(ui_port)} if ui_port is not None else {}
     session = _create(settings, coordinates)
+    keep_classes(session.sparkContext._jvm)
     if ui_port is not None:
         logger.info("Spark's pages are at %s", session.sparkContext.uiWebUrl)
     if not local:

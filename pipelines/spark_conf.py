@@ -38,6 +38,9 @@ SETTINGS = {
     # Spark compiles some four classes per state and forgets all but the last 100 by default: a pipeline of 100 states
     # compiled them for every batch, which took a quarter of Java's processor time.
     "spark.sql.codegen.cache.maxEntries": "2000",
+    # By default PySpark notes the line of Python that each operation of a column was written in, for the messages of
+    # errors, which takes ten messages to Java and back for each: half of all that a small batch sends.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A task that does not react must not delay a stop without limit.
     "spark.sql.streaming.stopTimeout": "30s",
 }
