@@ -5,7 +5,7 @@ of the others that are marked `core`. `--tier rest` selects the others; without 
 `--reversed` the files run from the last to the first, which shows tests that depend on others.
 
 With pytest-xdist a file stays in one process, and so do all tests that share an expensive resource, so that a run has
-one Spark session, one web server and one browser.
+one Spark session, one web server, one browser and one wheel.
 """
 
 from itertools import groupby
@@ -18,6 +18,7 @@ from hypothesis import HealthCheck
 # A test that needs one of these fixtures, directly or through others, belongs to `--tier rest`. The value names the
 # process of pytest-xdist that runs it.
 EXPENSIVE = {
+    "wheel": "wheel",  # before the broker, which one of these tests has for itself
     "tidemark_spark": "spark",
     "broker": "spark",
     "cluster": "cluster",

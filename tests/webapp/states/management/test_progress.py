@@ -1,7 +1,6 @@
-"""Progress is either a table on a terminal or lines of JSON, never both, and Java's output is among the lines."""
+"""On a terminal progress is a table, and nothing is written beside it."""
 
 import io
-import json
 import os
 import pty
 import re
@@ -38,20 +37,6 @@ def test_pipelines_that_were_not_asked_for_are_left_out(filled):
 
 def test_the_line_says_the_same_of_the_pipelines(filled):
     assert re.fullmatch(r"flights .+, batch 2, [\d,]+ events/s, .+ pending", Progress(["flights"]).line())
-
-
-@pytest.mark.spark
-def test_in_a_pipe_every_line_is_json_also_those_of_java(project):
-    out, said = project.command("run_pipeline", "orders", "--once", LOG_FORMAT="")
-
-    lines = [json.loads(line) for line in said.splitlines()]
-    assert out == ""
-    assert [line["event"] for line in lines if "committed (" in line["event"]] == [
-        "batch 1 committed (attempt 1)",
-        "batch 2 committed (attempt 1)",
-    ]
-    assert any(line["logger"].startswith("spark") for line in lines)
-    assert lines[-1]["event"] == "pipeline orders ended cleanly"
 
 
 @pytest.mark.spark

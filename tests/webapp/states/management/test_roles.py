@@ -116,24 +116,25 @@ def manage(run):
     return lambda part, *words, **options: run(part, "manage.py", *words, **options)
 
 
-@pytest.fixture(params=["roles first", "an installation of one user first"])
+ONE_USER_FIRST = "an installation of one user first"
+
+
+@pytest.fixture
 def installed(request, database_url, manage, roles):
-    """Roles and tables, in both orders."""
+    """Roles and then the tables, or with the parameter ONE_USER_FIRST roles that take over what one user installed."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         for (schema,) in conn.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidemark%'").fetchall():
             conn.execute(f"DROP SCHEMA {schema} CASCADE")
         conn.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC")
-    if request.param == "roles first":
-        manage(None, "roles", "--prefix", roles.prefix, **PASSWORDS)
-        manage("owner", "migrate", "--noinput")
-    else:
+    if getattr(request, "param", None) == ONE_USER_FIRST:
         manage(None, "migrate", "--noinput")
-        manage(None, "roles", "--prefix", roles.prefix, **PASSWORDS)
-        manage("owner", "migrate", "--noinput")
+    manage(None, "roles", "--prefix", roles.prefix, **PASSWORDS)
+    manage("owner", "migrate", "--noinput")
     return database_url
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("installed", [ONE_USER_FIRST], indirect=True)
 def test_every_process_works_under_its_role(installed, manage, run, roles, tmp_path):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "1.txt").write_text("dog cat dog\n")
@@ -168,6 +169,7 @@ def test_roles_are_printed_without_passwords(installed, manage, roles):
 
 
 def test_check_names_what_is_missing_and_the_command_that_mends_it(installed, manage, roles, database_url):
+    assert manage("owner", "roles", "--check") == "the roles are as they should be\n"
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute(f"REVOKE SELECT ON tidemark.batch FROM {roles['web']}")
 

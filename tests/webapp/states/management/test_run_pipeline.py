@@ -65,43 +65,18 @@ def test_a_declaration_that_its_rows_cannot_follow_is_refused_before_spark_start
         call_command("run_pipeline", "word_count", "--once")
 
 
-@pytest.mark.spark
-def test_sigterm_ends_the_pipeline_after_a_batch_and_with_code_0(database_url, tmp_path):
-    (tmp_path / "input").mkdir()
-    (tmp_path / "input" / "1.txt").write_text("dog dog\n")
-    places = ["--input", str(tmp_path / "input"), "--checkpoint", str(tmp_path / "checkpoint")]
-    process = run_pipeline(database_url, "word_count", *places)
-    with psycopg.connect(database_url, autocommit=True) as conn:
-        wait_until_committed(conn, process)
-
-        process.send_signal(signal.SIGTERM)
-        out, said = process.communicate(timeout=60)
-
-        assert process.returncode == 0, said
-        assert out == ""
-        assert any(
-            line["event"] == "batch 1 committed (attempt 1)" and line["pipeline"] == "word_count" and line["txid"] == 1
-            for line in logged(said)
-        )
-        assert logged(said)[-1]["event"] == "pipeline word_count ended cleanly"
-        assert conn.execute("SELECT status FROM tidemark.driver").fetchall() == [("stopped",)]
-        assert conn.execute("SELECT tidemark.has_driver('word_count')").fetchall() == [(False,)]
-        assert conn.execute("SELECT count FROM tidemark_live.words").fetchall() == [(2,)]
-
-
 def logged(said):
     """Return the log lines; Java and the command itself write other lines."""
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.spark
-class TestSigterm:
-    """Whatever the driver is doing, it ends with code 0, and the next start continues."""
-
-    def test_during_a_batch_that_batch_is_committed_first(self, database_url, places):
+def test_sigterm_ends_a_driver_cleanly_whatever_it_is_doing_and_the_next_one_goes_on(database_url, places):
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        # In a batch, which is committed first.
         process = run_pipeline(database_url, "word_count", *places.words)
-        with psycopg.connect(database_url, autocommit=True) as conn, psycopg.connect(database_url) as other:
-            wait_until_committed(conn, process)
+        wait_until_committed(conn, process)
+        with psycopg.connect(database_url) as other:
             # The batch waits for this lock, so that the signal arrives during it.
             other.execute("LOCK TABLE tidemark_state.words IN EXCLUSIVE MODE")
             places.land("2.txt", "cat\n")
@@ -110,44 +85,44 @@ class TestSigterm:
             process.send_signal(signal.SIGTERM)
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(2)
-            open_still = one(conn, "SELECT open_txid FROM tidemark.pipeline")
-            other.rollback()
-
-            said = ended_cleanly(process)
-
-            assert open_still == 2
-            assert "batch 2 committed (attempt 1)" in said
-            assert "batch 3" not in said
-            assert one(conn, "SELECT open_txid FROM tidemark.pipeline") is None
-            run_through(database_url, places)
-            assert one(conn, "SELECT max(attempt) FROM tidemark.batch") == 1
-            assert conn.execute("SELECT word, count FROM tidemark_live.words ORDER BY word").fetchall() == [
-                ("cat", 1),
-                ("dog", 1),
-                ("owl", 1),
-            ]
-
-    def test_while_it_waits_for_its_next_attempt_or_is_paused(self, database_url, places):
-        with psycopg.connect(database_url, autocommit=True) as conn:
-            run_through(database_url, places)
-            conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
-            places.land("2.txt", "cat\n")
-            self.end_while("restarting", conn, database_url, places)
-            driver_status.set_desired_state(conn, "word_count", paused=True, by="ann")
-            self.end_while("paused", conn, database_url, places)
-
-            driver_status.set_desired_state(conn, "word_count", paused=False, by="ann")
-            conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
-            run_through(database_url, places)
-
-            assert one(conn, "SELECT count FROM tidemark_live.words WHERE word = 'cat'") == 1
-
-    def end_while(self, status, conn, database_url, places):
-        process = run_pipeline(database_url, "word_count", *places.words)
-        wait_until(process, lambda: one(conn, "SELECT status FROM tidemark.driver") == status)
-        process.send_signal(signal.SIGTERM)
-        ended_cleanly(process)
+            assert one(conn, "SELECT open_txid FROM tidemark.pipeline") == 2
+        said = ended_cleanly(process)
+        assert [(line["pipeline"], line["txid"]) for line in logged(said) if is_commit(line)] == [
+            ("word_count", 1),
+            ("word_count", 2),
+        ]
+        assert one(conn, "SELECT open_txid FROM tidemark.pipeline") is None
         assert one(conn, "SELECT status FROM tidemark.driver") == "stopped"
+        assert one(conn, "SELECT tidemark.has_driver('word_count')") is False
+
+        # While it waits for its next attempt.
+        conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
+        end_while("restarting", conn, database_url, places)
+
+        # While it is paused.
+        driver_status.set_desired_state(conn, "word_count", paused=True, by="ann")
+        end_while("paused", conn, database_url, places)
+
+        driver_status.set_desired_state(conn, "word_count", paused=False, by="ann")
+        conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
+        ended_cleanly(run_pipeline(database_url, "word_count", *places.words, "--once"))
+        assert conn.execute("SELECT word, count FROM tidemark_live.words ORDER BY word").fetchall() == [
+            ("cat", 1),
+            ("dog", 1),
+            ("owl", 1),
+        ]
+
+
+def end_while(status, conn, database_url, places):
+    process = run_pipeline(database_url, "word_count", *places.words)
+    wait_until(process, lambda: one(conn, "SELECT status FROM tidemark.driver") == status)
+    process.send_signal(signal.SIGTERM)
+    ended_cleanly(process)
+    assert one(conn, "SELECT status FROM tidemark.driver") == "stopped"
+
+
+def is_commit(line):
+    return "committed (attempt 1)" in line["event"]
 
 
 class Places:
@@ -171,10 +146,6 @@ def places(tmp_path, database_url):
     folders = Places(tmp_path)
     folders.land("1.txt", "dog\n")
     return folders
-
-
-def run_through(database_url, places):
-    ended_cleanly(run_pipeline(database_url, "word_count", *places.words, "--once"))
 
 
 def ended_cleanly(process):

@@ -29,8 +29,8 @@ def clicked(conn):
 ORDERED = [("bread", 2, 5), ("milk", 1, 1)]
 
 
-def test_two_pipelines_run_in_one_process_each_with_its_own_ledger_and_checkpoint(project, conn):
-    _, said = project.command("run_pipeline", "orders", "clicks", "--once")
+def test_two_run_in_one_process_each_with_its_own_ledger_and_checkpoint_and_all_lines_are_json(project, conn):
+    out, said = project.command("run_pipeline", "orders", "clicks", "--once", LOG_FORMAT="")
 
     assert (ordered(conn), clicked(conn)) == (ORDERED, [("/", 1)])
     assert conn.execute("SELECT name, description, committed_txid FROM tidemark.pipeline ORDER BY name").fetchall() == [
@@ -38,8 +38,17 @@ def test_two_pipelines_run_in_one_process_each_with_its_own_ledger_and_checkpoin
         ("orders", "Orders per article.", 2),
     ]
     assert {path.name for path in (project.folder / "home" / "checkpoints").iterdir()} == {"orders", "clicks"}
-    assert ENDED.findall(said) == ["orders", "clicks"]
     assert conn.execute("SELECT DISTINCT pid FROM tidemark.driver").rowcount == 1
+    assert out == ""
+    lines = [json.loads(line) for line in said.splitlines()]
+    batches = [(line["pipeline"], line["event"]) for line in lines if "committed (" in line["event"]]
+    assert sorted(batches) == [
+        ("clicks", "batch 1 committed (attempt 1)"),
+        ("orders", "batch 1 committed (attempt 1)"),
+        ("orders", "batch 2 committed (attempt 1)"),
+    ]
+    assert any(line["logger"].startswith("spark") for line in lines)
+    assert [found[1] for line in lines if (found := ENDED.fullmatch(line["event"]))] == ["orders", "clicks"]
 
 
 def test_one_that_fails_leaves_the_other_running_and_the_exit_code_tells(project, conn):
