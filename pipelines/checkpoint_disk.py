@@ -48,7 +48,7 @@ class CheckpointDisk:
     def sync(self) -> None:
         """Return once every plan, the entries of the sources' logs and the metadata are on disk, and their folders.
 
-        Only what is new since the last call is written. Measured: see docs/adr/0022-a-batch-is-known-by-its-input.md.
+        Only what is new since the last call is written. Measured: see docs/adr/batches.md.
         """
         if isinstance(self._checkpoint, StorePath):
             return

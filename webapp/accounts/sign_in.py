@@ -3,7 +3,7 @@
 Wrong passwords count by address and user name together, so clients that share an address do not block each other. A
 name that is guessed from everywhere has a limit of its own; an address that has hardly guessed it may still try, and a
 browser that has signed in as this user before (the cookie DEVICE_COOKIE) counts by itself and is never blocked by
-others. After twice the guesses of a minute, a limit refills at a slower rate. See ADR 48.
+others. After twice the guesses of a minute, a limit refills at a slower rate. See docs/adr/access.md.
 """
 
 import secrets

@@ -2,7 +2,7 @@
 
 A token reads, within restrictions that are never wider than its key's. It is signed with the digest of the key's secret
 and with SECRET_KEY, so it ends with that secret: when the key is revoked or expires, or when the grace period after a
-rotation ends; or when the token itself is revoked. See docs/adr/0052 and 0057.
+rotation ends; or when the token itself is revoked. See docs/adr/access.md.
 
 The signature of a token is checked once per process; its key, with the key's revoked tokens, costs one query per key
 and process every TIDEMARK_API_KEY_CACHE_SECONDS, however many tokens it has.
