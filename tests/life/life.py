@@ -6,27 +6,31 @@ every state with a changelog is rebuilt from it, and must be what it was.
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
+from pipelines.embedded.temporary import temporary_database
 from state_backends import Changelog
 from state_backends.protocols import BACKENDS
 from state_backends.rebuilding import rebuild
 from state_backends.schema.catalog import Catalog
+from tests.life.operated import OperatedLife
 from tests.life.pipelines import RandomPipeline
 from tests.life.rows import random_steps
 from tidemark.testing.checks import Difference, DifferenceError
 from tidemark.testing.run import Result, run_within
-from tidemark.testing.steps import actions, attempts
+from tidemark.testing.steps import actions, attempts, final_batches
 
 
 @dataclass
 class Figures:
     """What some lives had. attempts: at their batches. compared: states that a model was compared with.
 
-    rebuilt: states that were made again from their changelog. stopped: lives that ended by an error with a remedy,
-    before a wrong number.
+    rebuilt: states that were made again from their changelog. operated: lives that were lived once more by real
+    queries, with an act of an operator. stopped: lives that ended by an error with a remedy, before a wrong number.
     """
 
     lives: int = 0
@@ -38,6 +42,7 @@ class Figures:
     compared: int = 0
     keys: int = 0
     rebuilt: int = 0
+    operated: int = 0
     stopped: int = 0
     deviations: int = 0
 
@@ -54,6 +59,11 @@ def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
         result = run_within(resources, drawn.pipeline, steps, spark=spark, dsn=dsn)
         logged = [spec for spec in Catalog(result.conn).specs() if spec.changelog]
         rebuilt = sum(_rebuilt(result, spec) for spec in logged if BACKENDS[spec.backend].capabilities.in_ledger)
+        is_lasting = all(spec.ttl is None for spec in drawn.pipeline.specs)
+        if is_lasting:
+            own = resources.enter_context(temporary_database(dsn))
+            folder = Path(resources.enter_context(TemporaryDirectory(prefix="tidemark-life-")))
+            OperatedLife(seed, spark, own, folder).live(final_batches(steps), result.states)
         return Figures(
             lives=1,
             batches=len(result.batches),
@@ -64,6 +74,7 @@ def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
             compared=sum(bool(by) for by in result.checked.values()),
             keys=sum(map(len, result.states.values())),
             rebuilt=rebuilt,
+            operated=is_lasting,
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -82,6 +83,9 @@ SIGNED_MEASURES: list[Callable[[], Any]] = [
 ]
 
 
+NO_NAMES: Mapping[str, str] = {}
+
+
 @dataclass(frozen=True)
 class Append:
     """Appends a column of each tuple to the list of its key. key: the key columns of the state."""
@@ -98,16 +102,24 @@ class Append:
 class RandomPipeline:
     """A pipeline of one to three states or chains of them, drawn by a seed. signed: whether it reads a changing table.
 
-    revertible: whether all of its states are opaque.
+    revertible: whether all of its states are opaque. folder: of the files that it reads. names: what states and the
+    pipeline are called instead of the names that are drawn.
     """
 
-    def __init__(self, random: Random, number: int) -> None:
+    def __init__(
+        self,
+        random: Random,
+        number: int | str,
+        folder: str | Path = "/nowhere/rows",
+        names: Mapping[str, str] = NO_NAMES,
+    ) -> None:
         self._random = random
         self._number = number
+        self._names = names
         self._states = 0
         self.signed = random.random() < 0.2
         self.revertible = self.signed or random.random() < 0.8
-        source = JsonFiles("/nowhere/rows", schema=SCHEMA, max_bad_share=1.0)
+        source = JsonFiles(folder, schema=SCHEMA, max_bad_share=1.0, files_per_batch=1)
         read = Stream.read(source)
         if random.random() < 0.3:
             read = read.reject("small = 5 OR n = 7", reason="five or seven")
@@ -115,7 +127,10 @@ class RandomPipeline:
         if self.signed:
             self._read = self._read.retract("sign")
         feeds = [feed for _ in range(random.randint(1, 3)) for feed in self._feeds()]
-        self.pipeline = Pipeline(f"life_{number}", feeds)
+        self.pipeline = Pipeline(self._named(f"life_{number}"), feeds)
+
+    def _named(self, name: str) -> str:
+        return self._names.get(name, name)
 
     def _feeds(self) -> list[FedState]:
         stream = self._stream()
@@ -151,7 +166,7 @@ class RandomPipeline:
 
     def _spec(self, key: dict[str, Any], measures: dict[str, Any] | None = None, **given: Any) -> StateSpec:
         self._states += 1
-        random, name = self._random, f"life_{self._number}_{self._states}"
+        random, name = self._random, self._named(f"life_{self._number}_{self._states}")
         on_redis = random.random() < 0.3
         given = {"kind": "opaque" if self.revertible else random.choice(["opaque", "transactional"]), **given}
         ttl = random.choice([None, None, timedelta(seconds=30), timedelta(days=1)])

@@ -9,7 +9,7 @@ from tests.life.life import Figures, live
 pytestmark = pytest.mark.spark
 
 # Short ones that end. A life can also stop, where the kit cannot tell which keys were refused.
-SEEDS = [7, 9, 14]
+SEEDS = [9, 14]
 
 
 def test_what_random_lives_leave_is_what_their_models_say(tidemark_spark):
@@ -17,4 +17,4 @@ def test_what_random_lives_leave_is_what_their_models_say(tidemark_spark):
 
     assert lived.compared == lived.states
     assert lived.attempts > lived.batches
-    assert min(lived.dead_letters, lived.rebuilt, lived.keys) > 0
+    assert min(lived.dead_letters, lived.rebuilt, lived.operated, lived.keys) > 0
