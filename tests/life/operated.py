@@ -29,6 +29,7 @@ from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
 from tests.life.pipelines import RandomPipeline
 from tidemark.testing.checks import Difference, DifferenceError, differences_to
+from tidemark.testing.drivers import committed_state, drop_stores
 from tidemark.testing.state import State
 
 LANDED = 1_700_000_000
@@ -61,7 +62,7 @@ class OperatedLife:
                 self._land(rows)
             self._run()
             self._compare(conn, expected, act.__name__)
-            self._forget_stores(conn)
+            drop_stores(conn, Catalog(conn).specs(self.pipeline.name))
         return act.__name__
 
     # Acts
@@ -123,22 +124,10 @@ class OperatedLife:
     def _compare(self, conn: psycopg.Connection, expected: Mapping[str, State], act: str) -> None:
         by = f"the kit's drivers, beside real ones and {act}"
         found: list[Difference] = []
-        for spec in Catalog(conn).specs(self.pipeline.name):
-            lived = spec.name.replace(AGAIN, "").removesuffix(RENAMED)
-            found += differences_to(self._state(conn, spec), expected[lived], by)
-        if found:
-            raise DifferenceError(found)
-
-    def _state(self, conn: psycopg.Connection, spec: StateSpec) -> State:
-        backend = BACKENDS[spec.backend]
-        keys = [key for key, _ in backend.rows(conn, spec).scan()]
         query = "SELECT committed_txid, now() FROM tidemark.pipeline WHERE name = %s"
         committed, now = conn.execute(query, [self.pipeline.name]).fetchone()
-        values = backend.committed_values(conn, spec, keys, committed, now)
-        found = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
-        return State(spec, {key: spec.finish(value) if spec.measures else value for key, value in found.items()})
-
-    def _forget_stores(self, conn: psycopg.Connection) -> None:
         for spec in Catalog(conn).specs(self.pipeline.name):
-            if not BACKENDS[spec.backend].capabilities.in_ledger:
-                BACKENDS[spec.backend].drop(conn, spec)
+            lived = spec.name.replace(AGAIN, "").removesuffix(RENAMED)
+            found += differences_to(committed_state(conn, spec, committed, now), expected[lived], by)
+        if found:
+            raise DifferenceError(found)

@@ -6,7 +6,7 @@ is left out is Spark's streaming query, which plans batches of what a source has
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from state_backends.maintenance import compact, expire
 from state_backends.protocols import BACKENDS
 from state_backends.row import Key
 from state_backends.schema.catalog import Catalog
+from state_backends.spec import StateSpec
 from tidemark.testing.given import give, given_pipeline
 from tidemark.testing.state import State
 from tidemark.testing.steps import Action, Advance, Attempt, Compact, Expire, Point, Restart
@@ -113,9 +114,7 @@ class Drivers:
 
     def forget_stores(self) -> None:
         """Drop the states that are not in the run's database, and so would outlive it."""
-        for spec in self._registered():
-            if not BACKENDS[spec.backend].capabilities.in_ledger:
-                BACKENDS[spec.backend].drop(self.conn, spec)
+        drop_stores(self.conn, self._registered())
 
     def play(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -138,14 +137,8 @@ class Drivers:
 
     def states(self) -> dict[str, State]:
         """Return every state as committed, with the keys that live by the run's clock."""
-        return {spec.name: self._state(spec) for spec in self._registered()}
-
-    def _state(self, spec: Any) -> State:
-        backend = BACKENDS[spec.backend]
-        keys = [key for key, _ in backend.rows(self.conn, spec).scan()]
-        values = backend.committed_values(self.conn, spec, keys, self.committed, self.clock.at)
-        found = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
-        return State(spec, {key: spec.finish(value) if spec.measures else value for key, value in found.items()})
+        committed = self.committed
+        return {spec.name: committed_state(self.conn, spec, committed, self.clock.at) for spec in self._registered()}
 
     def _registered(self) -> list[Any]:
         return list(Catalog(self.conn).specs(self.pipeline.name))
@@ -201,6 +194,22 @@ class Drivers:
                     if isinstance(action, Expire)
                     else compact(self.conn, spec, keep=action.keep)
                 )
+
+
+def committed_state(conn: psycopg.Connection, spec: StateSpec, committed: int, at: datetime) -> State:
+    """Return a state as of a committed batch, with the keys that live at a time."""
+    backend = BACKENDS[spec.backend]
+    keys = [key for key, _ in backend.rows(conn, spec).scan()]
+    values = backend.committed_values(conn, spec, keys, committed, at)
+    found = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+    return State(spec, {key: spec.finish(value) if spec.measures else value for key, value in found.items()})
+
+
+def drop_stores(conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
+    """Drop the states that are not in the ledger's database, and so would outlive it."""
+    for spec in specs:
+        if not BACKENDS[spec.backend].capabilities.in_ledger:
+            BACKENDS[spec.backend].drop(conn, spec)
 
 
 @contextmanager
