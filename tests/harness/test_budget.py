@@ -1,6 +1,7 @@
-from tests.harness.budget import compared, lines, read, table, write
+from tests.harness.budget import SLOWEST, compared, lines, pace, read, table, write
 
 LINE = {"tests": 10, "servers": 1, "cpu": 200}
+THREE = {"tests/a": LINE, "tests/b": LINE, "tests/c": LINE}
 
 
 def test_costs_of_the_line_are_no_problem():
@@ -29,11 +30,32 @@ def test_a_folder_without_a_line_and_a_line_without_a_folder_are_named():
 
 
 def test_cpu_may_be_a_third_above_its_line_and_less_is_no_problem():
-    assert compared({"tests/a": LINE | {"cpu": 290}}, {"tests/a": LINE}) == []
-    assert compared({"tests/a": LINE | {"cpu": 20}}, {"tests/a": LINE}) == []
-    above, *_ = compared({"tests/a": LINE | {"cpu": 301}}, {"tests/a": LINE})
+    assert compared(THREE | {"tests/a": LINE | {"cpu": 290}}, THREE) == []
+    assert compared(THREE | {"tests/a": LINE | {"cpu": 20}}, THREE) == []
+    above, *_ = compared(THREE | {"tests/a": LINE | {"cpu": 301}}, THREE)
 
-    assert above == "tests/a takes 301 units of CPU, its line says 200"
+    assert above.startswith("tests/a takes 301 units of CPU, its line says 200")
+
+
+def test_a_folder_may_be_as_slow_as_the_others_are_in_the_same_run_and_no_slower():
+    slow = {place: LINE | {"cpu": 280} for place in THREE}
+
+    assert pace(slow, THREE) == 1.4
+    assert compared(slow, THREE) == []
+    above, *_ = compared(slow | {"tests/a": LINE | {"cpu": 405}}, THREE)
+    assert above.startswith("tests/a takes 405 units of CPU, its line says 200")
+
+
+def test_what_makes_every_folder_slower_than_a_busy_machine_does_is_named_for_each():
+    slow = {place: LINE | {"cpu": 500} for place in THREE}
+
+    assert pace(slow, THREE) == SLOWEST
+    assert [problem.split()[0] for problem in compared(slow, THREE)[:-1]] == sorted(THREE)
+
+
+def test_a_faster_machine_does_not_tighten_the_lines():
+    assert pace({place: LINE | {"cpu": 100} for place in THREE}, THREE) == 1.0
+    assert pace({}, {}) == 1.0
 
 
 def test_the_processes_of_a_run_are_added_up_each_in_units_of_its_own_loop():
